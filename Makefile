@@ -1,0 +1,66 @@
+# `make` alone says what there is. Every target works in a fresh clone.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+CODE := src tests $(wildcard benchmarks examples) scripts
+NOJIT := $(wildcard tests/stages tests/expr)
+
+# Numba keeps compiled kernels in __pycache__, next to the bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup java demo test test-fast test-nojit check fmt bench clean clean-cache
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## Make .venv with the versions of uv.lock; does nothing when up to date
+
+$(STAMP): pyproject.toml uv.lock scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+java: ## Find Java 17 or newer; as root on Debian, install it if there is none
+	@home="$$(scripts/java.sh)"; echo "java: using $$home"
+
+demo: setup ## Run a small example on this machine
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/python -m tocsin demo
+
+test: setup ## Run all tests, those that start Spark too
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/pytest -q --durations=10
+
+test-fast: setup ## Run the tests that need no JVM and are quick
+	@$(BIN)/pytest -q -m "not spark and not cluster and not slow"
+
+test-nojit: setup ## Run the tests of kernels and expressions on plain Python, uncompiled
+	@test -n "$(NOJIT)" || { echo "no tests of kernels or expressions found"; exit 1; }
+	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q --hypothesis-profile=small -m "not spark and not cluster" $(NOJIT)
+
+check: setup ## Check style, format, types, import contracts and file lengths
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/file_length.py
+
+fmt: setup ## Format the code and repair what can be repaired
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup ## Run all benchmarks; one alone: make bench ONLY=benchmarks/bench_join.py
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; \
+	for file in $(or $(ONLY),$(wildcard benchmarks/bench_*.py)); do \
+		echo "== $$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
+	done
+
+clean-cache: ## Remove compiled kernels; needed after a change to a kernel that other files call
+	@find src tests $(wildcard benchmarks) \( -name '*.nbi' -o -name '*.nbc' \) -delete
+
+clean: clean-cache ## Remove all that was built, the environment too
+	@find src tests scripts $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist artifacts \
+		spark-warehouse metastore_db derby.log

@@ -1,0 +1,47 @@
+"""The errors that Tocsin raises.
+
+    TocsinError
+    ├── RuleError          what the user wrote cannot be meant so: expression, bounds, shapes, columns
+    │   └── ExprError      a condition that cannot be read; underlines its place
+    ├── PlanError          the parts are right, together they cannot run
+    └── RunError           a run cannot start or go on: state of another plan, version or bucket count
+
+A wrong Python argument stays a ValueError or TypeError.
+"""
+
+
+class TocsinError(Exception):
+    """Base of all errors that are about rules, plans and runs."""
+
+
+class RuleError(TocsinError):
+    """A rule that cannot be meant as written."""
+
+
+class ExprError(RuleError):
+    """A condition that cannot be read, with its place."""
+
+    def __init__(self, message: str, text: str = "", start: int = 0, stop: int = 0) -> None:
+        self.text, self.start, self.stop = text, start, stop
+        super().__init__(message + _underline(text, start, stop))
+
+
+class PlanError(TocsinError):
+    """Rules and streams that cannot run together."""
+
+
+class RunError(TocsinError):
+    """A run that cannot start or go on."""
+
+
+def _underline(text: str, start: int, stop: int) -> str:
+    """Draw the line of `text` around `start` and mark it; long lines are cut to what a terminal shows."""
+    if not text:
+        return ""
+    begin = text.rfind("\n", 0, start) + 1
+    end = text.find("\n", start)
+    end = len(text) if end < 0 else end
+    left = max(begin, start - 50)
+    shown = text[left : min(end, left + 100)].replace("\t", " ")
+    width = max(1, min(stop, end, left + 100) - start)
+    return f"\n  {shown}\n  {' ' * (start - left)}{'^' * width}"

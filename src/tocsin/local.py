@@ -1,0 +1,244 @@
+"""Engine in one process, without a JVM: rule tests, notebooks, the edge, and the yardstick of the Spark engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import PlanError
+from tocsin.logic import Batch, Int, Out
+from tocsin.plan import Plan, Watch, make_plan
+from tocsin.rules import Rule
+from tocsin.rules.durations import Duration
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Columns by name: a mapping of arrays, or a DataFrame of pandas.
+Columns = Any
+
+
+@dataclass
+class Result:
+    """Alerts of a run, and per stream what became of its rows."""
+
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    state_bytes: int = 0
+
+    def add(self, out: Out) -> None:
+        """Take over what a logic gave."""
+        self.alerts += [with_times(alert) for alert in out.alerts]
+        for stream, counts in out.counts.items():
+            total = self.counts.setdefault(stream, {})
+            for name, number in counts.items():
+                total[name] = total.get(name, 0) + number
+
+
+def run_local(
+    streams: Mapping[str, Columns],
+    rules: Rule | Iterable[Rule],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    key_ttl: Duration | None = None,
+    cuts: Sequence[int] = (),
+) -> list[dict[str, Any]]:
+    """Run rules over bounded streams and give their alerts.
+
+    Parameters
+    ----------
+    streams
+        Columns of each stream: arrays by name, or a DataFrame of pandas.
+    rules
+        One or several rules.
+    time
+        Column of event time: datetimes, or whole microseconds since 1970.
+    arrival
+        Column by which rows arrived; without it they are taken in order of event time.
+    cuts
+        Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and read between them.
+    """
+    return run(streams, rules, time=time, arrival=arrival, key_ttl=key_ttl, cuts=cuts).alerts
+
+
+def run(
+    streams: Mapping[str, Columns],
+    rules: Rule | Iterable[Rule],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    key_ttl: Duration | None = None,
+    cuts: Sequence[int] = (),
+) -> Result:
+    """Run like `run_local`, and give counts and the size of the state too."""
+    plan = make_plan(rules, {name: list(_names(columns)) for name, columns in streams.items()}, time=time, arrival=arrival, key_ttl=key_ttl)
+    batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, streams, time, arrival)]
+    result, pages = Result(), dict[str, bytes]()
+    parts = _cut(batches, cuts) if len(cuts) else [batches]
+    logic = plan.build(pages)
+    for i, part in enumerate(parts):
+        result.add(logic.on_data(part))
+        if i + 1 < len(parts):
+            _store(pages, logic.changed_pages())
+            logic = plan.build(pages)
+    result.add(logic.on_end())
+    _store(pages, logic.changed_pages())
+    result.state_bytes = sum(len(page) for page in pages.values())
+    return result
+
+
+def explain(streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts") -> Plan:
+    """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
+    return make_plan(rules, {name: list(_names(columns)) for name, columns in streams.items()}, time=time)
+
+
+def with_times(alert: dict[str, Any]) -> dict[str, Any]:
+    """An alert whose times are datetimes instead of microseconds."""
+    witness = [{**part, "time": _datetime(part["time"])} for part in alert["witness"]]
+    ends = None if alert["endsAt"] is None else _datetime(alert["endsAt"])
+    return {**alert, "startsAt": _datetime(alert["startsAt"]), "endsAt": ends, "witness": witness}
+
+
+def _datetime(time_us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def _store(pages: dict[str, bytes], changed: Mapping[str, bytes | None]) -> None:
+    for name, page in changed.items():
+        if page is None:
+            pages.pop(name, None)
+        else:
+            pages[name] = page
+
+
+def _names(columns: Columns) -> Iterable[str]:
+    return (str(name) for name in (columns.columns if hasattr(columns, "columns") else columns))
+
+
+def _batches(number: int, watch: Watch, streams: Mapping[str, Columns], time: str, arrival: str | None) -> list[Batch]:
+    return [_batch(number, watch, name, streams[name], time, arrival) for name in watch.streams]
+
+
+def _batch(number: int, watch: Watch, name: str, columns: Columns, time: str, arrival: str | None) -> Batch:
+    """Read the columns of one stream; rows without time, key or finite values are counted and left out."""
+    read = sorted({column for store in watch.stores if store.stream == name for column in store.columns})
+    times, ok = _times(columns[time], f"stream `{name}`: column {time!r}")
+    values = {column: _numbers(columns[column], f"stream `{name}`: column {column!r}") for column in read}
+    lengths = {len(times), *(len(value) for value in values.values())}
+    if len(lengths) > 1:
+        message = f"stream `{name}`: columns must have equal lengths; got {sorted(lengths)}"
+        raise PlanError(message)
+    for value in values.values():
+        ok = ok & np.isfinite(value)
+    key, keys, known = _keys([columns[column] for column in watch.on], len(times))
+    ok &= known
+    order = times if arrival is None else _times(columns[arrival], f"stream `{name}`: column {arrival!r}")[0]
+    rest = [column for column in _names(columns) if column not in {time, arrival, *watch.on, *read}]
+    at = None if ok.all() else np.flatnonzero(ok)
+    if at is not None:
+        times, order, key = times[at], order[at], key[at]
+        values = {column: value[at] for column, value in values.items()}
+    payload = _Payload({column: columns[column] for column in rest}, at) if rest else None
+    return Batch(number, name, keys, key, times, order, values, payload, int((~ok).sum()))
+
+
+@dataclass(frozen=True)
+class _Payload:
+    """The columns that no rule reads, as JSON text of those rows that are asked for."""
+
+    columns: Mapping[str, Any]
+    rows: Int | None
+
+    def take(self, at: Int) -> list[str]:
+        rows = at if self.rows is None else self.rows[at]
+        picked = {name: np.asarray(column)[rows].tolist() for name, column in self.columns.items()}
+        return [json.dumps({name: values[i] for name, values in picked.items()}, default=str) for i in range(len(rows))]
+
+
+def _times(column: Any, place: str) -> tuple[Int, NDArray[np.bool_]]:
+    """Whole microseconds, and which of them are there."""
+    if getattr(getattr(column, "dt", None), "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    array = np.asarray(column)
+    if array.dtype.kind == "M":
+        return array.astype("datetime64[us]").astype(np.int64), ~np.isnat(array)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64), np.ones(len(array), np.bool_)
+    if array.dtype == object and all(isinstance(t, datetime) or t is None for t in array):
+        there = np.array([t is not None for t in array], np.bool_)
+        micros = [0 if t is None else _micros(t) for t in array]
+        return np.array(micros, np.int64), there
+    message = f"{place} must hold datetimes or whole microseconds; it holds {array.dtype}"
+    raise PlanError(message)
+
+
+def _micros(time: datetime) -> int:
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
+
+
+def _numbers(column: Any, place: str) -> NDArray[np.float64]:
+    array = np.asarray(column)
+    if array.dtype.kind in "iufb":
+        return array.astype(np.float64)
+    try:
+        return np.array([np.nan if x is None else x for x in array], np.float64)
+    except (TypeError, ValueError) as error:
+        message = f"{place} must hold numbers; it holds {array.dtype}"
+        raise PlanError(message) from error
+
+
+def _keys(columns: Sequence[Any], rows: int) -> tuple[Int, list[tuple[str, ...]], NDArray[np.bool_]]:
+    """Number the distinct keys; a key with a null is none."""
+    if not columns:
+        return np.zeros(rows, np.int64), [()], np.ones(rows, np.bool_)
+    codes, keys = np.zeros(rows, np.int64), [()]
+    known = np.ones(rows, np.bool_)
+    for column in columns:
+        mine, words = _encode(column)
+        known &= mine >= 0
+        codes = codes * len(words) + np.maximum(mine, 0)
+        keys = [(*key, word) for key in keys for word in words]
+        if len(columns) > 1:
+            used, codes = np.unique(codes, return_inverse=True)
+            keys = [keys[i] for i in used.tolist()]
+    return codes, keys, known
+
+
+def _encode(column: Any) -> tuple[Int, list[str]]:
+    """Number the distinct values of a column; -1 where it is null."""
+    import pyarrow as pa
+
+    encoded = pa.array(np.asarray(column), from_pandas=True).dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, [str(word) for word in encoded.dictionary.to_pylist()] or [""]
+
+
+def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
+    """Cut the rows of all streams, in order of arrival, into batches."""
+    stream = np.repeat(np.arange(len(batches)), [len(batch.time) for batch in batches])
+    order = np.argsort(np.concatenate([batch.arrival for batch in batches]), kind="stable")
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    part = np.searchsorted(np.sort(np.asarray(cuts)), position, side="right")
+    parts = []
+    for p in range(len(cuts) + 1):
+        parts.append([_rows(batch, np.flatnonzero(part[stream == i] == p), first=p == 0) for i, batch in enumerate(batches)])
+    return parts
+
+
+def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
+    values = {column: value[at] for column, value in batch.values.items()}
+    payload = None
+    if batch.payload is not None:
+        payload = np.empty(len(at), dtype=object)
+        payload[:] = batch.payload.take(at)
+    return Batch(
+        batch.key_set, batch.stream, batch.keys, batch.key[at], batch.time[at], batch.arrival[at], values, payload,
+        batch.quarantined if first else 0,
+    )

@@ -1,0 +1,63 @@
+"""State as bytes: named arrays and texts in one self-describing page with a version tag. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import RunError
+
+MAGIC = b"TOCSIN\x00"
+VERSION = 1
+_KINDS = {"<i8": np.int64, "<f8": np.float64, "|b1": np.bool_}
+
+
+def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
+    """Write arrays (int64, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
+    head: dict[str, Any] = {"facts": facts, "arrays": []}
+    body: list[bytes] = []
+    for name, array in arrays.items():
+        if array.dtype == object:
+            data = json.dumps(array.ravel().tolist()).encode()
+            kind = "text"
+        else:
+            kind = np.dtype(array.dtype).str
+            data = np.ascontiguousarray(array).tobytes()
+        head["arrays"].append([name, kind, list(array.shape), len(data)])
+        body.append(data)
+    text = json.dumps(head).encode()
+    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(text).to_bytes(8, "little"), text, *body])
+
+
+def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what `pack` wrote; the arrays are fresh copies."""
+    if data[: len(MAGIC)] != MAGIC:
+        message = "state page must begin with Tocsin's mark; it was written by something else or is damaged"
+        raise RunError(message)
+    version = int.from_bytes(data[7:9], "little")
+    if version > VERSION:
+        message = f"state page must be of version {VERSION} or older; it has version {version}: run the newer Tocsin that wrote it"
+        raise RunError(message)
+    at = 17 + int.from_bytes(data[9:17], "little")
+    try:
+        head = json.loads(data[17:at])
+        arrays = {}
+        for name, kind, shape, size in head["arrays"]:
+            arrays[name] = _array(data[at : at + size], kind, shape)
+            at += size
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"state page must be whole; it is damaged: {error}"
+        raise RunError(message) from error
+    return arrays, head["facts"]
+
+
+def _array(data: bytes, kind: str, shape: list[int]) -> NDArray[Any]:
+    if kind == "text":
+        texts = np.empty(int(np.prod(shape)), dtype=object)
+        texts[:] = json.loads(data)
+        return texts.reshape(shape)
+    return np.frombuffer(data, dtype=_KINDS[kind]).reshape(shape).copy()

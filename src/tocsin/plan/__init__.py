@@ -1,0 +1,7 @@
+"""How rules run: resolve -> Plan -> logic."""
+
+from tocsin.plan.plan import Plan
+from tocsin.plan.resolve import make_plan
+from tocsin.plan.steps import Store, Threshold, Watch
+
+__all__ = ["Plan", "Store", "Threshold", "Watch", "make_plan"]

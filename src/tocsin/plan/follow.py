@@ -1,0 +1,340 @@
+"""Follow: one rule over the keys of a page: probes, evaluations that wait for progress, and lives with their witnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.expr.columns import evaluate_number
+from tocsin.expr.nodes import Variable, variables
+from tocsin.expr.program import compile_condition, hoist
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+from tocsin.plan.steps import Store, Threshold
+from tocsin.plan.remember import Segments, Texts
+from tocsin.stages import alert
+from tocsin.stages.join import Condition, Evaluations, Probes, Tuples, combine
+
+NEVER_SEEN = -(1 << 62)
+
+# Takes (stream of the rule, positions in its segments) to payload texts.
+PayloadOf = Callable[[int, Int], Texts]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """All new rows of a page in order of arrival, those that are too late left out."""
+
+    stream: Int
+    key: Int
+    time: Int
+    row: Int
+
+
+@dataclass
+class Witnesses:
+    """Evaluations with all that an alert shows: one row each, a column per stream or value."""
+
+    key: Int
+    time: Int
+    margin: Float
+    truth: Int
+    value: Float
+    times: Int
+    values: Float
+    payload: Texts
+
+    @classmethod
+    def none(cls, rows: int, streams: int, values: int) -> Witnesses:
+        """Empty rows."""
+        whole = [np.zeros(rows, np.int64) for _ in range(3)]
+        texts = np.full((rows, streams), None, dtype=object)
+        times, numbers = np.zeros((rows, streams), np.int64), np.zeros((rows, values))
+        return cls(whole[0], whole[1], np.zeros(rows), whole[2], np.zeros(rows), times, numbers, texts)
+
+    def take(self, at: Any) -> Witnesses:
+        """Some of the rows."""
+        return Witnesses(*(column[at] for column in self.columns()))
+
+    def columns(self) -> list[NDArray[Any]]:
+        """The columns in order."""
+        return [self.key, self.time, self.margin, self.truth, self.value, self.times, self.values, self.payload]
+
+    def joined(self, other: Witnesses) -> Witnesses:
+        """These rows, then the others."""
+        pairs = zip(self.columns(), other.columns(), strict=True)
+        return Witnesses(*(np.concatenate(pair) for pair in pairs))
+
+
+@kernel
+def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: int) -> NDArray[np.bool_]:
+    """Move progress with each row; tell which rows came after progress had passed them. `stream` < 0: not of this rule."""
+    late = np.zeros(key.shape[0], np.bool_)
+    streams = newest.shape[1]
+    for i in range(key.shape[0]):
+        if stream[i] < 0:
+            continue
+        k = key[i]
+        late[i] = time[i] < progress[k]
+        newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
+        front = NEVER_SEEN
+        for s in range(streams):
+            front = max(front, newest[k, s])
+        least = front
+        for s in range(streams):
+            if newest[k, s] != NEVER_SEEN and newest[k, s] >= front - idle:
+                least = min(least, newest[k, s])
+        progress[k] = max(progress[k], least)
+    return late
+
+
+class Followed:
+    """State and work of one rule on one page."""
+
+    def __init__(self, rule: Threshold, stores: Sequence[Store], streams: Sequence[str], keys: int = 0) -> None:
+        self.rule, self.stores = rule, [stores[i] for i in rule.stores]
+        self.streams = np.array([self._stream(name) for name in streams], np.int64)
+        self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
+        self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
+        self.condition, self.hoisted = _compile(rule, self.stores)
+        self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
+        self.progress = np.full(keys, NEVER_SEEN)
+        self.lives = [alert.new_lives(keys), alert.new_lives(keys)]
+        self.bests = [self._no_witnesses(keys), self._no_witnesses(keys)]
+        self.waiting = self._no_witnesses(0)
+
+    def _stream(self, name: str) -> int:
+        names = [store.stream for store in self.stores]
+        return names.index(name) if name in names else -1
+
+    def _no_witnesses(self, rows: int) -> Witnesses:
+        return Witnesses.none(rows, len(self.stores), int(self.value_offsets[-1]))
+
+    def add_keys(self, count: int) -> None:
+        """Make room for new keys."""
+        self.newest = np.concatenate([self.newest, np.full((count, len(self.stores)), NEVER_SEEN)])
+        self.progress = np.concatenate([self.progress, np.full(count, NEVER_SEEN)])
+        self.lives = [_joined_lives(lives, alert.new_lives(count)) for lives in self.lives]
+        self.bests = [best.joined(self._no_witnesses(count)) for best in self.bests]
+
+    def evaluate(
+        self, arrivals: Arrivals, segments: Sequence[Segments], payload_of: PayloadOf
+    ) -> tuple[list[tuple[int, str, int, int | None, Witnesses, bool]], Witnesses]:
+        """Join the arrivals and drive the lives: changes of state, and all true combinations where the rule asks for them."""
+        mine = self.streams[arrivals.stream]
+        late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
+        tuples = self._tuples(segments)
+        bases = np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
+        chosen = np.flatnonzero(mine >= 0)
+        index = np.empty(len(chosen), np.int64)
+        for i, segment in enumerate(segments):
+            of_stream = mine[chosen] == i
+            index[of_stream] = bases[i] + segment.place[arrivals.row[chosen[of_stream]]]
+        probes = Probes(mine[chosen], arrivals.key[chosen], index)
+        every = self.rule.emit == "all"
+        evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
+        show = _Show(self, tuples, segments, bases, payload_of)
+        if every:
+            return [], show.matches(matches, scores)
+        return self._live(evaluations, arrivals.time[chosen], probes.key, late[chosen], show), self._no_witnesses(0)
+
+    def _tuples(self, segments: Sequence[Segments]) -> Tuples:
+        """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""
+        counts = [len(segment.time) for segment in segments]
+        bases = np.concatenate([[0], np.cumsum(counts)])
+        offsets = [segment.offsets[:-1] + base for segment, base in zip(segments, bases[:-1], strict=True)]
+        slots = np.zeros((int(bases[-1]), max(1, int(np.diff(self.condition.slot_offsets).max()))))
+        names = dict(self.rule.columns)
+        for i, segment in enumerate(segments):
+            have = dict(zip(self.stores[i].columns, segment.values, strict=True))
+            columns = {key: have[name] for key, name in names.items() if key[0] == self.stores[i].stream}
+            for slot, part in enumerate(self.hoisted[i]):
+                slots[bases[i] : bases[i + 1], slot] = evaluate_number(part, columns)
+        return Tuples(
+            np.concatenate([*offsets, bases[-1:]]),
+            np.concatenate([segment.time for segment in segments]),
+            np.concatenate([segment.rank for segment in segments]),
+            np.concatenate([segment.gone for segment in segments]),
+            slots,
+        )
+
+    def _live(
+        self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: _Show
+    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+        found = evaluations.found == 1
+        behind = np.flatnonzero(found & late)
+        events = alert.drive_late(
+            self.lives[1], key[behind], time[behind], evaluations.truth[behind], evaluations.margin[behind], behind, self.timing, _no_events()
+        )
+        changes = self._changes(1, events, evaluations, time, key, show, self.waiting)
+        return changes + self._drive(evaluations, time, key, np.flatnonzero(found & ~late), show)
+
+    def _drive(
+        self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: _Show
+    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+        """Apply what progress has reached, in event-time order; the rest waits."""
+        old, count = self.waiting, len(time)
+        number = np.concatenate([count + np.arange(len(old.key)), ahead])
+        keys, times = np.concatenate([old.key, key[ahead]]), np.concatenate([old.time, time[ahead]])
+        truth = np.concatenate([old.truth, evaluations.truth[ahead]])
+        margin = np.concatenate([old.margin, evaluations.margin[ahead]])
+        ripe = times <= self.progress[keys]
+        order, offsets = alert.by_key_and_time(len(self.progress), keys[ripe], times[ripe])
+        events = alert.drive(
+            self.lives[0], offsets, times[ripe][order], truth[ripe][order], margin[ripe][order], number[ripe][order], self.timing, _no_events()
+        )
+        events = alert.settle_all(self.lives[0], self.progress, self.timing, events)
+        changes = self._changes(0, events, evaluations, time, key, show, old)
+        rest = number[~ripe]
+        new = show.evaluations(evaluations, rest[rest < count], time, key)
+        self.waiting = old.take(rest[rest >= count] - count).joined(new)
+        return changes
+
+    def _changes(
+        self, machine: int, events: alert.Events, evaluations: Evaluations | None, time: Int, key: Int, show: _Show | None, old: Witnesses
+    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+        """Give each change of state its witness, and store the witnesses of lives that go on."""
+        rows = events.rows[: int(events.count[0])]
+        lives, best = self.lives[machine], self.bests[machine]
+        renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
+        numbers = np.unique(np.concatenate([rows[:, 4], lives.best[renewed]]))
+        numbers = numbers[numbers != alert.STORED]
+        count = len(time)
+        table = old.take(numbers[numbers >= count] - count)
+        if evaluations is not None and show is not None:
+            table = show.evaluations(evaluations, numbers[numbers < count], time, key).joined(table)
+        changes = []
+        for k, event, start, end, number in rows.tolist():
+            row = best.take([k]) if number == alert.STORED else table.take(np.flatnonzero(numbers == number))
+            changes.append((k, alert.EVENTS[event], start, None if end == -alert.FOREVER else end, row, machine == 1))
+        if len(renewed):
+            at = np.searchsorted(numbers, lives.best[renewed])
+            for column, fresh in zip(best.columns(), table.columns(), strict=True):
+                column[renewed] = fresh[at]
+            lives.best[renewed] = alert.STORED
+        return changes
+
+    def advance(
+        self, progress: Int, silence: Int, *, late_too: bool
+    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+        """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
+        self.progress = np.maximum(self.progress, progress)
+        old = self.waiting
+        ripe = old.time <= self.progress[old.key]
+        order, offsets = alert.by_key_and_time(len(self.progress), old.key[ripe], old.time[ripe])
+        now, numbers = old.take(ripe), np.flatnonzero(ripe)
+        events = alert.drive(
+            self.lives[0], offsets, now.time[order], now.truth[order], now.margin[order], numbers[order], self.timing, _no_events()
+        )
+        events = alert.settle_all(self.lives[0], np.maximum(self.progress, silence), self.timing, events)
+        empty = np.zeros(0, np.int64)
+        changes = self._changes(0, events, None, empty, empty, None, old)
+        self.waiting = old.take(~ripe)
+        if late_too:
+            events = alert.settle_all(self.lives[1], np.maximum(self.progress, silence), self.timing, _no_events())
+            changes += self._changes(1, events, None, empty, empty, None, old)
+        return changes
+
+    def busy(self) -> NDArray[np.bool_]:
+        """Keys that have an open life or evaluations that wait."""
+        busy = (self.lives[0].phase != alert.NONE) | (self.lives[1].phase != alert.NONE)
+        busy[self.waiting.key] = True
+        return busy
+
+    def drop_keys(self, gone: NDArray[np.bool_]) -> None:
+        """Forget keys that are not busy."""
+        self.newest, self.progress = self.newest[~gone], self.progress[~gone]
+        self.lives = [alert.Lives(*(column[~gone] for column in lives)) for lives in self.lives]
+        self.bests = [best.take(~gone) for best in self.bests]
+        self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        named: dict[str, NDArray[Any]] = {f"{prefix}newest": self.newest, f"{prefix}progress": self.progress}
+        for machine, (lives, best) in enumerate(zip(self.lives, self.bests, strict=True)):
+            named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
+            named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
+        return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
+
+    def load(self, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
+        """State that was written."""
+        self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
+        for machine in range(2):
+            self.lives[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))
+            self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
+        self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
+
+
+@dataclass(frozen=True)
+class _Show:
+    """Looks up what a witness shows: times, raw values and payload of the chosen rows."""
+
+    followed: Followed
+    tuples: Tuples
+    segments: Sequence[Segments]
+    bases: Int
+    payload_of: PayloadOf
+
+    def evaluations(self, evaluations: Evaluations, at: Int, time: Int, key: Int) -> Witnesses:
+        """Some evaluations of this batch."""
+        scores = (evaluations.margin[at], evaluations.truth[at], evaluations.value[at])
+        return self._rows(key[at], time[at], scores, evaluations.witness[at])
+
+    def matches(self, matches: Int, scores: Float) -> Witnesses:
+        """All true combinations."""
+        offsets = self.segments[0].offsets
+        first = matches[:, 0] if len(matches) else np.zeros(0, np.int64)
+        key = np.searchsorted(offsets, first, side="right") - 1
+        times = self.tuples.time[matches] if len(matches) else np.zeros((0, len(self.segments)), np.int64)
+        truth = np.ones(len(matches), np.int64)
+        return self._rows(key, times.max(axis=1, initial=NEVER_SEEN), (scores[:, 0], truth, scores[:, 1]), matches)
+
+    def _rows(self, key: Int, time: Int, scores: tuple[Float, Int, Float], chosen: Int) -> Witnesses:
+        margin, truth, value = scores
+        shown = self.followed._no_witnesses(len(key))
+        for i, segment in enumerate(self.segments):
+            at = chosen[:, i] - self.bases[i]
+            shown.times[:, i] = segment.time[at]
+            for c, column in enumerate(segment.values):
+                shown.values[:, int(self.followed.value_offsets[i]) + c] = column[at]
+            shown.payload[:, i] = self.payload_of(i, at)
+        return Witnesses(key, time, margin, truth, value, shown.times, shown.values, shown.payload)
+
+
+def _compile(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[list[Any]]]:
+    """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream."""
+    residual, parts = hoist(rule.condition)
+    slots, hoisted, offsets = [], [], [0]
+    read = [variable.key for variable in variables(residual)]
+    for store in stores:
+        mine = [key for key in read if key[0] == store.stream]
+        hoisted.append([parts.get(key, Variable(*key)) for key in mine])
+        slots += mine
+        offsets.append(len(slots))
+    program = compile_condition(residual, slots)  # type: ignore[arg-type]
+    topology = rule.topology
+    condition = Condition(
+        upper=np.array(topology.implied, np.int64),
+        hop=topology.hop_us,
+        window=topology.window_us,
+        open_left=int(topology.closed in {"neither", "right"}),
+        open_right=int(topology.closed in {"neither", "left"}),
+        slot_offsets=np.array(offsets, np.int64),
+        ops=program.ops,
+        args=program.args,
+        consts=program.consts,
+        depth=program.stack,
+    )
+    return condition, hoisted
+
+
+def _no_events() -> alert.Events:
+    return alert.Events(np.empty((16, 5), np.int64), np.zeros(1, np.int64))
+
+
+def _joined_lives(one: alert.Lives, other: alert.Lives) -> alert.Lives:
+    return alert.Lives(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))

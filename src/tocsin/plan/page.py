@@ -1,0 +1,218 @@
+"""Page: the state of some thousand keys of one watch, and the work of one batch on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import kernel
+from tocsin.logic import Int, Out
+from tocsin.pages import pack, unpack
+from tocsin.plan.follow import NEVER_SEEN, Arrivals, Followed, Witnesses
+from tocsin.plan.steps import Threshold, Watch
+from tocsin.plan.remember import Remembered, Segments, StreamRows
+from tocsin.stages.alert import NONE
+
+KEYS_PER_PAGE = 4096
+
+
+@kernel
+def admit(key: Int, time: Int, newest: Int, outage: int) -> NDArray[np.bool_]:
+    """Move the newest time of each key; tell which rows are not too late to serve."""
+    timely = np.empty(key.shape[0], np.bool_)
+    for i in range(key.shape[0]):
+        newest[key[i]] = max(newest[key[i]], time[i])
+        timely[i] = time[i] >= newest[key[i]] - outage
+    return timely
+
+
+class Page:
+    """Keys, the rows remembered of them, and the lives of their alerts."""
+
+    def __init__(self, watch: Watch, data: bytes | None = None) -> None:
+        self.watch = watch
+        self.keys: list[tuple[str, ...]] = []
+        self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.remembered = [Remembered(store) for store in watch.stores]
+        self.followed = [Followed(rule, watch.stores, watch.streams) for rule in watch.rules]
+        self.dirty = False
+        if data is not None:
+            self._load(data)
+
+    def make_room(self) -> None:
+        """Make room for keys that were added to `keys`."""
+        count = len(self.keys) - len(self.newest)
+        if count:
+            self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
+            self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
+            for part in [*self.remembered, *self.followed]:
+                part.add_keys(count)
+
+    def on_rows(self, stream: Int, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
+        """Take rows: `stream` names the stream of each in order of arrival, `rows[s]` holds those of stream s in the same order."""
+        self.dirty = True
+        key, time, row = np.empty(len(stream), np.int64), np.empty(len(stream), np.int64), np.empty(len(stream), np.int64)
+        for s, mine in enumerate(rows):
+            at = stream == s
+            key[at], time[at], row[at] = mine.key, mine.time, np.arange(len(mine.key))
+        timely = admit(key, time, self.newest, self.watch.outage_us)
+        self.seen_us[key] = now_us or 0
+        self._count_arrivals(stream, rows, timely, out)
+        if not timely.all():
+            rows = [mine.pick(np.flatnonzero(timely[stream == s])) for s, mine in enumerate(rows)]
+            stream, key, time, row = stream[timely], key[timely], time[timely], np.empty(int(timely.sum()), np.int64)
+            for s, mine in enumerate(rows):
+                row[stream == s] = np.arange(len(mine.key))
+        self._work(Arrivals(stream, key, time, row), rows, out)
+
+    def _count_arrivals(self, stream: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
+        for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
+            s = self.watch.streams.index(memory.store.stream)
+            late = int((~timely[stream == s]).sum())
+            add_counts(out, name, {"late": late, "out_of_domain": memory.out_of_domain(rows[s])})
+
+    def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
+        """Reduce, join, evaluate, alert; then keep what stays."""
+        of_store = [rows[self.watch.streams.index(store.stream)] for store in self.watch.stores]
+        merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            segments = [merged[i] for i in rule.stores]
+
+            def payload_of(i: int, at: Int, rule: Threshold = rule) -> NDArray[Any]:
+                store = rule.stores[i]
+                return self.remembered[store].texts(of_store[store], merged[store], at)
+
+            changes, matches = followed.evaluate(arrivals, segments, payload_of)
+            self._report(rule, followed, changes, out)
+            self._report_matches(rule, followed, matches, out)
+        self._keep(of_store, merged, out)
+
+    def _keep(self, of_store: Sequence[StreamRows], merged: Sequence[Segments], out: Out) -> None:
+        floor = self.newest - self.watch.horizon_us
+        for memory, mine, segments, name in zip(self.remembered, of_store, merged, self.watch.store_names, strict=True):
+            add_counts(out, name, memory.keep(mine, segments, floor))
+
+    def on_end(self, out: Out) -> None:
+        """Wait for nothing any more."""
+        self.dirty = True
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            front = followed.newest.max(axis=1, initial=NEVER_SEEN)
+            self._report(rule, followed, followed.advance(front, front, late_too=True), out)
+
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Let quiet keys go on: after `idle` nothing is waited for, and event time moves with the clock; drop dead keys."""
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            quiet = now_us - self.seen_us
+            front = followed.newest.max(axis=1, initial=NEVER_SEEN)
+            idle = (quiet >= rule.idle_us) & (front != NEVER_SEEN) & followed.busy()
+            if idle.any():
+                self.dirty = True
+                silence = np.where(idle, front + quiet, NEVER_SEEN)
+                progress = np.where(idle, front, NEVER_SEEN)
+                self._report(rule, followed, followed.advance(progress, silence, late_too=True), out)
+        self._free_keys(now_us, out)
+
+    def _free_keys(self, now_us: int, out: Out) -> None:
+        busy = np.zeros(len(self.keys), np.bool_)
+        for followed in self.followed:
+            busy |= followed.busy()
+        gone = (self.seen_us < now_us - self.watch.key_ttl_us) & ~busy
+        if not gone.any():
+            return
+        self.dirty = True
+        self.keys = [key for key, dead in zip(self.keys, gone, strict=True) if not dead]
+        self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
+        for followed in self.followed:
+            followed.drop_keys(gone)
+        for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
+            dropped = memory.drop_keys(gone)
+            add_counts(out, name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+
+    def next_timer(self) -> int | None:
+        """When a quiet key should be looked at."""
+        times = []
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            busy = followed.busy()
+            if busy.any():
+                wait = max(rule.idle_us, rule.stale_us + rule.keep_us) if not len(followed.waiting.key) else rule.idle_us
+                times.append(int(self.seen_us[busy].min()) + max(wait, 1_000_000))
+        return min(times, default=None)
+
+    def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:
+        for key, state, start, end, shown, late in changes:
+            out.alerts.append(self._row(rule, followed, key, state, (start, end), shown, "exact late" if late else "exact"))
+
+    def _report_matches(self, rule: Threshold, followed: Followed, matches: Witnesses, out: Out) -> None:
+        for i, key in enumerate(matches.key.tolist()):
+            shown = matches.take([i])
+            start, end = int(shown.times.min()), int(shown.times.max())
+            out.alerts.append(self._row(rule, followed, key, "match", (start, end), shown, "exact"))
+
+    def _row(
+        self, rule: Threshold, followed: Followed, key: int, state: str, times: tuple[int, int | None], shown: Witnesses, quality: str
+    ) -> dict[str, Any]:
+        """One output row; times are microseconds, which the engine turns into its own kind."""
+        labels = dict(rule.labels) | dict(zip(self.watch.on, self.keys[key], strict=True))
+        witness = []
+        for i, store in enumerate(followed.stores):
+            begin = int(followed.value_offsets[i])
+            values = shown.values[0, begin : begin + len(store.columns)].tolist()
+            text = shown.payload[0, i]
+            payload = None if text is None else {k: None if v is None else str(v) for k, v in json.loads(text).items()}
+            named = dict(zip(store.columns, values, strict=True))
+            witness.append({"stream": store.stream, "time": int(shown.times[0, i]), "values": named, "payload": payload})
+        start, end = times
+        identity: list[Any] = [rule.alert, sorted(labels.items()), start]
+        if state == "match":
+            identity.append([[w["time"], w["values"], w["payload"]] for w in witness])
+        return {
+            "alert": rule.alert,
+            "id": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16],
+            "state": state,
+            "labels": labels,
+            "startsAt": start,
+            "endsAt": end,
+            "value": float(shown.value[0]),
+            "margin": float(shown.margin[0]),
+            "witness": witness,
+            "quality": quality,
+        }
+
+    def to_bytes(self) -> bytes:
+        """Write the page."""
+        arrays: dict[str, NDArray[Any]] = {"newest": self.newest, "seen": self.seen_us}
+        for i, memory in enumerate(self.remembered):
+            arrays |= memory.arrays(f"s{i}.")
+        for i, followed in enumerate(self.followed):
+            arrays |= followed.arrays(f"r{i}.")
+        return pack(arrays, keys=self.keys)
+
+    def _load(self, data: bytes) -> None:
+        arrays, facts = unpack(data)
+        self.keys = [tuple(key) for key in facts["keys"]]
+        self.newest, self.seen_us = arrays["newest"], arrays["seen"]
+        for i, memory in enumerate(self.remembered):
+            memory.load(f"s{i}.", arrays)
+        for i, followed in enumerate(self.followed):
+            followed.load(f"r{i}.", arrays)
+
+    def check(self) -> None:
+        """Assert what always holds; for tests."""
+        for memory in self.remembered:
+            assert len(memory.offsets) == len(self.keys) + 1
+            assert memory.offsets[-1] == len(memory.time)
+        for followed in self.followed:
+            assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
+            assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
+
+
+def add_counts(out: Out, name: str, counts: dict[str, int]) -> None:
+    """Add to the counts of a store."""
+    total = out.counts.setdefault(name, {})
+    for count, number in counts.items():
+        total[count] = total.get(count, 0) + number

@@ -1,0 +1,229 @@
+"""Remember: the rows of one store, for all keys of a page, merged with each batch and reduced.
+
+The reduce stage dates every row: when it came and when it goes. The join then sees, for each probe, what was remembered
+at that moment, and what never went is the state of the next batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+from tocsin.plan.steps import Store
+from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
+
+Texts = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """New rows of one stream in order of arrival; `payload` is None, or texts that can be taken by position."""
+
+    key: Int
+    time: Int
+    rank: Int
+    values: dict[str, Float]
+    payload: Any
+    picked: Int | None = None
+
+    def pick(self, at: Int) -> StreamRows:
+        """Some of the rows."""
+        picked = at if self.picked is None else self.picked[at]
+        values = {name: value[at] for name, value in self.values.items()}
+        return StreamRows(self.key[at], self.time[at], self.rank[at], values, self.payload, picked)
+
+    def with_rank(self, rank: Int) -> StreamRows:
+        """The rows with their place in the order of arrival over all streams."""
+        return replace(self, rank=rank)
+
+    def with_keys(self, key: Int) -> StreamRows:
+        """The rows with keys numbered otherwise."""
+        return replace(self, key=key)
+
+    def texts(self, rows: Int) -> Texts:
+        """The payload of some rows."""
+        at = rows if self.picked is None else self.picked[rows]
+        texts = np.full(len(rows), None, dtype=object)
+        if self.payload is not None and len(rows):
+            taken = self.payload.take(at)
+            texts[:] = taken.to_pylist() if hasattr(taken, "to_pylist") else list(taken)
+        return texts
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
+
+    `place` says where each new row stands; `source` numbers remembered rows first, then new ones.
+    """
+
+    offsets: Int
+    time: Int
+    rank: Int
+    gone: Int
+    values: tuple[Float, ...]
+    source: Int
+    place: Int
+
+
+@kernel
+def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
+    """Lay out remembered rows and, behind them, new ones of the same key: offsets, source of each row, remembered per key."""
+    keys = offsets.shape[0] - 1
+    ends = np.zeros(keys + 1, np.int64)
+    for k in key:
+        ends[k + 1] += 1
+    state = np.empty(keys, np.int64)
+    for k in range(keys):
+        state[k] = offsets[k + 1] - offsets[k]
+        ends[k + 1] += ends[k] + state[k]
+    source = np.empty(ends[keys], np.int64)
+    fill = ends[:-1].copy()
+    for k in range(keys):
+        for i in range(offsets[k], offsets[k + 1]):
+            source[fill[k]] = i
+            fill[k] += 1
+    for i in range(key.shape[0]):
+        source[fill[key[i]]] = offsets[keys] + i
+        fill[key[i]] += 1
+    return ends, source, state
+
+
+@kernel
+def survivors(offsets: Int, time: Int, gone: Int, floor: Int) -> tuple[Int, Int, Int]:
+    """Rows that stay: their positions, the new offsets, and how many never went but fell below the floor of their key."""
+    keys = offsets.shape[0] - 1
+    ends, stay = np.zeros(keys + 1, np.int64), np.empty(time.shape[0], np.int64)
+    expired = np.zeros(1, np.int64)
+    count = 0
+    for k in range(keys):
+        for i in range(offsets[k], offsets[k + 1]):
+            if gone[i] != NEVER:
+                continue
+            if time[i] < floor[k]:
+                expired[0] += 1
+                continue
+            stay[count] = i
+            count += 1
+        ends[k + 1] = count
+    return stay[:count].copy(), ends, expired
+
+
+class Remembered:
+    """What one store remembers of each key of a page."""
+
+    def __init__(self, store: Store, keys: int = 0) -> None:
+        self.store = store
+        self.offsets = np.zeros(keys + 1, np.int64)
+        self.time = np.zeros(0, np.int64)
+        self.values = tuple(np.zeros(0) for _ in store.columns)
+        self.payload: Texts | None = None
+
+    def add_keys(self, count: int) -> None:
+        """Make room for new keys."""
+        self.offsets = np.concatenate([self.offsets, np.full(count, self.offsets[-1])])
+
+    def merge(self, rows: StreamRows) -> Segments:
+        """Put new rows beside the remembered ones and date them all."""
+        offsets, source, state = lay_out(self.offsets, rows.key)
+        time = np.concatenate([self.time, rows.time])[source]
+        rank = np.concatenate([np.full(len(self.time), -1), rows.rank])[source]
+        new = [rows.values[column] for column in self.store.columns]
+        values = tuple(np.concatenate([old, fresh])[source] for old, fresh in zip(self.values, new, strict=True))
+        if self.store.remember:
+            tag = self._tags(rows, values, source) if self.store.whole else np.zeros(len(source), np.int64)
+            order, gone = self._date((offsets, state), time, values[0], tag, rank)
+        else:
+            order, gone = np.arange(len(time)), np.full(len(time), NEVER)
+        place = np.empty(len(source), np.int64)
+        place[source[order]] = np.arange(len(source))
+        return Segments(
+            offsets, time[order], rank[order], gone[order], tuple(v[order] for v in values), source[order], place[len(self.time) :]
+        )
+
+    def _date(self, bounds: tuple[Int, Int], time: Int, value: Float, tag: Int, rank: Int) -> tuple[Int, Int]:
+        """Order the rows of each key by time, and tell when each goes."""
+        store, kind = self.store, HOPPING if self.store.hop_us else CLOSED
+        lengths = np.empty((2, len(bounds[1])), np.int64)
+        for side, reach in enumerate([store.above_us, store.below_us]):
+            lengths[side] = min(reach, 0) if store.hop_us else reach
+        enter, leave = time, time
+        if store.hop_us:
+            enter, leave = hops(time, max(store.above_us, store.below_us), store.hop_us, store.closed)
+        order, gone = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
+        going(bounds, Rows(time, value, enter, leave, self._outside(value), tag, rank), (lengths, kind), order, gone)
+        return order, gone
+
+    def _outside(self, value: Float) -> NDArray[np.bool_]:
+        if self.store.domain is None:
+            return np.zeros(len(value), np.bool_)
+        low, high = self.store.domain
+        return ~((value >= low) & (value <= high))
+
+    def _tags(self, rows: StreamRows, values: tuple[Float, ...], source: Int) -> Int:
+        """One number per row that equals where all values and the payload do."""
+        tag = np.zeros(len(source), np.int64)
+        with np.errstate(over="ignore"):
+            for value in values:
+                tag = (tag ^ (value + 0.0).view(np.int64)) * np.int64(-7046029254386353131)
+                tag ^= tag >> np.int64(29)
+        if rows.payload is not None or self.payload is not None:
+            texts = self._texts(rows, source)
+            tag ^= np.fromiter((0 if text is None else hash(text) for text in texts), np.int64, len(texts))
+        return tag
+
+    def _texts(self, rows: StreamRows, source: Int) -> Texts:
+        """Payload by source number."""
+        texts = np.full(len(source), None, dtype=object)
+        old = source < len(self.time)
+        if self.payload is not None:
+            texts[old] = self.payload[source[old]]
+        texts[~old] = rows.texts(source[~old] - len(self.time))
+        return texts
+
+    def texts(self, rows: StreamRows, segments: Segments, at: Int) -> Texts:
+        """Payload of rows by their positions in the segments."""
+        return self._texts(rows, segments.source[at])
+
+    def keep(self, rows: StreamRows, segments: Segments, floor: Int) -> dict[str, int]:
+        """Take over what stays; say what became of the rest."""
+        before = len(self.time)
+        if not self.store.remember:
+            return {"expired": len(rows.time)}
+        stay, offsets, expired = survivors(segments.offsets, segments.time, segments.gone, floor)
+        if rows.payload is not None or self.payload is not None:
+            self.payload = self.texts(rows, segments, stay)
+        self.offsets, self.time = offsets, segments.time[stay]
+        self.values = tuple(value[stay] for value in segments.values)
+        gained = len(stay) - before
+        return {"retained": gained, "expired": int(expired[0]), "omitted": len(rows.time) - gained - int(expired[0])}
+
+    def drop_keys(self, gone: NDArray[np.bool_]) -> int:
+        """Forget keys; say how many rows went with them."""
+        counts = np.diff(self.offsets)
+        stay = np.repeat(~gone, counts)
+        self.time, self.values = self.time[stay], tuple(value[stay] for value in self.values)
+        self.payload = None if self.payload is None else self.payload[stay]
+        self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
+        return int(len(stay) - stay.sum())
+
+    def out_of_domain(self, rows: StreamRows) -> int:
+        """How many new rows carry a value outside the declared domain."""
+        return int(self._outside(rows.values[self.store.columns[0]]).sum())
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}time": self.time}
+        named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
+        return named if self.payload is None else named | {f"{prefix}payload": self.payload}
+
+    def load(self, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
+        """State that was written."""
+        self.offsets, self.time = arrays[f"{prefix}offsets"], arrays[f"{prefix}time"]
+        self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
+        self.payload = arrays.get(f"{prefix}payload")

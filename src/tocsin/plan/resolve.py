@@ -1,0 +1,193 @@
+"""Resolve: rules and the columns of streams -> Plan. Every mistake that needs no data is found here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tocsin.errors import PlanError, RuleError
+from tocsin.expr import parse_condition, variables
+from tocsin.expr.nodes import Key, Node
+from tocsin.plan.plan import Plan
+from tocsin.plan.steps import Store, Threshold, Watch
+from tocsin.plan.topology import Topology, topology
+from tocsin.rules.durations import Duration, microseconds
+from tocsin.rules.model import Rule
+
+MOST_STREAMS = 8
+NEVER_US = 10**17
+
+
+def make_plan(
+    rules: Rule | Iterable[Rule],
+    columns: Mapping[str, Sequence[str]],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    key_ttl: Duration | None = None,
+) -> Plan:
+    """Plan rules over streams that have the named columns."""
+    rules = (rules,) if isinstance(rules, Rule) else tuple(rules)
+    if not rules:
+        message = "`rules` must hold at least one rule; got none"
+        raise PlanError(message)
+    names = [rule.alert for rule in rules]
+    for name in names:
+        if names.count(name) > 1:
+            message = f'`rules` must have different `alert` names; "{name}" stands {names.count(name)} times'
+            raise PlanError(message)
+    ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
+    groups: dict[tuple[str, ...], list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(tuple(rule.on), []).append(rule)
+    return Plan(tuple(_watch(on, group, columns, (time, arrival), ttl) for on, group in groups.items()))
+
+
+def _watch(
+    on: tuple[str, ...],
+    rules: Sequence[Rule],
+    columns: Mapping[str, Sequence[str]],
+    special: tuple[str, str | None],
+    ttl: int,
+) -> Watch:
+    stores: dict[tuple[str, tuple[str, ...], int, str], Store] = {}
+    thresholds = []
+    for rule in rules:
+        condition = parse_condition(rule.expr)
+        read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition)}
+        needs, topo = _needs(rule, condition, read)
+        for name, store in needs.items():
+            stores[name] = _share(stores.get(name), store)
+        order = list(stores)
+        thresholds.append(_threshold(rule, condition, topo, read, tuple(order.index(name) for name in needs)))
+    streams = tuple(name for name in columns if any(name == store.stream for store in stores.values()))
+    outage = max(microseconds(rule.outage, "`outage`") for rule in rules)
+    return Watch(on, streams, tuple(stores.values()), tuple(thresholds), outage, ttl)
+
+
+def _needs(
+    rule: Rule, condition: Node, read: Mapping[Key, str]
+) -> tuple[dict[tuple[str, tuple[str, ...], int, str], Store], Topology]:
+    """The stores of a rule, in stream order, each with the least that this rule needs remembered."""
+    streams = list(dict.fromkeys(stream for stream, _ in read))
+    if not 1 <= len(streams) <= MOST_STREAMS:
+        message = f"{rule.place}: `expr` must read 1 to {MOST_STREAMS} streams; it reads {len(streams)}"
+        raise RuleError(message)
+    topo = topology(rule, streams)
+    _check_names(rule, "shapes", rule.shapes, read)
+    _check_names(rule, "domains", rule.domains, read)
+    needs = {}
+    for i, stream in enumerate(streams):
+        keys = [key for key in read if key[0] == stream]
+        store = _store(rule, topo, i, keys, tuple(dict.fromkeys(read[key] for key in keys)))
+        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else ""] = store
+    return needs, topo
+
+
+def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tuple[str, ...]) -> Store:
+    store = Store(topo.streams[i], columns, hop_us=topo.hop_us, closed=rule.closed if topo.hop_us else "both")
+    if len(topo.streams) == 1:
+        return replace(store, remember=False)
+    shape = _setting(rule.shapes, keys[0])
+    interval = topo.interval_us(i)
+    if rule.emit == "all" or len(columns) > 1 or shape is None or interval is None:
+        return store
+    domain = _setting(rule.domains, keys[0])
+    return replace(
+        store,
+        above_us=interval if shape != "decreasing" else -1,
+        below_us=interval if shape != "increasing" else -1,
+        domain=None if domain is None else (float(domain[0]), float(domain[1])),
+    )
+
+
+def _share(one: Store | None, other: Store) -> Store:
+    """Remember what both need: per side the shorter interval; what no rule may leave out is kept whole."""
+    if one is None or not one.remember:
+        return other
+    if not other.remember:
+        return one
+    if one.whole or other.whole:
+        return replace(one, above_us=-1, below_us=-1, domain=None)
+    return replace(
+        one,
+        above_us=_shorter(one.above_us, other.above_us),
+        below_us=_shorter(one.below_us, other.below_us),
+        domain=_narrower(one.domain, other.domain),
+    )
+
+
+def _shorter(one: int, other: int) -> int:
+    return max(one, other) if min(one, other) < 0 else min(one, other)
+
+
+def _narrower(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float] | None:
+    if one is None or other is None:
+        return one or other
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _threshold(
+    rule: Rule, condition: Node, topo: Topology, read: Mapping[Key, str], stores: tuple[int, ...]
+) -> Threshold:
+    span = topo.span_us if len(topo.streams) > 1 else topo.window_us
+    return Threshold(
+        alert=rule.alert,
+        labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
+        condition=condition,
+        stores=stores,
+        columns=tuple(read.items()),
+        topology=topo,
+        for_us=microseconds(rule.for_, "`for`"),
+        keep_us=microseconds(rule.keep_firing_for, "`keep_firing_for`"),
+        stale_us=span if rule.stale is None else microseconds(rule.stale, "`stale`"),
+        idle_us=span if rule.idle is None else microseconds(rule.idle, "`idle`"),
+        emit=rule.emit,
+    )
+
+
+def _column(
+    rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]
+) -> str:
+    """The column that a variable reads."""
+    stream, column = key
+    if stream not in columns:
+        message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{_nearest(stream, columns)}"
+        raise RuleError(message)
+    have = list(columns[stream])
+    for needed in [special[0], *rule.on]:
+        if needed not in have:
+            message = f"{rule.place}: stream `{stream}` must have the column {needed!r}; it has {', '.join(have)}"
+            raise RuleError(message)
+    free = [name for name in have if name not in {*special, *rule.on}]
+    if column is not None:
+        if column not in free:
+            message = f"{rule.place}: stream `{stream}` must have the value column {column!r}; it has {', '.join(free)}"
+            raise RuleError(message)
+        return column
+    if "value" in free or len(free) == 1:
+        return "value" if "value" in free else free[0]
+    message = (
+        f"{rule.place}: `{stream}` must name its column, as in `{stream}.{free[0] if free else 'value'}`; "
+        f"the stream has {', '.join(free) or 'no value column'}"
+    )
+    raise RuleError(message)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _check_names(rule: Rule, field: str, given: Mapping[str, object], read: Mapping[Key, str]) -> None:
+    known = {stream if column is None else f"{stream}.{column}" for stream, column in read}
+    for name in given:
+        if name not in known:
+            message = f"{rule.place}: `{field}` must name variables of `expr` ({', '.join(sorted(known))}); got {name!r}"
+            raise RuleError(message)
+
+
+def _setting(given: Mapping[str, object], key: Key) -> object:
+    stream, column = key
+    return given.get(stream if column is None else f"{stream}.{column}")

@@ -1,0 +1,102 @@
+"""The steps of a plan: what is remembered of a stream, what a rule joins and when it alerts, and what shares keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tocsin.expr.nodes import Node
+from tocsin.plan.topology import Topology
+from tocsin.rules.durations import duration_text
+
+
+@dataclass(frozen=True)
+class Store:
+    """Remembered rows of one stream: the columns read, and how far apart two rows may lie that excuse one between them.
+
+    `above_us` serves rules that rise with the value, `below_us` those that fall; -1: that side is not needed; both: the stream is
+    kept whole. `remember` is False where no row is ever a partner.
+    """
+
+    stream: str
+    columns: tuple[str, ...]
+    above_us: int = -1
+    below_us: int = -1
+    hop_us: int = 0
+    closed: str = "both"
+    domain: tuple[float, float] | None = None
+    remember: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether nothing is left out."""
+        return self.above_us < 0 and self.below_us < 0
+
+    def __str__(self) -> str:
+        """Say what is remembered."""
+        name = f"{self.stream}({', '.join(self.columns)})"
+        if not self.remember:
+            return f"{name}: nothing to remember"
+        if self.whole:
+            return f"{name}: kept whole"
+        sides = [("largest", self.above_us), ("smallest", self.below_us)]
+        kept = " and ".join(f"{word} of every {duration_text(us)}" for word, us in sides if us >= 0)
+        hop = f", hopping by {duration_text(self.hop_us)}" if self.hop_us else ""
+        return f"{name}: keep the {kept}{hop}"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One rule: which stores it joins within which bounds, its condition, and how its alerts live."""
+
+    alert: str
+    labels: tuple[tuple[str, str], ...]
+    condition: Node
+    stores: tuple[int, ...]
+    columns: tuple[tuple[tuple[str, str | None], str], ...]
+    topology: Topology
+    for_us: int
+    keep_us: int
+    stale_us: int
+    idle_us: int
+    emit: str
+
+    def __str__(self) -> str:
+        """Say what is joined and when it alerts."""
+        times = [("for", self.for_us), ("keep_firing_for", self.keep_us), ("stale", self.stale_us)]
+        life = ", ".join(f"{name} {duration_text(us)}" for name, us in times if us)
+        return f'alert "{self.alert}" if {self.condition} within {duration_text(self.topology.span_us)} ({life or "at once"})'
+
+
+@dataclass(frozen=True)
+class Watch:
+    """All rules with the same key columns: rows are sent once, remembered once, joined per rule."""
+
+    on: tuple[str, ...]
+    streams: tuple[str, ...]
+    stores: tuple[Store, ...]
+    rules: tuple[Threshold, ...]
+    outage_us: int
+    key_ttl_us: int
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        """How counts name each store: its stream, with the columns where a stream has several stores."""
+        names = [store.stream for store in self.stores]
+        return tuple(
+            store.stream if names.count(store.stream) == 1 else f"{store.stream}({', '.join(store.columns)})"
+            for store in self.stores
+        )
+
+    @property
+    def horizon_us(self) -> int:
+        """How far behind the newest row of its key a row is remembered: any row in time finds its partners and brackets."""
+        spans = [rule.topology.span_us for rule in self.rules]
+        return self.outage_us + max(spans + [max(store.above_us, store.below_us) for store in self.stores])
+
+    def __str__(self) -> str:
+        """Draw the tree."""
+        keys = ", ".join(self.on) or "no key: one bucket does all the work"
+        lines = [f"Watch on {keys}; outage {duration_text(self.outage_us)}"]
+        lines += [f"  Store {store}" for store in self.stores]
+        lines += [f"  Threshold {rule}" for rule in self.rules]
+        return "\n".join(lines)

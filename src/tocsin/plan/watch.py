@@ -1,0 +1,161 @@
+"""The logic of a plan: rows are led to the page of their key, page by page through reduce, join, evaluate and alert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tocsin.errors import RunError
+from tocsin.logic import Batch, Int, Out, Pages
+from tocsin.plan.page import KEYS_PER_PAGE, Page, add_counts
+from tocsin.plan.remember import StreamRows
+from tocsin.plan.steps import Watch
+
+if TYPE_CHECKING:
+    from tocsin.plan.plan import Plan
+
+
+class WatchLogic:
+    """All pages of one key set."""
+
+    def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
+        self.number, self.watch = number, watch
+        mine = sorted((name for name in pages if name.startswith(f"{number}/")), key=lambda name: int(name.split("/")[1]))
+        self.pages = [Page(watch, pages[name]) for name in mine]
+        self.place: dict[tuple[str, ...], int] = {}
+        for p, page in enumerate(self.pages):
+            self.place |= {key: p * KEYS_PER_PAGE + k for k, key in enumerate(page.keys)}
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Order the rows by arrival, then by stream, and hand each page its own."""
+        streams = [self._stream(name, batches) for name in self.watch.streams]
+        arrival = np.concatenate([rows[1] for rows in streams])
+        order = np.argsort(arrival, kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        stream = np.repeat(np.arange(len(streams)), [len(rows[1]) for rows in streams])[order]
+        at, ordered = 0, []
+        for rows, count in ((rows[0], len(rows[1])) for rows in streams):
+            ordered.append(_in_order(rows, rank[at : at + count]))
+            at += count
+        self._count_received(ordered, batches, out)
+        self._pages(stream, ordered, now_us, out)
+
+    def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
+        """The rows of one stream; several batches of it are joined."""
+        mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
+        columns = sorted({column for store in self.watch.stores if store.stream == name for column in store.columns})
+        if not mine:
+            none = np.zeros(0, np.int64)
+            return StreamRows(none, none, none, {column: np.zeros(0) for column in columns}, None), none
+        key = np.concatenate([self._places(batch)[batch.key] for batch in mine])
+        time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
+        values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
+        return StreamRows(key, time, time, values, _joined_payload(mine)), arrival
+
+    def _places(self, batch: Batch) -> Int:
+        """Where each key of a batch lives; new keys get a place behind the last."""
+        new = [key for key in batch.keys if key not in self.place]
+        for key in new:
+            if not self.pages or len(self.pages[-1].keys) >= KEYS_PER_PAGE:
+                self.pages.append(Page(self.watch))
+            self.place[key] = (len(self.pages) - 1) * KEYS_PER_PAGE + len(self.pages[-1].keys)
+            self.pages[-1].keys.append(key)
+        if new:
+            for page in self.pages:
+                page.make_room()
+        return np.fromiter((self.place[key] for key in batch.keys), np.int64, len(batch.keys))
+
+    def _count_received(self, rows: Sequence[StreamRows], batches: Sequence[Batch], out: Out) -> None:
+        for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
+            bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
+            good = len(rows[self.watch.streams.index(store.stream)].time)
+            add_counts(out, name, {"received": good + bad, "quarantined": bad})
+
+    def _pages(self, stream: Int, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
+        if len(self.pages) == 1:
+            self.pages[0].on_rows(stream, rows, now_us, out)
+            return
+        page_of = [mine.key // KEYS_PER_PAGE for mine in rows]
+        all_pages = np.empty(len(stream), np.int64)
+        for s, pages in enumerate(page_of):
+            all_pages[stream == s] = pages
+        for p in np.unique(all_pages).tolist():
+            picked = [mine.pick(np.flatnonzero(pages == p)) for mine, pages in zip(rows, page_of, strict=True)]
+            picked = [mine.with_keys(mine.key - p * KEYS_PER_PAGE) for mine in picked]
+            self.pages[p].on_rows(stream[all_pages == p], picked, now_us, out)
+
+
+class PlanLogic:
+    """The logic of a whole plan: each watch takes the rows of its key set."""
+
+    def __init__(self, plan: Plan, pages: Pages) -> None:
+        self.watches = [WatchLogic(i, watch, pages) for i, watch in enumerate(plan.watches)]
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
+        """Take the rows of one call."""
+        out = Out()
+        for logic in self.watches:
+            mine = [batch for batch in batches if batch.key_set == logic.number]
+            if mine:
+                logic.on_data(mine, now_us, out)
+        return out
+
+    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
+        """Refuse control rows: no step of this plan takes any."""
+        if rows:
+            message = f"control rows must address a step of the plan; no step takes {rows[0]!r}"
+            raise RunError(message)
+        return Out()
+
+    def on_time(self, now_us: int) -> Out:
+        """Let quiet keys go on."""
+        out = Out()
+        for logic in self.watches:
+            for page in logic.pages:
+                page.on_time(now_us, out)
+        return out
+
+    def on_end(self) -> Out:
+        """Wait for nothing any more."""
+        out = Out()
+        for logic in self.watches:
+            for page in logic.pages:
+                page.on_end(out)
+        return out
+
+    def next_timer(self) -> int | None:
+        """The next time at which a quiet key should be looked at."""
+        timers = [page.next_timer() for logic in self.watches for page in logic.pages]
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        """Pages touched since the last call."""
+        changed: dict[str, bytes | None] = {}
+        for logic in self.watches:
+            for p, page in enumerate(logic.pages):
+                if page.dirty:
+                    changed[f"{logic.number}/{p}"] = page.to_bytes()
+                    page.dirty = False
+        return changed
+
+
+def _in_order(rows: StreamRows, rank: Int) -> StreamRows:
+    """The rows of a stream in order of arrival."""
+    if not (rank[1:] < rank[:-1]).any():
+        return rows.with_rank(rank)
+    order = np.argsort(rank)
+    return rows.with_rank(rank).pick(order)
+
+
+def _joined_payload(batches: Sequence[Batch]) -> Any:
+    if all(batch.payload is None for batch in batches):
+        return None
+    if len(batches) == 1:
+        return batches[0].payload
+    texts = [batch.payload.to_pylist() if hasattr(batch.payload, "to_pylist") else batch.payload for batch in batches]
+    joined = np.empty(sum(len(batch.time) for batch in batches), dtype=object)
+    joined[:] = [text for part, batch in zip(texts, batches, strict=True) for text in (part if part is not None else [None] * len(batch.time))]
+    return joined

@@ -1,0 +1,76 @@
+"""Durations as people write them, in whole microseconds.
+
+The text form is Prometheus's (`1h30m`, `10s`, `500ms`; also `us`), with a sign where a bound may be negative.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from tocsin.errors import RuleError
+
+Duration = str | int | timedelta
+
+_UNITS = {
+    "w": 604_800_000_000,
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "m": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+_PART = re.compile(r"([0-9]{1,15})(ms|us|w|d|h|m|s)")
+_LIMIT = 10**17  # 3,000 years: sums of a few bounds stay far from the ends of int64
+
+
+def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int:
+    """Read a duration; an int is microseconds already.
+
+    >>> microseconds("1h30m", "rule")
+    5400000000
+    >>> microseconds("-5s", "rule", signed=True)
+    -5000000
+    """
+    value = _read(duration, where)
+    if value < 0 and not signed:
+        message = f"{where} must not be negative; got {duration!r}"
+        raise RuleError(message)
+    if abs(value) > _LIMIT:
+        message = f"{where} must be shorter than 3,000 years; got {duration!r}"
+        raise RuleError(message)
+    return value
+
+
+def _read(duration: Duration, where: str) -> int:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    if isinstance(duration, int) and not isinstance(duration, bool):
+        return duration
+    if isinstance(duration, str):
+        text = duration.strip()
+        sign = -1 if text.startswith("-") else 1
+        body = text.lstrip("+-") if text[:1] in {"+", "-"} else text
+        if body == "0":
+            return 0
+        parts = _PART.findall(body)
+        if parts and "".join(number + unit for number, unit in parts) == body:
+            return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
+    message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'; got {duration!r}"
+    raise RuleError(message)
+
+
+def duration_text(value_us: int) -> str:
+    """Write microseconds the short way.
+
+    >>> duration_text(5_400_000_000)
+    '1h30m'
+    """
+    if value_us == 0:
+        return "0s"
+    rest, text = abs(value_us), "-" if value_us < 0 else ""
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text

@@ -1,0 +1,1 @@
+"""Fewer rows, same alerts."""

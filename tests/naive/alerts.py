@@ -1,0 +1,295 @@
+"""The whole product by brute force: one row at a time, as `docs/concepts/semantics.md` says and in its order.
+
+Every remembered row is kept in a list and every combination is tried. Values are exact, times whole microseconds.
+Where the page leaves a choice, it is made here and marked with "Choice:".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from tests.naive.join import Join, Row, completed_by, span
+
+Streams = Mapping[str, Mapping[str, Sequence[Any]]]
+Verdict = tuple[Any, bool, Any]
+Alert = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What must be watched: `condition` maps {(stream, column): value} of `columns` to (margin, truth, value)."""
+
+    join: Join
+    condition: Callable[[Mapping[tuple[str, str], Any]], Verdict]
+    columns: tuple[tuple[str, str], ...]
+    alert: str = "alert"
+    on: tuple[str, ...] = ("machine",)
+    for_us: int = 0
+    keep_us: int = 0
+    stale_us: int | None = None
+    outage_us: int = 1_000_000
+    idle_us: int | None = None
+    emit: str = "witness"
+
+    @property
+    def silence_us(self) -> int:
+        """How long after the last evaluation a life ends by itself."""
+        if self.stale_us is not None:
+            return self.stale_us
+        return (self.join.within or 0) if len(self.join.streams) == 1 else span(self.join)
+
+
+class Evaluation(NamedTuple):
+    """The best combination that one row completed."""
+
+    key: tuple[Any, ...]
+    time: int
+    margin: Any
+    truth: bool
+    value: Any
+    witness: tuple[Row, ...]
+    late: bool
+
+
+@dataclass
+class Life:
+    """The life of one (rule, key), on time or late; it writes its changes of state to `output`."""
+
+    rule: Rule
+    output: list[Alert]
+    late: bool
+    state: str | None = None
+    start: int = 0
+    last: int = 0
+    false_since: int | None = None
+    best: Evaluation | None = None
+
+    def take(self, evaluation: Evaluation) -> None:
+        """Live through one evaluation."""
+        self.pass_time(evaluation.time)
+        if self.state is not None:
+            self.last = evaluation.time
+            assert self.best is not None
+            self.best = evaluation if evaluation.margin > self.best.margin else self.best
+        if evaluation.truth:
+            self._true(evaluation)
+        elif self.state is not None:
+            self._false(evaluation.time)
+
+    def pass_time(self, now: float) -> None:
+        """End what has ended before `now`: by silence, or by the end of `keep_firing_for`."""
+        if self.state is not None and self.false_since is None and now > self.last + self.rule.silence_us:
+            self._false(self.last + self.rule.silence_us)
+        if self.false_since is not None and now > self.false_since + self.rule.keep_us:
+            self._end("resolved", self.false_since + self.rule.keep_us)
+
+    def _true(self, evaluation: Evaluation) -> None:
+        self.false_since = None
+        if self.state is None:
+            self.start, self.last, self.best = evaluation.time, evaluation.time, evaluation
+            self._become("pending" if self.rule.for_us > 0 else "firing")
+        elif self.state == "pending" and evaluation.time - self.start >= self.rule.for_us:
+            self._become("firing")
+
+    def _false(self, time: int) -> None:
+        if self.state == "pending":
+            self._end("inactive", time)
+        elif self.rule.keep_us == 0:
+            self._end("resolved", time)
+        elif self.false_since is None:
+            self.false_since = time
+
+    def _end(self, state: str, time: int) -> None:
+        self._become(state, time)
+        self.state, self.false_since, self.best = None, None, None
+
+    def _become(self, state: str, ends_at: int | None = None) -> None:
+        self.state = state
+        assert self.best is not None
+        self.output.append(_alert(self.rule, self.best, state, self.start, ends_at, self.late))
+
+
+@dataclass
+class KeyState:
+    """Everything known of one key."""
+
+    life: Life
+    late_life: Life
+    remembered: list[Row] = field(default_factory=list)
+    newest: int | None = None
+    largest: dict[str, int] = field(default_factory=dict)
+    progress: float = -math.inf
+    waiting: list[Evaluation] = field(default_factory=list)
+    late_before: float = -math.inf
+
+
+@dataclass
+class Replay:
+    """One run over the rows: what came out, all evaluations in order of arrival, and the counts of each stream."""
+
+    rule: Rule
+    output: list[Alert] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    served: list[Row] = field(default_factory=list)
+    keys: dict[tuple[Any, ...], KeyState] = field(default_factory=dict)
+
+    def take(self, row: Row) -> None:
+        """Take the next row."""
+        count = self.counts[row.stream]
+        count["received"] += 1
+        if _is_unusable(self.rule, row):
+            count["quarantined"] += 1
+            return
+        key = self._key(row.key)
+        key.newest = row.time if key.newest is None else max(key.newest, row.time)
+        if row.time < key.newest - self.rule.outage_us:
+            # Choice: a late row is not used for anything, so it does not move its stream's progress either.
+            count["late"] += 1
+            return
+        self._expire(key)
+        if row in key.remembered:
+            count["duplicates"] += 1
+            return
+        self._evaluate(key, row)
+        key.remembered.append(row)
+        self.served.append(row)
+        key.largest[row.stream] = max(row.time, key.largest.get(row.stream, row.time))
+        # Progress never goes back, though a stream that was idle may come back with older rows.
+        key.progress = max(key.progress, _least_of_the_awake(self.rule, key.largest))
+        _advance(key)
+
+    def end(self) -> None:
+        """Learn that nothing more will come."""
+        for key in self.keys.values():
+            if key.largest:
+                key.progress = max(key.largest.values())
+                _advance(key)
+                # Progress ends a late life only here: it is ahead of every late evaluation.
+                key.late_life.pass_time(key.progress)
+
+    def close(self) -> None:
+        """Count what is still remembered."""
+        for key in self.keys.values():
+            for row in key.remembered:
+                self.counts[row.stream]["retained"] += 1
+
+    def _key(self, key: tuple[Any, ...]) -> KeyState:
+        if key not in self.keys:
+            self.keys[key] = KeyState(Life(self.rule, self.output, late=False), Life(self.rule, self.output, late=True))
+        return self.keys[key]
+
+    def _expire(self, key: KeyState) -> None:
+        assert key.newest is not None
+        oldest = key.newest - self.rule.outage_us - span(self.rule.join)
+        for row in key.remembered:
+            self.counts[row.stream]["expired"] += row.time < oldest
+        key.remembered = [row for row in key.remembered if row.time >= oldest]
+
+    def _evaluate(self, key: KeyState, row: Row) -> None:
+        combinations = completed_by(self.rule.join, row, key.remembered)
+        late = row.time < key.progress
+        judged = [Evaluation(row.key, row.time, *judge(self.rule, rows), rows, late) for rows in combinations]
+        if not judged:
+            return
+        best = min(judged, key=_best_first)
+        self.evaluations.append(best)
+        if self.rule.emit == "all":
+            # Choice: without lives nothing is late.
+            self.output.extend(_match(self.rule, each) for each in judged if each.truth)
+        elif late:
+            if row.time < key.late_before:
+                key.late_life.pass_time(math.inf)
+            key.late_before = row.time
+            key.late_life.take(best)
+        else:
+            key.waiting.append(best)
+
+
+def naive_alerts(streams: Streams, rule: Rule, *, arrival: str | None = "arrival", end: bool = True) -> list[Alert]:
+    """Give the alerts of a rule, in the order in which they are known."""
+    return replay(streams, rule, arrival=arrival, end=end).output
+
+
+def naive_evaluations(streams: Streams, rule: Rule, *, arrival: str | None = "arrival") -> list[tuple[Any, ...]]:
+    """Give (key, time, margin, truth, late) of every evaluation, in order of arrival."""
+    return [(e.key, e.time, e.margin, e.truth, e.late) for e in replay(streams, rule, arrival=arrival).evaluations]
+
+
+def naive_counts(streams: Streams, rule: Rule, *, arrival: str | None = "arrival") -> dict[str, dict[str, int]]:
+    """Give what became of the rows of each stream: received is the sum of all others."""
+    names = ("received", "quarantined", "late", "expired", "duplicates", "retained")
+    counts = replay(streams, rule, arrival=arrival).counts
+    return {stream: {name: count[name] for name in names} for stream, count in counts.items()}
+
+
+def replay(streams: Streams, rule: Rule, *, arrival: str | None = "arrival", end: bool = True) -> Replay:
+    """Take all rows in order of arrival."""
+    run = Replay(rule, counts={stream: Counter() for stream in rule.join.streams})
+    for row in rows_in_order(streams, rule, arrival):
+        run.take(row)
+    if end:
+        run.end()
+    run.close()
+    return run
+
+
+def rows_in_order(streams: Streams, rule: Rule, arrival: str | None) -> Iterator[Row]:
+    """Give the rows by arrival, else by time; equal ones by the order of the streams, then of the input."""
+    placed = []
+    for position, (stream, table) in enumerate(streams.items()):
+        for index in range(len(table["ts"]) if stream in rule.join.streams else 0):
+            cells = {column: table[column][index] for column in table}
+            order = cells.pop(arrival) if arrival in cells else cells["ts"]
+            placed.append((-math.inf if order is None else order, position, index, stream, cells))
+    for place, (_, _, _, stream, cells) in enumerate(sorted(placed, key=lambda item: item[:3])):
+        key = tuple(cells.pop(column) for column in rule.on)
+        time = cells.pop("ts")
+        yield Row(stream, key, time, tuple(sorted(cells.items())), place)
+
+
+def judge(rule: Rule, rows: Sequence[Row]) -> Verdict:
+    """Give (margin, truth, value) of one combination."""
+    columns = {row.stream: row.columns for row in rows}
+    return rule.condition({(stream, column): Fraction(columns[stream][column]) for stream, column in rule.columns})
+
+
+def _is_unusable(rule: Rule, row: Row) -> bool:
+    read = [row.columns[column] for stream, column in rule.columns if stream == row.stream]
+    return row.time is None or None in row.key or any(value is None or not math.isfinite(value) for value in read)
+
+
+def _least_of_the_awake(rule: Rule, largest: Mapping[str, int]) -> int:
+    idle_us = span(rule.join) if rule.idle_us is None else rule.idle_us
+    return min(time for time in largest.values() if max(largest.values()) - time <= idle_us)
+
+
+def _best_first(evaluation: Evaluation) -> tuple[Any, ...]:
+    # Choice: of combinations equal in margin, truth and times, the one whose rows arrived first, stream by stream.
+    times, places = zip(*((row.time, row.place) for row in evaluation.witness), strict=True)
+    return -evaluation.margin, not evaluation.truth, times, places
+
+
+def _advance(key: KeyState) -> None:
+    due = sorted((each for each in key.waiting if each.time <= key.progress), key=lambda each: each.time)
+    key.waiting = [each for each in key.waiting if each.time > key.progress]
+    for evaluation in due:
+        key.life.take(evaluation)
+    key.life.pass_time(key.progress)
+
+
+def _match(rule: Rule, evaluation: Evaluation) -> Alert:
+    times = [row.time for row in evaluation.witness]
+    return _alert(rule, evaluation, "match", min(times), max(times), late=False)
+
+
+def _alert(rule: Rule, best: Evaluation, state: str, start: int, end: int | None, late: bool) -> Alert:
+    read = {stream: [column for owner, column in rule.columns if owner == stream] for stream in rule.join.streams}
+    witness = [(row.stream, row.time, {name: row.columns[name] for name in read[row.stream]}) for row in best.witness]
+    return {"alert": rule.alert, "key": best.key, "state": state, "startsAt": start, "endsAt": end,
+            "value": best.value, "margin": best.margin, "witness": witness, "late": late}  # fmt: skip

@@ -1,0 +1,123 @@
+"""What a reduced stream must keep, by definition: every window is looked at, nothing is clever.
+
+A *side* is a length and a sign: +1 asks for the maximum of every window, -1 for the minimum. Times are integers or fractions, so nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+Side = tuple[Any, int]
+Window = Callable[[Any], bool]
+
+
+def windows(times: Sequence[Any], length: Any, closed: str, hop: Any = None) -> list[tuple[Fraction, Window]]:
+    """Give the windows that have all distinct contents of these times, by their start, each with a test of membership."""
+    if not times:
+        return []
+    exact = [Fraction(t) for t in times]
+    length = Fraction(length)
+    if hop is not None:
+        first, last = floor((min(exact) - length) / Fraction(hop)) - 1, ceil(max(exact) / Fraction(hop)) + 1
+        starts = [k * Fraction(hop) for k in range(first, last + 1)]
+    else:
+        corners = sorted({t for t in exact} | {t - length for t in exact})
+        between = [(a + b) / 2 for a, b in zip(corners, corners[1:], strict=False)]
+        starts = sorted([corners[0] - 1, *corners, *between, corners[-1] + 1])
+    return [(start, _window(start, length, closed)) for start in starts]
+
+
+def _window(start: Fraction, length: Fraction, closed: str) -> Window:
+    def holds(t: Any) -> bool:
+        after = t >= start if closed in ("both", "left") else t > start
+        before = t <= start + length if closed in ("both", "right") else t < start + length
+        return after and before
+
+    return holds
+
+
+def demands(t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str = "both", hop: Any = None) -> set[frozenset[int]]:
+    """Give the sets of tuples of which one each must stay: the extreme ones of every window that holds a tuple."""
+    asked = set()
+    for length, sign in sides:
+        for _, holds in windows(t, length, closed, hop):
+            members = [i for i in range(len(t)) if holds(t[i])]
+            if members:
+                best = max(sign * v[i] for i in members)
+                asked.add(frozenset(i for i in members if sign * v[i] == best))
+    return asked
+
+
+def met(kept: set[int], asked: set[frozenset[int]]) -> bool:
+    """Tell whether the kept tuples meet all demands."""
+    return all(kept & demand for demand in asked)
+
+
+def minimum(asked: set[frozenset[int]], n: int) -> int:
+    """Find by trying all sets how few of n tuples meet the demands."""
+    masks = [sum(1 << i for i in demand) for demand in asked]
+    return min(chosen.bit_count() for chosen in range(1 << n) if all(chosen & mask for mask in masks))
+
+
+class OneAtATime:
+    """The remembered tuples of one stream, as each arrival changes them; a tuple is (time, value, number)."""
+
+    def __init__(self, sides: Sequence[Side], closed: str = "both") -> None:
+        self.sides, self.closed = sides, closed
+        self.state: list[tuple[Any, Any, int]] = []
+
+    def arrive(self, t: Any, v: Any, number: int) -> set[int]:
+        """Take one tuple; give the numbers that go, its own if it is refused."""
+        new = (t, v, number)
+        if any(old[:2] == new[:2] for old in self.state):
+            return {number}
+        if self.state and t < max(old[0] for old in self.state):
+            gone = self._late(new)
+        else:
+            gone = self._next(new)
+        self.state = sorted((x for x in [*self.state, new] if x[2] not in gone), key=lambda x: x[0])
+        return gone
+
+    def _next(self, new: tuple[Any, Any, int]) -> set[int]:
+        """In order, what goes was there only because it was the last of its value, is so no longer, and no window that ended needs it."""
+        before, after = self._last_extremes(self.state), self._last_extremes([*self.state, new])
+        return {x[2] for x in [*self.state, new] if x not in after and (x == new or (x in before and not self._needed_alone(x, new)))}
+
+    def _last_extremes(self, tuples: list[tuple[Any, Any, int]]) -> list[tuple[Any, Any, int]]:
+        """The last tuples of the extreme value, in all windows that end at or after the newest time."""
+        found = []
+        for length, sign in self.sides:
+            for start, holds in windows([x[0] for x in tuples], length, self.closed):
+                inside = [x for x in tuples if holds(x[0])]
+                if inside and (start > max(x[0] for x in tuples) - length or holds(max(x[0] for x in tuples))):
+                    best = max(sign * x[1] for x in inside)
+                    found.append([x for x in inside if sign * x[1] == best][-1])
+        return found
+
+    def _needed_alone(self, x: tuple[Any, Any, int], new: tuple[Any, Any, int]) -> bool:
+        for length, sign in self.sides:
+            for start, holds in windows([y[0] for y in [*self.state, new]], length, self.closed):
+                inside = [y for y in self.state if holds(y[0])]
+                ended = start + length <= new[0] and not holds(new[0])
+                if ended and x in inside and [y for y in inside if sign * y[1] >= sign * x[1]] == [x]:
+                    return True
+        return False
+
+    def _late(self, new: tuple[Any, Any, int]) -> set[int]:
+        """Out of order, the tuples around the new one are reduced from scratch."""
+        reach = max(length for length, _ in self.sides)
+        zone = sorted([x for x in self.state if abs(x[0] - new[0]) <= reach] + [new], key=lambda x: x[0])
+        kept = greedy([x[0] for x in zone], [x[1] for x in zone], self.sides, self.closed)
+        return {x[2] for i, x in enumerate(zone) if i not in kept}
+
+
+def greedy(t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str) -> set[int]:
+    """Meet the demands of sorted tuples, those that end first first, each by its last tuple unless it is met."""
+    kept: set[int] = set()
+    for demand in sorted(demands(t, v, sides, closed), key=max):
+        if not kept & demand:
+            kept.add(max(demand))
+    return kept

@@ -1,0 +1,64 @@
+"""`__all__` against what a package really has, and what importing Tocsin costs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import tocsin
+
+HEAVY = ("numba", "pandas", "pyarrow", "pyspark")
+
+
+def _packages() -> list[str]:
+    found = pkgutil.walk_packages(tocsin.__path__, "tocsin.")
+    return ["tocsin", *(module.name for module in found if module.ispkg)]
+
+
+def _public_names(package: ModuleType) -> set[str]:
+    """Names bound in the package by its own `__init__`: neither modules nor private nor of other libraries."""
+    names = set()
+    for name, value in vars(package).items():
+        home = getattr(value, "__module__", None) or package.__name__
+        ours = home.partition(".")[0] == "tocsin"
+        if not name.startswith("_") and not inspect.ismodule(value) and ours and name != "annotations":
+            names.add(name)
+    return names
+
+
+@pytest.mark.parametrize("name", _packages())
+def test_all_is_sorted_without_repeats_and_names_what_is_public(name: str) -> None:
+    package = importlib.import_module(name)
+    listed = list(getattr(package, "__all__", []))
+    assert listed == sorted(set(listed))
+    missing = [entry for entry in listed if not hasattr(package, entry)]
+    assert missing == []
+    # A name that is looked up on first use is listed but not bound yet, so the list may be longer.
+    assert _public_names(package) <= set(listed)
+
+
+def test_importing_tocsin_imports_no_heavy_library(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import sys, time; import numpy; start = time.perf_counter(); import tocsin; "
+        "took = time.perf_counter() - start; "
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules], sep=','); print(f'{{1000 * took:.0f}} ms')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, took = run.stdout.split("\n")[:2]
+    with capsys.disabled():
+        print(f"\nimporting tocsin after numpy: {took}")
+    assert heavy == ""
+
+
+def test_an_error_class_of_tocsin_is_a_tocsin_error() -> None:
+    from tocsin import errors
+
+    classes = [value for _, value in inspect.getmembers(errors, inspect.isclass)]
+    assert classes
+    assert all(issubclass(value, errors.TocsinError) for value in classes)
