@@ -1,7 +1,8 @@
 """Seeded workloads: readings of a fleet in Parquet files, one file of each stream per micro-batch.
 
-Every key reports about once per second and stream, with its own phase and a jitter, so that readings of two streams never share a time. Files
-are in time order, rows inside a file too. Values are a slow wave per key plus noise; about one reading in a thousand is a spike.
+Every key reports about once per second and stream, with its own phase and a jitter, so that readings of two streams
+hardly share a time. Files are in time order, rows inside a file too. Values are a slow wave per key plus noise; about
+one reading in a thousand is a spike.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ def readings(rng: np.random.Generator, keys: int, rows: int, first_row: int) -> 
     return pa.table({"key": key[order], "ts": pa.array(time[order], pa.timestamp("us", "UTC")), "value": value[order]})
 
 
-def streams(  # noqa: PLR0913
-    folder: Path, names: tuple[str, ...], keys: int, rows: int, files: int, seed: int
-) -> dict[str, Path]:
+def streams(folder: Path, names: tuple[str, ...], keys: int, rows: int, files: int, seed: int) -> dict[str, Path]:
     """Write `rows` rows over all of `names`, `files` files each, into a folder per stream; give the folders."""
     per_file = rows // len(names) // files
     paths = {}
@@ -46,11 +45,15 @@ def streams(  # noqa: PLR0913
     return paths
 
 
-def two_streams(folder: Path, keys: int = 1000, rows: int = 2_000_000, files: int = 20, seed: int = 1) -> dict[str, Path]:
+def two_streams(
+    folder: Path, keys: int = 1000, rows: int = 2_000_000, files: int = 20, seed: int = 1
+) -> dict[str, Path]:
     """Write the streams `r` and `s`: the workload that the design's numbers speak of, as its defaults."""
     return streams(folder, ("r", "s"), keys, rows, files, seed)
 
 
-def three_streams(folder: Path, keys: int = 1000, rows: int = 3_000_000, files: int = 20, seed: int = 1) -> dict[str, Path]:
+def three_streams(
+    folder: Path, keys: int = 1000, rows: int = 3_000_000, files: int = 20, seed: int = 1
+) -> dict[str, Path]:
     """Write the streams `h`, `a` and `s`: humidity, air temperature and surface temperature, as far as timing goes."""
     return streams(folder, THREE_STREAMS, keys, rows, files, seed)

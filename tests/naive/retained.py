@@ -39,7 +39,9 @@ def _window(start: Fraction, length: Fraction, closed: str) -> Window:
     return holds
 
 
-def demands(t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str = "both", hop: Any = None) -> set[frozenset[int]]:
+def demands(
+    t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str = "both", hop: Any = None
+) -> set[frozenset[int]]:
     """Give the sets of tuples of which one each must stay: the extreme ones of every window that holds a tuple."""
     asked = set()
     for length, sign in sides:
@@ -84,7 +86,11 @@ class OneAtATime:
     def _next(self, new: tuple[Any, Any, int]) -> set[int]:
         """In order, what goes was there only because it was the last of its value, is so no longer, and no window that ended needs it."""
         before, after = self._last_extremes(self.state), self._last_extremes([*self.state, new])
-        return {x[2] for x in [*self.state, new] if x not in after and (x == new or (x in before and not self._needed_alone(x, new)))}
+        return {
+            x[2]
+            for x in [*self.state, new]
+            if x not in after and (x == new or (x in before and not self._needed_alone(x, new)))
+        }
 
     def _last_extremes(self, tuples: list[tuple[Any, Any, int]]) -> list[tuple[Any, Any, int]]:
         """The last tuples of the extreme value, in all windows that end at or after the newest time."""

@@ -42,7 +42,7 @@ _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+)"
     r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)"
-    r"|(?P<op>\*\*|>=|<=|[-+*/<>(),](?![=&|>])|[-+*/(),])"
+    r"|(?P<op>\*\*|>=|<=|/(?!/)|<(?!>)|[-+*>(),])"
 )
 _GLUED = re.compile(r"[A-Za-z0-9_.]")
 _REFUSED = re.compile(r"===?|!==?|<>|=[<>]|&&?|\|\|?|//|[\"'=!^%\[\]{}@:;?~$\\`#.]")
@@ -108,9 +108,8 @@ class _Parser:
             message = f"an expression must have at most {MAX_LENGTH} characters; got {len(text)}"
             raise ExprError(message)
         self._text = text
-        self._tokens = self._tokenize()
-        self._place = 0
         self._nesting = 0
+        self._token = self._scan(0)
 
     def whole(self) -> Node:
         """Read the whole text as one expression."""
@@ -133,7 +132,7 @@ class _Parser:
         # `a and b and c` is one node, `(a and b) and c` are two: only what was joined here is extended.
         joined = False
         while (token := self._peek()).kind == "op" and _BINDING.get(token.text, -1) >= power:
-            self._place += 1
+            self._next()
             binding = _BINDING[token.text]
             right = self._expression(_UNARY_BINDING if token.text == "**" else binding + 1)
             extend = joined and isinstance(left, Bool) and left.op == token.text
@@ -181,7 +180,7 @@ class _Parser:
         args: list[Node] = []
         while not args or self._peek().text == ",":
             if args:
-                self._place += 1
+                self._next()
             elif self._peek().text == ")":
                 break
             arg = self._expression(0)
@@ -226,29 +225,26 @@ class _Parser:
         self._fail(f"expected an operator or `{text}`; got {_named(token)}", token.start, token.stop)
 
     def _peek(self) -> _Token:
-        return self._tokens[self._place]
+        return self._token
 
     def _next(self) -> _Token:
-        token = self._tokens[self._place]
-        # The end stays: it is what every reader past it finds.
-        self._place += token.kind != "end"
+        token = self._token
+        self._token = self._scan(token.stop)
         return token
 
-    def _tokenize(self) -> list[_Token]:
-        tokens: list[_Token] = []
-        place = 0
+    def _scan(self, place: int) -> _Token:
+        """Read the token at or after `place`; past the last one there is always another end."""
         while place < len(self._text):
             match = _TOKEN.match(self._text, place)
             if match is None:
                 self._refuse(place)
-            kind, word, stop = str(match.lastgroup), match.group(), match.end()
+            kind, word = str(match.lastgroup), match.group()
             if kind in ("number", "name"):
                 self._check_word(kind, word, place)
             if kind != "space":
-                tokens.append(_Token("op" if word in JUNCTIONS else kind, word, place, stop))
-            place = stop
-        tokens.append(_Token("end", "", len(self._text), len(self._text)))
-        return tokens
+                return _Token("op" if word in JUNCTIONS else kind, word, place, match.end())
+            place = match.end()
+        return _Token("end", "", place, place)
 
     def _check_word(self, kind: str, word: str, start: int) -> None:
         stop = start + len(word)
@@ -280,8 +276,8 @@ class _Parser:
 
     def _fail(self, message: str, start: int, stop: int) -> NoReturn:
         # What a terminal would not show, or obey, is drawn as a question mark of the same width.
-        shown = "".join(char if char.isprintable() or char == "\n" else "?" for char in self._text.replace("\t", " "))
-        raise ExprError(message, shown, start, stop)
+        drawn = "".join(char if char.isprintable() or char == "\n" else "?" for char in self._text.replace("\t", " "))
+        raise ExprError(message, drawn, start, stop)
 
 
 def _named(token: _Token) -> str:

@@ -129,12 +129,13 @@ class Followed:
         late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
         tuples = self._tuples(segments)
         bases = np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
-        chosen = np.flatnonzero(mine >= 0)
-        index = np.empty(len(chosen), np.int64)
+        index = np.full(len(mine), -1)
         for i, segment in enumerate(segments):
-            of_stream = mine[chosen] == i
-            index[of_stream] = bases[i] + segment.place[arrivals.row[chosen[of_stream]]]
-        probes = Probes(mine[chosen], arrivals.key[chosen], index)
+            at = np.flatnonzero(mine == i)
+            row = arrivals.row[at]
+            index[at] = np.where(segment.silent[row], -1, bases[i] + segment.place[row])
+        chosen = np.flatnonzero(index >= 0)
+        probes = Probes(mine[chosen], arrivals.key[chosen], index[chosen])
         every = self.rule.emit == "all"
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
         show = _Show(self, tuples, segments, bases, payload_of)

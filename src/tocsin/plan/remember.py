@@ -59,7 +59,8 @@ class StreamRows:
 class Segments:
     """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
 
-    `place` says where each new row stands; `source` numbers remembered rows first, then new ones.
+    `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was left out at
+    once. `source` numbers remembered rows first, then new ones.
     """
 
     offsets: Int
@@ -69,6 +70,28 @@ class Segments:
     values: tuple[Float, ...]
     source: Int
     place: Int
+    silent: NDArray[np.bool_]
+
+
+@kernel
+def brings_nothing(offsets: Int, time: Int, rank: Int, gone: Int, value: Float, whole: bool) -> NDArray[np.bool_]:
+    """Tell which rows were refused on arrival although they were not the newest of their key, or because an equal one was there."""
+    nothing = np.zeros(time.shape[0], np.bool_)
+    for k in range(offsets.shape[0] - 1):
+        for i in range(offsets[k], offsets[k + 1]):
+            now = rank[i]
+            if now < 0 or gone[i] != now:
+                continue
+            j = i + 1
+            while j < offsets[k + 1] and not (time[j] > time[i] and rank[j] < now):
+                j += 1
+            nothing[i] = whole or j < offsets[k + 1]
+            for step in (-1, 1):
+                j = i + step
+                while offsets[k] <= j < offsets[k + 1] and time[j] == time[i] and not nothing[i]:
+                    nothing[i] = value[j] == value[i] and rank[j] < now and now < gone[j]
+                    j += step
+    return nothing
 
 
 @kernel
@@ -142,9 +165,10 @@ class Remembered:
             order, gone = np.arange(len(time)), np.full(len(time), NEVER)
         place = np.empty(len(source), np.int64)
         place[source[order]] = np.arange(len(source))
-        return Segments(
-            offsets, time[order], rank[order], gone[order], tuple(v[order] for v in values), source[order], place[len(self.time) :]
-        )
+        place = place[len(self.time) :]
+        time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
+        silent = brings_nothing(offsets, time, rank, gone, values[0], self.store.whole)[place]
+        return Segments(offsets, time, rank, gone, values, source[order], place, silent)
 
     def _date(self, bounds: tuple[Int, Int], time: Int, value: Float, tag: Int, rank: Int) -> tuple[Int, Int]:
         """Order the rows of each key by time, and tell when each goes."""

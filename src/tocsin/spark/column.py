@@ -4,8 +4,11 @@ Undefined is NaN in numbers. A guard written as `when(finite(r), r)` would name 
 would have 2^n parts. The guards here name their operand once, so every part of the tree appears once in a Column:
 
 - `r % inf` is r if r is finite, else NaN;
-- `try_divide` and `ln` give NULL where they are not defined, and `coalesce` makes that NaN;
+- `try_divide` and `ln` give NULL where they are not defined; `greatest(r, -inf)` passes over NULL, and `% inf` follows;
 - NaN is above all numbers for Spark, so `greatest` keeps it and `R - L < 0` is false with it.
+
+`coalesce`, `when` and `nanvl` must not nest: Spark's search for common parts takes twice as long with each of them
+inside another. Hence `where` picks from an array of two.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ def _number(node: Node, columns: Columns) -> Column:
     if isinstance(node, Number):
         return F.lit(float(node.value))
     if isinstance(node, Variable):
-        return _finite(_defined(_column(node, columns).cast("double")))
+        return _defined(_column(node, columns).cast("double"))
     if isinstance(node, Unary):
         return -_number(node.operand, columns)
     if isinstance(node, Binary):
@@ -72,38 +75,36 @@ def _finite(column: Column) -> Column:
 
 
 def _defined(column: Column) -> Column:
-    return F.coalesce(column, F.lit(math.nan))
+    """Make NULL and what is not finite NaN."""
+    return _finite(F.greatest(column, F.lit(-math.inf)))
 
 
 def _binary(op: str, left: Node, right: Node, columns: Columns) -> Column:
-    a = _number(left, columns)
     if op == "**":
-        return _power(a, right, columns)
-    b = _number(right, columns)
+        return _finite(_power(left, right, columns))
+    a, b = _number(left, columns), _number(right, columns)
     if op == "/":
-        return _finite(_defined(F.try_divide(a, b)))
+        return _defined(F.try_divide(a, b))
     return _finite({"+": a + b, "-": a - b, "*": a * b}[op])
 
 
-def _power(base: Column, exponent: Node, columns: Columns) -> Column:
+def _power(left: Node, right: Node, columns: Columns) -> Column:
     """Raise to a power; NaN ** 0, which Spark calls 1, stays undefined."""
-    if isinstance(exponent, Number) and exponent.value == 0:
-        return base * F.lit(0.0) + F.lit(1.0)
-    if isinstance(exponent, Number):
-        return _finite(F.pow(base, F.lit(exponent.value)))
+    base, exponent = _number(left, columns), _number(right, columns)
+    literal = right.operand if isinstance(right, Unary) else right
+    if isinstance(literal, Number) and literal.value != 0:
+        return F.pow(base, exponent)
+    if isinstance(left, Number | Variable):
+        return F.pow(base, exponent) + base * F.lit(0.0)
     # The lambda names its arguments twice, but they are bound once.
-    both = F.zip_with(
-        F.array(base),
-        F.array(_number(exponent, columns)),
-        lambda a, b: F.when(F.isnan(a), a).otherwise(F.pow(a, b)),
-    )
-    return _finite(both[0])
+    powers = F.zip_with(F.array(base), F.array(exponent), lambda a, b: F.pow(a, b) + a * F.lit(0.0))
+    return powers[0]
 
 
 def _call(node: Call, columns: Columns) -> Column:
     if node.name == "where":
-        test = _truth(node.args[0], columns)
-        return F.when(test, _number(node.args[1], columns)).otherwise(_number(node.args[2], columns))
+        chosen, other = (_number(arg, columns) for arg in node.args[1:])
+        return F.array(other, chosen)[_truth(node.args[0], columns).cast("int")]
     if node.name == "pow":
         return _binary("**", node.args[0], node.args[1], columns)
     args = [_number(arg, columns) for arg in node.args]
@@ -113,7 +114,7 @@ def _call(node: Call, columns: Columns) -> Column:
         return -F.greatest(*(-arg for arg in args))
     if node.name in ("floor", "ceil"):
         return _whole(F.floor if node.name == "floor" else F.ceil, args[0])
-    return _finite(_defined(_FUNCTIONS[node.name](args[0])))
+    return _defined(_FUNCTIONS[node.name](args[0]))
 
 
 def _whole(to_whole: Callable[[Column], Column], column: Column) -> Column:

@@ -105,11 +105,11 @@ def release(lives: Lives, key: int, time: int, timing: Timing, events: Events) -
     if phase == PENDING:
         lives.phase[key] = NONE
         return add_event(events, lives, key, TO_INACTIVE, time)
+    if phase == FIRING and timing.keep_us == 0:
+        lives.phase[key] = NONE
+        return add_event(events, lives, key, TO_RESOLVED, time)
     if phase == FIRING:
         lives.phase[key], lives.since[key] = KEEPING, time
-    if lives.phase[key] == KEEPING and time >= lives.since[key] + timing.keep_us:
-        lives.phase[key] = NONE
-        return add_event(events, lives, key, TO_RESOLVED, lives.since[key] + timing.keep_us)
     return events
 
 

@@ -136,8 +136,6 @@ def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, eve
     for p in range(count):
         probe = probes.index[p]
         now, key = rank[probe], probes.key[p]
-        if gone[probe] == now:
-            continue
         order[0], level = probes.stream[p], 1
         for stream in range(streams):
             if stream != order[0]:

@@ -1,0 +1,284 @@
+"""Rows on their way to the operator: many rows of one stream become one Arrow blob per bucket before the shuffle.
+
+Spark then moves a few blobs instead of many rows, whatever the operator behind the shuffle costs per row. Keys are made
+text and hashed once per distinct key. Each stream is folded by itself, so that what is the same in all its rows (its
+name, its key set, its columns) never travels with a row.
+
+Order: a blob's rows are in order of arrival, and blobs say from which partition and as which piece they come. Pieces
+laid side by side by (stream, partition, piece) and sorted stably by arrival are in the order semantics.md asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.logic import Batch, Float, Int
+
+BLOBS = "bucket int, first long, blob binary"
+# Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
+PIECE_ROWS = 262_144
+# Rows that a bounded run hands to the logic in one call.
+CALL_ROWS = 500_000
+_EMPTY_FIRST = -(2**63)
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How one stream's columns are read for one key set; the same stream has a feed per key set.
+
+    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `time` (long,
+    microseconds), those of `values` (double), and, if said so, `arrival` (long; where null, the time counts) and
+    `payload` (string).
+    """
+
+    key_set: int
+    stream: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    arrival: bool = False
+    payload: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that travel, each once."""
+        names = [*self.keys, "time", *self.values, *["arrival"] * self.arrival, *["payload"] * self.payload]
+        return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one feed, partition and fold, in order of arrival."""
+
+    feed: int
+    partition: int
+    number: int
+    keys: Sequence[tuple[str, ...]]
+    key: Int
+    time: Int
+    order: Int
+    values: tuple[Float, ...]
+    payload: NDArray[Any] | None
+    quarantined: int
+
+    def take(self, start: int, stop: int) -> Piece:
+        """A run of its rows; what was quarantined stays with the first."""
+        at = slice(start, stop)
+        values = tuple(value[at] for value in self.values)
+        payload = None if self.payload is None else self.payload[at]
+        cut = {
+            "key": self.key[at],
+            "time": self.time[at],
+            "order": self.order[at],
+            "values": values,
+            "payload": payload,
+        }
+        return replace(self, **cut, quarantined=self.quarantined if start == 0 else 0)  # type: ignore[arg-type]
+
+
+def fold(feed: Feed, number: int, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for `mapInArrow` that folds the rows of feed `number` into blobs for the buckets `ids`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return fold_partition(batches, feed, number, ids)
+
+    return run
+
+
+def fold_partition(
+    batches: Iterable[pa.RecordBatch], feed: Feed, number: int, ids: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Fold the rows of one partition, piece by piece."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    for piece, table in enumerate(_pieces(batches)):
+        blobs = list(_blobs(table, feed, {"feed": number, "partition": partition, "piece": piece}, len(ids)))
+        yield pa.RecordBatch.from_pydict(
+            {
+                "bucket": pa.array([ids[bucket] for bucket, _, _ in blobs], pa.int32()),
+                "first": pa.array([first for _, first, _ in blobs], pa.int64()),
+                "blob": pa.array([blob for _, _, blob in blobs], pa.binary()),
+            }
+        )
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= PIECE_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _blobs(table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int) -> Iterator[tuple[int, int, bytes]]:
+    """Give (bucket, first arrival, blob). Bucket 0 always gets one: it counts the quarantined, its state is checked."""
+    codes, texts, ok = _keys(table, feed)
+    columns, good = _columns(table, feed)
+    ok &= good
+    bucket_of = np.fromiter((bucket(feed.key_set, text, buckets) for text in texts), np.int64, len(texts))
+    rows = np.flatnonzero(ok)
+    rows = rows[np.argsort(columns["order"][rows], kind="stable")]
+    row_bucket = bucket_of[codes[rows]]
+    rows = rows[np.argsort(row_bucket.astype(np.int16), kind="stable")]
+    cuts = np.concatenate([[0], np.cumsum(np.bincount(row_bucket, minlength=buckets))])
+    for b in range(buckets):
+        at = rows[cuts[b] : cuts[b + 1]]
+        if not len(at) and b:
+            continue
+        mine = np.flatnonzero(bucket_of == b)
+        local = np.zeros(len(texts), np.int32)
+        local[mine] = np.arange(len(mine))
+        arrays = {name: column[at] for name, column in columns.items()}
+        if not feed.arrival:
+            del arrays["order"]
+        bad = int(len(ok) - ok.sum()) if b == 0 else 0
+        first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
+        yield b, first, _write(local[codes[at]], [texts[i] for i in mine], arrays, {**facts, "quarantined": bad})
+
+
+def bucket(key_set: int, text: str, buckets: int) -> int:
+    """The bucket of a key: part of the state's format, so never to be changed."""
+    return zlib.crc32(text.encode(), key_set) % buckets
+
+
+def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
+    """Number the distinct keys; the text of several columns is a JSON array."""
+    if not feed.keys:
+        return np.zeros(table.num_rows, np.int64), ["[]"], np.ones(table.num_rows, np.bool_)
+    codes, ok = np.zeros(table.num_rows, np.int64), np.ones(table.num_rows, np.bool_)
+    words: list[list[str]] = []
+    for name in feed.keys:
+        column = table.column(name).combine_chunks().dictionary_encode()
+        mine = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        ok &= mine >= 0
+        words.append(column.dictionary.cast(pa.string()).to_pylist() or [""])
+        codes = codes * len(words[-1]) + np.maximum(mine, 0)
+    if len(words) == 1:
+        return codes, words[0], ok
+    used, codes = np.unique(codes, return_inverse=True)
+    return codes.astype(np.int64), [json.dumps(_unravel(code, words)) for code in used.tolist()], ok
+
+
+def _unravel(code: int, words: Sequence[list[str]]) -> list[str]:
+    key = []
+    for column in reversed(words):
+        code, at = divmod(code, len(column))
+        key.append(column[at])
+    return key[::-1]
+
+
+def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:
+    """The columns by their name in a blob, and which rows are whole."""
+    times = table.column("time").combine_chunks()
+    ok = times.is_valid().to_numpy(zero_copy_only=False).copy()
+    time = times.fill_null(0).to_numpy(zero_copy_only=False)
+    columns: dict[str, NDArray[Any]] = {"time": time, "order": time}
+    if feed.arrival:
+        arrival = table.column("arrival").combine_chunks()
+        there = arrival.is_valid().to_numpy(zero_copy_only=False)
+        columns["order"] = np.where(there, arrival.fill_null(0).to_numpy(zero_copy_only=False), time)
+    for slot, name in enumerate(feed.values):
+        value = table.column(name).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)
+        ok &= np.isfinite(value)
+        columns[f"v{slot}"] = value
+    if feed.payload:
+        columns["payload"] = table.column("payload").combine_chunks().to_numpy(zero_copy_only=False)
+    return columns, ok
+
+
+def _write(
+    codes: NDArray[np.int32], texts: list[str], columns: dict[str, NDArray[Any]], facts: dict[str, int]
+) -> bytes:
+    arrays = {"key": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))}
+    for name, column in columns.items():
+        arrays[name] = pa.array(column, pa.string() if name == "payload" else None)
+    batch = pa.RecordBatch.from_pydict(arrays, metadata={"facts": json.dumps(facts)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
+    """Read a blob that `fold` wrote."""
+    table = pa.ipc.open_stream(blob).read_all().combine_chunks()
+    facts = json.loads(table.schema.metadata[b"facts"])
+    feed = feeds[facts["feed"]]
+    columns = {name: table.column(name).to_numpy() for name in table.column_names if name != "key"}
+    encoded = table.column("key").combine_chunks()
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    texts = encoded.dictionary.to_pylist()
+    keys = [(text,) for text in texts] if len(feed.keys) == 1 else [tuple(json.loads(text)) for text in texts]
+    return Piece(
+        facts["feed"],
+        facts["partition"],
+        facts["piece"],
+        keys,
+        encoded.indices.to_numpy().astype(np.int64),
+        columns["time"],
+        columns.get("order", columns["time"]),
+        tuple(columns[f"v{slot}"] for slot in range(len(feed.values))),
+        columns.get("payload"),
+        facts["quarantined"],
+    )
+
+
+def in_order(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> list[Batch]:
+    """Make the batches of one call: arrival is the rank of a row among all rows of the call."""
+    streams = {name: i for i, name in enumerate(dict.fromkeys(feed.stream for feed in feeds))}
+    side_by_side = sorted(pieces, key=lambda p: (streams[feeds[p.feed].stream], p.partition, p.number))
+    if not side_by_side:
+        return []
+    order = np.argsort(np.concatenate([piece.order for piece in side_by_side]), kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    cuts = np.cumsum([0, *(len(piece.time) for piece in side_by_side)])
+    return [_batch(piece, feeds[piece.feed], rank[cuts[i] : cuts[i + 1]]) for i, piece in enumerate(side_by_side)]
+
+
+def _batch(piece: Piece, feed: Feed, rank: Int) -> Batch:
+    values = dict(zip(feed.values, piece.values, strict=True))
+    return Batch(
+        feed.key_set, feed.stream, piece.keys, piece.key, piece.time, rank, values, piece.payload, piece.quarantined
+    )
+
+
+def calls(pieces: Iterable[tuple[int, Piece]], feeds: Sequence[Feed]) -> Iterator[list[Batch]]:
+    """Cut a bounded input, whose pieces come with and by their first arrival, into calls in order of arrival.
+
+    No later piece has a row before its `first`, so all rows before that may go. Memory holds the pieces that overlap.
+    """
+    held: list[Piece] = []
+    for first, piece in pieces:
+        if sum(len(p.time) for p in held) >= CALL_ROWS:
+            ready, held = _split(held, first)
+            yield in_order(ready, feeds)
+        held.append(piece)
+    yield in_order(held, feeds)
+
+
+def _split(held: list[Piece], first: int) -> tuple[list[Piece], list[Piece]]:
+    ready, rest = [], []
+    for piece in held:
+        cut = int(np.searchsorted(piece.order, first, side="left"))
+        if cut or not len(piece.time):
+            ready.append(piece.take(0, cut))
+        if cut < len(piece.time):
+            rest.append(piece.take(cut, len(piece.time)))
+    return ready, rest

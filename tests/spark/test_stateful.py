@@ -1,0 +1,177 @@
+"""The adapter runs any step: here a toy, in batches, over a restart, bounded, with timers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from spark.toy_step import Toy
+
+from tocsin.errors import RunError
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "key long, time long, value double"
+BAD_TIME, BAD_KEY = (3, None, 1.0), (None, 50, 1.0)
+
+
+@pytest.fixture
+def session(spark: Any) -> Iterator[Any]:
+    from tocsin.spark.stateful import SETTINGS
+
+    extra = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    settings = {**SETTINGS, **extra}
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def write(folder: Path, number: int, rows: list[tuple[int | None, int | None, float | None]]) -> None:
+    folder.mkdir(exist_ok=True)
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "key": pa.array(columns[0], pa.int64()),
+            "time": pa.array(columns[1], pa.int64()),
+            "value": pa.array(columns[2], pa.float64()),
+        }
+    )
+    pq.write_table(table, folder / f"{number:03d}.parquet")
+
+
+def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
+    from tocsin.spark.rows import Feed
+
+    reader = session.readStream.option("maxFilesPerTrigger", 1) if streaming else session.read
+    return [
+        (reader.schema(SCHEMA).parquet(str(folder / name)), Feed(0, name, ("key",), ("value",))) for name in ("r", "s")
+    ]
+
+
+def run(session: Any, folder: Path, step: Toy, *, buckets: int = 4, plan: str = "p") -> list[Any]:
+    """Run what is there to its end; give all alerts written so far."""
+    from tocsin.spark.stateful import alerts, run_stateful
+
+    out = alerts(run_stateful(feeds(session, folder), step, plan, buckets))
+    writer = out.writeStream.format("parquet").option("checkpointLocation", str(folder / "check"))
+    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query.awaitTermination(120)
+    return sorted(session.read.parquet(str(folder / "out")).collect(), key=lambda row: (row.startsAt, row.id))
+
+
+def test_rows_of_all_batches_count_once_also_after_a_restart(session: Any, tmp_path: Path) -> None:
+    for n in range(3):
+        write(tmp_path / "r", n, [(key, 100 * n + key, 1.0 if key == 7 else -1.0) for key in range(20)])
+        write(tmp_path / "s", n, [(key, 100 * n + 50 + key, -1.0) for key in range(20)])
+    first = run(session, tmp_path, Toy())
+    assert [row.id for row in first] == ["7#1", "7#3", "7#5"]
+    assert first[0].startsAt == datetime(1970, 1, 1, 0, 0, 0, 7)  # noqa: DTZ001
+    assert first[0].witness[0].values == {"value": 1.0}
+    assert first[0].margin == float("-inf")
+    assert first[0].labels == {"key": "7"}
+    write(tmp_path / "r", 3, [(7, 900, 1.0)])
+    assert [row.id for row in run(session, tmp_path, Toy())] == ["7#1", "7#3", "7#5", "7#7"]
+
+
+@pytest.mark.parametrize(("change", "words"), [({"buckets": 8}, "number of buckets 8"), ({"plan": "q"}, "plan 'q'")])
+def test_state_of_another_layout_or_plan_is_refused(session: Any, tmp_path: Path, change: Any, words: str) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    for name in ("r", "s"):
+        write(tmp_path / name, 0, [(key, key, 1.0) for key in range(4)])
+    run(session, tmp_path, Toy())
+    write(tmp_path / "r", 1, [(1, 10, 1.0)])
+    with pytest.raises(StreamingQueryException, match=words):
+        run(session, tmp_path, Toy(), **change)
+
+
+def test_changed_partitions_are_refused(session: Any, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    for name in ("r", "s"):
+        write(tmp_path / name, 0, [(key, key, 1.0) for key in range(4)])
+    run(session, tmp_path, Toy())
+    write(tmp_path / "r", 1, [(1, 10, 1.0)])
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    with pytest.raises(StreamingQueryException, match="number of shuffle partitions 3"):
+        run(session, tmp_path, Toy())
+
+
+def test_a_bounded_input_is_seen_in_order_and_ended(session: Any, tmp_path: Path) -> None:
+    from tocsin.spark.stateful import alerts, run_stateful
+
+    for n in (2, 0, 1):
+        write(tmp_path / "r", n, [(1, 100 * n + 10 * i, 1.0) for i in range(5)])
+        write(tmp_path / "s", n, [(1, 100 * n + 10 * i, -1.0) for i in range(5)])
+    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy(), "p")
+    got = alerts(rows).collect()
+    # Both streams hold the same times; r comes first in each, so its rows are the odd ones.
+    assert [row.id for row in got if row.alert == "above"] == [f"1#{2 * i + 1}" for i in range(15)]
+    assert [row.id for row in got if row.alert == "end"] == ["1#30"]
+
+
+def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) -> None:
+    from pyspark.sql import Observation
+
+    from tocsin.spark.stateful import alerts, counted, run_stateful
+
+    write(
+        tmp_path / "r",
+        0,
+        [(1, 10, 1.0), BAD_TIME, BAD_KEY, (1, 20, None), (1, 30, float("nan")), (1, 40, float("inf"))],
+    )
+    write(tmp_path / "s", 0, [(1, 15, 1.0)])
+    seen = Observation("counts")
+    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy(), "p")
+    got = alerts(counted(rows, seen, ["r", "s"])).collect()
+    assert [row.id for row in got if row.alert == "above"] == ["1#1", "1#2"]
+    counts = {name: number for name, number in seen.get.items() if number}
+    assert counts == {"r.received": 6, "r.quarantined": 5, "s.received": 1}
+
+
+def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) -> None:
+    from tocsin.spark.stateful import alerts, counted, run_stateful
+
+    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
+    for name in ("r", "s"):
+        write(tmp_path / name, 0, [(key, key, -1.0) for key in range(4)])
+    out = alerts(counted(run_stateful(feeds(session, tmp_path), Toy(quiet_us=1_500_000), "p"), "counts", ["r", "s"]))
+    query = out.writeStream.format("memory").queryName("quiet").trigger(processingTime="500 milliseconds").start()
+    try:
+        until = time.monotonic() + 90
+        while session.table("quiet").count() < 4 and time.monotonic() < until:
+            time.sleep(0.5)
+        assert sorted(row.id for row in session.table("quiet").collect()) == ["0#2", "1#2", "2#2", "3#2"]
+        seen = [p.observedMetrics["counts"] for p in query.recentProgress if "counts" in p.observedMetrics]
+        assert sum(row["r.received"] or 0 for row in seen) == 4
+    finally:
+        query.stop()
+
+
+def test_bucket_ids_spread_by_sparks_own_hash(session: Any) -> None:
+    from pyspark.sql import functions as F
+
+    from tocsin.spark.stateful import bucket_ids, spark_hash
+
+    numbers = session.range(50).select(F.col("id").cast("int").alias("n"), F.hash(F.col("id").cast("int")).alias("h"))
+    assert all(spark_hash(row.n) == row.h for row in numbers.collect())
+    for partitions in (1, 2, 3, 8):
+        places = [spark_hash(number) % partitions for number in bucket_ids(24, partitions)]
+        assert {places.count(p) for p in range(partitions)} == {24 // partitions}
+
+
+def test_state_must_bear_our_mark() -> None:
+    from tocsin.spark.stateful import check_head
+
+    facts = {"magic": "m", "version": 1, "plan": "p", "buckets": 1, "partitions": 1}
+    with pytest.raises(RunError, match="version of the state 1; it has 2"):
+        check_head({**facts, "version": 2}, facts)

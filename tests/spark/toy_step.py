@@ -1,0 +1,79 @@
+"""A step for the adapter's tests: it counts rows per key, and gives an alert for each value above 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin.logic import Batch, Out, Pages
+
+
+@dataclass(frozen=True)
+class Toy:
+    """With `quiet_us`, an alert `quiet` follows when no rows came for so long."""
+
+    quiet_us: int | None = None
+
+    def build(self, pages: Pages) -> ToyLogic:
+        return ToyLogic(self, json.loads(pages["rows"]) if pages else {})
+
+
+class ToyLogic:
+    def __init__(self, step: Toy, rows: dict[str, int]) -> None:
+        self.step, self.rows, self.timer = step, rows, None
+        self.changed = False
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
+        out = Out()
+        rows = [(b.arrival[i], b, i) for b in batches for i in range(len(b.time))]
+        for _, batch, i in sorted(rows, key=lambda row: row[0]):
+            key = "/".join(batch.keys[batch.key[i]])
+            self.rows[key] = self.rows.get(key, 0) + 1
+            if batch.values["value"][i] > 0:
+                out.alerts.append(self._alert("above", key, batch, i))
+        for b in batches:
+            counts = out.counts.setdefault((b.key_set, b.stream), {"received": 0, "quarantined": 0})
+            counts["received"] += len(b.time) + b.quarantined
+            counts["quarantined"] += b.quarantined
+        if self.step.quiet_us is not None and now_us is not None:
+            self.timer = now_us + self.step.quiet_us
+        self.changed = True
+        return out
+
+    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
+        return Out()
+
+    def on_time(self, now_us: int) -> Out:
+        self.timer = None
+        return Out(alerts=[self._alert("quiet", key) for key in self.rows])
+
+    def on_end(self) -> Out:
+        return Out(alerts=[self._alert("end", key) for key in sorted(self.rows)])
+
+    def next_timer(self) -> int | None:
+        return self.timer
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        pages: dict[str, bytes | None] = {"rows": json.dumps(self.rows).encode()} if self.changed else {}
+        self.changed = False
+        return pages
+
+    def _alert(self, name: str, key: str, batch: Batch | None = None, i: int = 0) -> dict[str, Any]:
+        witness, time = [], 0
+        if batch is not None:
+            time, values = int(batch.time[i]), {name: float(column[i]) for name, column in batch.values.items()}
+            witness = [{"stream": batch.stream, "time": time, "values": values, "payload": None}]
+        return {
+            "alert": name,
+            "id": f"{key}#{self.rows[key]}",
+            "state": "firing",
+            "labels": {"key": key},
+            "startsAt": time,
+            "endsAt": None,
+            "value": float(self.rows[key]),
+            "margin": float("-inf"),
+            "witness": witness,
+            "quality": "",
+        }
