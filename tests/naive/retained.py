@@ -1,21 +1,24 @@
 """What a reduced stream must keep, by definition: every window is looked at, nothing is clever.
 
-A *side* is a length and a sign: +1 asks for the maximum of every window, -1 for the minimum. Times are integers or fractions, so nothing is rounded.
+A *side* is a length and a sign: +1 asks for the maximum of every window, -1 for the minimum. Times are integers or
+fractions, so nothing is rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil, floor
 from typing import Any
 
 Side = tuple[Any, int]
 Window = Callable[[Any], bool]
+Tuple = tuple[Any, Any, int]
 
 
 def windows(times: Sequence[Any], length: Any, closed: str, hop: Any = None) -> list[tuple[Fraction, Window]]:
-    """Give the windows that have all distinct contents of these times, by their start, each with a test of membership."""
+    """Give windows with all distinct contents of these times: the start of each, and a test of membership."""
     if not times:
         return []
     exact = [Fraction(t) for t in times]
@@ -25,7 +28,7 @@ def windows(times: Sequence[Any], length: Any, closed: str, hop: Any = None) -> 
         starts = [k * Fraction(hop) for k in range(first, last + 1)]
     else:
         corners = sorted({t for t in exact} | {t - length for t in exact})
-        between = [(a + b) / 2 for a, b in zip(corners, corners[1:], strict=False)]
+        between = [(a + b) / 2 for a, b in pairwise(corners)]
         starts = sorted([corners[0] - 1, *corners, *between, corners[-1] + 1])
     return [(start, _window(start, length, closed)) for start in starts]
 
@@ -69,7 +72,7 @@ class OneAtATime:
 
     def __init__(self, sides: Sequence[Side], closed: str = "both") -> None:
         self.sides, self.closed = sides, closed
-        self.state: list[tuple[Any, Any, int]] = []
+        self.state: list[Tuple] = []
 
     def arrive(self, t: Any, v: Any, number: int) -> set[int]:
         """Take one tuple; give the numbers that go, its own if it is refused."""
@@ -83,16 +86,13 @@ class OneAtATime:
         self.state = sorted((x for x in [*self.state, new] if x[2] not in gone), key=lambda x: x[0])
         return gone
 
-    def _next(self, new: tuple[Any, Any, int]) -> set[int]:
-        """In order, what goes was there only because it was the last of its value, is so no longer, and no window that ended needs it."""
+    def _next(self, new: Tuple) -> set[int]:
+        """In order, what goes was the last of its value, is it no longer, and is needed by no window that ended."""
         before, after = self._last_extremes(self.state), self._last_extremes([*self.state, new])
-        return {
-            x[2]
-            for x in [*self.state, new]
-            if x not in after and (x == new or (x in before and not self._needed_alone(x, new)))
-        }
+        gone = {x[2] for x in before if x not in after and not self._needed_alone(x, new)}
+        return gone if new in after else gone | {new[2]}
 
-    def _last_extremes(self, tuples: list[tuple[Any, Any, int]]) -> list[tuple[Any, Any, int]]:
+    def _last_extremes(self, tuples: list[Tuple]) -> list[Tuple]:
         """The last tuples of the extreme value, in all windows that end at or after the newest time."""
         found = []
         for length, sign in self.sides:
@@ -103,7 +103,7 @@ class OneAtATime:
                     found.append([x for x in inside if sign * x[1] == best][-1])
         return found
 
-    def _needed_alone(self, x: tuple[Any, Any, int], new: tuple[Any, Any, int]) -> bool:
+    def _needed_alone(self, x: Tuple, new: Tuple) -> bool:
         for length, sign in self.sides:
             for start, holds in windows([y[0] for y in [*self.state, new]], length, self.closed):
                 inside = [y for y in self.state if holds(y[0])]
@@ -112,9 +112,9 @@ class OneAtATime:
                     return True
         return False
 
-    def _late(self, new: tuple[Any, Any, int]) -> set[int]:
+    def _late(self, new: Tuple) -> set[int]:
         """Out of order, the tuples around the new one are reduced from scratch."""
-        reach = max(length for length, _ in self.sides)
+        reach = 2 * max(length for length, _ in self.sides)
         zone = sorted([x for x in self.state if abs(x[0] - new[0]) <= reach] + [new], key=lambda x: x[0])
         kept = greedy([x[0] for x in zone], [x[1] for x in zone], self.sides, self.closed)
         return {x[2] for i, x in enumerate(zone) if i not in kept}

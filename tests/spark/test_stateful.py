@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark.toy_step import Toy
 
+from spark.toy_step import Toy
 from tocsin.errors import RunError
 
 pytestmark = pytest.mark.spark

@@ -172,7 +172,10 @@ class Followed:
             self.lives[1], key[behind], time[behind], evaluations.truth[behind], evaluations.margin[behind], behind, self.timing, _no_events()
         )
         changes = self._changes(1, events, evaluations, time, key, show, self.waiting)
-        return changes + self._drive(evaluations, time, key, np.flatnonzero(found & ~late), show)
+        ahead = alert.of_interest(
+            evaluations.found, late, key, time, evaluations.truth, self.lives[0], self.progress, self.waiting.key
+        )
+        return changes + self._drive(evaluations, time, key, ahead, show)
 
     def _drive(
         self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: _Show

@@ -1,10 +1,9 @@
 """Run any step on Spark: rows fold into blobs, blobs go to their bucket, one stateful operator calls the logic there.
 
 Streaming uses `transformWithStateInPandas`: its map state lets a batch write the pages that changed and no others,
-where `applyInPandasWithState` carries the whole state to Python and back in each batch. On two cores, doing nothing,
-1 MB of state per bucket: 0.9 s per batch of 100,000 rows and 1.7 s per million against 1.1 s and 2.0 s, but 7 s more for
-the first batch; unfolded rows took 5 s per million. It needs the RocksDB state store (`SETTINGS`), protobuf and grpcio.
-A bounded input takes the same blobs through `mapInArrow`.
+where `applyInPandasWithState` carries the whole state to Python and back in each batch. The price seen is about 7 s
+more for the first batch; on later batches the two could not be told apart on a busy machine. It needs the RocksDB state
+store (`SETTINGS`), protobuf and grpcio. A bounded input takes the same blobs through `mapInArrow`.
 
 The operator gives alerts as JSON text, which Spark itself parses: alerts are few, and pandas carries no nested times.
 """

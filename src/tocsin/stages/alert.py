@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
@@ -159,6 +160,25 @@ def settle_all(lives: Lives, progress: Int, timing: Timing, events: Events) -> E
         if lives.phase[key] != NONE:
             events = settle(lives, key, progress[key], timing, events)
     return events
+
+
+@kernel
+def of_interest(
+    found: Int, late: NDArray[np.bool_], key: Int, time: Int, truth: Int, lives: Lives, progress: Int, waiting: Int
+) -> Int:
+    """Timely evaluations that can change something: those that must wait, and those of a key that has a life or begins one."""
+    open_keys = lives.phase != NONE
+    for k in waiting:
+        open_keys[k] = True
+    for i in range(key.shape[0]):
+        if found[i] and truth[i] and not late[i]:
+            open_keys[key[i]] = True
+    chosen, count = np.empty(key.shape[0], np.int64), 0
+    for i in range(key.shape[0]):
+        if found[i] and not late[i] and (open_keys[key[i]] or time[i] > progress[key[i]]):
+            chosen[count] = i
+            count += 1
+    return chosen[:count].copy()
 
 
 @kernel

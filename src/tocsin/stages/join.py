@@ -6,7 +6,7 @@ Partners are searched depth first in the rule's stream order inside the tightest
 the first best found is the one with the earliest times.
 
 Guarantee: exactly the combinations of docs/concepts/semantics.md among the remembered rows.
-Cost: a binary search per stream and probe, then one visit per candidate and one evaluation per combination.
+Cost: a binary search per stream and probe, then one visit per remembered candidate and one evaluation per combination.
 Source: symmetric m-way window join (Golab and Özsu, VLDB 2003), with the condition evaluated inside.
 """
 
@@ -77,15 +77,53 @@ def last_window(time: int, hop: int, open_left: int) -> int:
 
 
 @kernel
-def lower_bound(array: Int, start: int, stop: int, bound: int) -> int:
-    """First position in the sorted array[start:stop] that is not below `bound`."""
+def first_not_before(alive: Int, stream: int, count: int, time: Int, bound: int) -> int:
+    """First place among the remembered rows of a stream whose time is not before `bound`."""
+    start, stop = 0, count
     while start < stop:
         middle = (start + stop) >> 1
-        if array[middle] < bound:
+        if time[alive[stream, middle]] < bound:
             start = middle + 1
         else:
             stop = middle
     return start
+
+
+@kernel
+def remember(alive: Int, stream: int, count: int, row: int) -> int:
+    """Put a row among the remembered ones, which are sorted as the tuples are; in order that is the end."""
+    at = count
+    while at > 0 and alive[stream, at - 1] > row:
+        alive[stream, at] = alive[stream, at - 1]
+        at -= 1
+    alive[stream, at] = row
+    return count + 1
+
+
+@kernel
+def forget(alive: Int, stream: int, count: int, gone: Int, now: int) -> int:
+    """Take out the rows that have gone."""
+    kept = 0
+    for at in range(count):
+        if gone[alive[stream, at]] > now:
+            alive[stream, kept] = alive[stream, at]
+            kept += 1
+    return kept
+
+
+@kernel
+def by_key(keys: int, key: Int) -> tuple[Int, Int]:
+    """Order of rows by (key, position), and where each key begins."""
+    offsets = np.zeros(keys + 1, np.int64)
+    for k in key:
+        offsets[k + 1] += 1
+    for k in range(keys):
+        offsets[k + 1] += offsets[k]
+    fill, order = offsets[:-1].copy(), np.empty(key.shape[0], np.int64)
+    for i in range(key.shape[0]):
+        order[fill[key[i]]] = i
+        fill[key[i]] += 1
+    return order, offsets
 
 
 @kernel
@@ -113,69 +151,113 @@ def share_window(order: Int, chosen: Int, time: Int, condition: Condition) -> bo
 
 
 @kernel
-def grown(rows: Int) -> Int:
-    """A copy of the first dimension twice as long."""
-    longer = np.empty((2 * rows.shape[0], rows.shape[1]), dtype=np.int64)
-    longer[: rows.shape[0]] = rows
-    return longer
+def wake(key: int, keys: int, offsets: Int, rank: Int, alive: Int, counts: Int) -> None:
+    """Begin a key: what it remembers of each stream from before this batch."""
+    for stream in range(counts.shape[0]):
+        counts[stream] = 0
+        segment = stream * keys + key
+        for row in range(offsets[segment], offsets[segment + 1]):
+            if rank[row] < 0:
+                alive[stream, counts[stream]] = row
+                counts[stream] += 1
+
+
+@kernel
+def longest(offsets: Int) -> int:
+    """Length of the longest segment."""
+    most = 0
+    for s in range(offsets.shape[0] - 1):
+        most = max(most, offsets[s + 1] - offsets[s])
+    return most
+
+
+@kernel
+def set_order(order: Int, probe: int) -> None:
+    """The probing stream first, then the others in the rule's order."""
+    order[0], at = probe, 1
+    for stream in range(order.shape[0]):
+        if stream != probe:
+            order[at] = stream
+            at += 1
+
+
+@kernel
+def more(matches: Int, scores: Float) -> tuple[Int, Float]:
+    """Room for twice as many matches."""
+    rows, columns = matches.shape
+    longer, wider = np.empty((2 * rows, columns), np.int64), np.empty((2 * rows, 2))
+    longer[:rows], wider[:rows] = matches, scores
+    return longer, wider
 
 
 @kernel
 def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool) -> tuple[Evaluations, Int, Float]:
     """Evaluate each probe; with `every`, also list all true combinations (tuple per stream) with margin and value."""
-    streams, count = condition.upper.shape[0], probes.index.shape[0]
-    time, rank, gone = tuples.time, tuples.rank, tuples.gone
+    # Arrays inside a tuple are counted at each use, so the loops see them by names of their own.
+    time, rank, gone, slots, offsets = tuples.time, tuples.rank, tuples.gone, tuples.slots, tuples.offsets
+    upper, slot_offsets, hop = condition.upper, condition.slot_offsets, condition.hop
+    ops, args, consts = condition.ops, condition.args, condition.consts
+    probe_stream, probe_index = probes.stream, probes.index
+    streams, count = upper.shape[0], probe_index.shape[0]
     found, truth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     margin, value = np.full(count, -np.inf), np.full(count, np.nan)
-    witness = np.full((count, streams), -1, np.int64)
-    matches, match_count = np.empty((16 if every else 1, streams), np.int64), 0
-    scores = np.empty((16 if every else 1, 2))
+    witness = np.empty((count, streams), np.int64)
+    matches, scores, match_count = np.empty((16, streams), np.int64), np.empty((16, 2)), 0
     order, chosen = np.empty(streams, np.int64), np.empty(streams, np.int64)
     cursor, latest = np.empty(streams, np.int64), np.empty(streams, np.int64)
-    x, stack = np.empty(condition.slot_offsets[streams]), np.empty(condition.depth + 1)
-    for p in range(count):
-        probe = probes.index[p]
-        now, key = rank[probe], probes.key[p]
-        order[0], level = probes.stream[p], 1
+    x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
+    alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
+    limits = np.empty(streams, np.int64)
+    by, starts = by_key(keys, probes.key)
+    for key in range(keys):
+        if starts[key] == starts[key + 1]:
+            continue
+        wake(key, keys, offsets, rank, alive, counts)
         for stream in range(streams):
-            if stream != order[0]:
-                order[level] = stream
-                level += 1
-        level, chosen[order[0]] = 0, probe
-        while level >= 0:
-            if level > 0:  # Move on to the next visible candidate of this level, or step back.
-                segment = order[level] * keys + key
-                at, end = cursor[level] + 1, tuples.offsets[segment + 1]
-                while at < end and time[at] <= latest[level] and not (rank[at] < now and now < gone[at]):
-                    at += 1
-                if at >= end or time[at] > latest[level]:
-                    level = level - 1 if level > 1 else -1
+            limits[stream] = 2 * counts[stream] + 16
+        for b in range(starts[key], starts[key + 1]):
+            p = by[b]
+            probe = probe_index[p]
+            now = rank[probe]
+            set_order(order, probe_stream[p])
+            level, chosen[order[0]] = 0, probe
+            best, best_truth = -np.inf, False
+            while level >= 0:
+                stream = order[level]
+                if level > 0:  # Move on to the next remembered candidate of this level, or step back.
+                    at, end = cursor[level] + 1, counts[stream]
+                    while at < end and gone[alive[stream, at]] <= now:
+                        at += 1
+                    if at >= end or time[alive[stream, at]] > latest[level]:
+                        level = level - 1 if level > 1 else -1
+                        continue
+                    cursor[level], chosen[stream] = at, alive[stream, at]
+                begin = slot_offsets[stream]
+                for slot in range(begin, slot_offsets[stream + 1]):
+                    x[slot] = slots[chosen[stream], slot - begin]
+                if level < streams - 1:  # Open the next level at the start of its window.
+                    level += 1
+                    low, latest[level] = join_window(level, order, chosen, time, upper)
+                    cursor[level] = first_not_before(alive, order[level], counts[order[level]], time, low) - 1
                     continue
-                cursor[level], chosen[order[level]] = at, at
-            stream = order[level]
-            for slot in range(condition.slot_offsets[stream], condition.slot_offsets[stream + 1]):
-                x[slot] = tuples.slots[chosen[stream], slot - condition.slot_offsets[stream]]
-            if level < streams - 1:  # Open the next level at the start of its window.
-                level += 1
-                low, latest[level] = join_window(level, order, chosen, time, condition.upper)
-                segment = order[level] * keys + key
-                start, stop = tuples.offsets[segment], tuples.offsets[segment + 1]
-                cursor[level] = lower_bound(time, start, stop, low) - 1
-                continue
-            if condition.hop == 0 or share_window(order, chosen, time, condition):
-                m, ok, v = run_program(condition.ops, condition.args, condition.consts, stack, x)
-                if not found[p] or m > margin[p] or (m == margin[p] and ok and not truth[p]):
-                    found[p], margin[p], truth[p], value[p] = 1, m, ok, v
-                    witness[p] = chosen
-                if every and ok:
-                    if match_count == matches.shape[0]:
-                        matches = grown(matches)
-                        longer = np.empty((2 * match_count, 2))
-                        longer[:match_count] = scores
-                        scores = longer
-                    matches[match_count] = chosen
-                    scores[match_count, 0], scores[match_count, 1] = m, v
-                    match_count += 1
-            if streams == 1:
-                break
+                if hop == 0 or share_window(order, chosen, time, condition):
+                    m, ok, v = run_program(ops, args, consts, stack, x)
+                    if not found[p] or m > best or (m == best and ok and not best_truth):
+                        best, best_truth = m, ok
+                        found[p], margin[p], truth[p], value[p] = 1, m, ok, v
+                        for i in range(streams):
+                            witness[p, i] = chosen[i]
+                    if every and ok:
+                        if match_count == matches.shape[0]:
+                            matches, scores = more(matches, scores)
+                        matches[match_count] = chosen
+                        scores[match_count, 0], scores[match_count, 1] = m, v
+                        match_count += 1
+                if streams == 1:
+                    break
+            stream = order[0]
+            counts[stream] = remember(alive, stream, counts[stream], probe)
+            if counts[stream] >= limits[stream]:
+                counts[stream] = forget(alive, stream, counts[stream], gone, now)
+                limits[stream] = 2 * counts[stream] + 16
     return Evaluations(found, margin, truth, value, witness), matches[:match_count], scores[:match_count]

@@ -204,16 +204,19 @@ def _run(i: int, head: int, rows: Rows) -> int:
 
 @kernel
 def _merge(i: int, alive: Index, how: tuple[Rows, Reach], stacks: Stacks, gone: Int) -> None:
-    """Sweep a late tuple together with the remembered tuples that share a window with it."""
+    """Sweep a late tuple together with the remembered tuples around it.
+
+    It changes the windows that it lies in. What is in those may be excused by tuples up to a window further out.
+    """
     rows, reach = how
     t, enter, leave, zone = rows.t, rows.enter, rows.leave, stacks.zone
-    length = max(reach.above, reach.below)
+    far = 2 * max(reach.above, reach.below) if reach.kind != HOPPING else leave[i] - enter[i] + 1
     size, placed = 0, False
-    for p in range(first(alive, leave, enter[i] - length), alive.size):
+    for p in range(first(alive, leave, enter[i] - far), alive.size):
         j = alive[p]
         if t[j] > t[i] and not placed:
             zone[size], size, placed = i, size + 1, True
-        if enter[j] - length > leave[i]:
+        if enter[j] - far > leave[i]:
             break
         if not rows.fixed[j] and gone[j] == NEVER:
             zone[size], size = j, size + 1

@@ -6,7 +6,7 @@ are fast with Numba.
 *Guarantee*: as `bracket`: every window keeps its extremes; in order, a sorter keeps what `retained` keeps of
 everything pushed, the fewest tuples possible. After late tuples it may keep a few more.
 *Cost*: `retained` sorts if it must, then takes constant time per tuple. A push costs the batch and the last two
-intervals of the state in order, else the part of the state within one interval of the batch's range of times.
+intervals of the state in order, else the part of the state within two intervals of the batch's range of times.
 *Source*: Cai et al., PVLDB 14(6), section 6.1; we merge batches instead of inserting tuples one by one.
 """
 
@@ -76,11 +76,12 @@ def retained(
     gone = np.zeros(times.size, np.uint8)
     keys, reach = keys_and_reach(times, interval, shape, closed, hop)
     sweep(offsets, keys, values, reach, gone)
+    mask: Bool = gone == 0
     if order is None:
-        return gone == 0
-    mask = np.empty(times.size, np.bool_)
-    mask[order] = gone == 0
-    return mask
+        return mask
+    scattered = np.empty(times.size, np.bool_)
+    scattered[order] = mask
+    return scattered
 
 
 class ThresholdSorter:
@@ -194,10 +195,10 @@ class ThresholdSorter:
         self._replace(inside, self._stop, (t, v, ids), keep, None)
 
     def _merge(self, t: Array, v: Float, ids: Int) -> None:
-        """Take tuples of which some are late: the state within an interval of them is swept from scratch."""
+        """Take tuples of which some are late: the state within two intervals of them is swept from scratch."""
         own = self._t[self._start : self._stop]
-        lo = self._start + int(np.searchsorted(own, t[0] - self.interval, side="left"))
-        hi = self._start + int(np.searchsorted(own, t[-1] + self.interval, side="right"))
+        lo = self._start + int(np.searchsorted(own, t[0] - 2 * self.interval, side="left"))
+        hi = self._start + int(np.searchsorted(own, t[-1] + 2 * self.interval, side="right"))
         order = np.argsort(np.concatenate((self._t[lo:hi], t)), kind="stable")
         keep = self._swept(0, *self._joined(lo, hi, (t, v), order))
         self._replace(lo, hi, (t, v, ids), keep, order)
@@ -210,7 +211,8 @@ class ThresholdSorter:
         gone = np.zeros(t.size, np.uint8)
         keys, reach = keys_and_reach(t, self.interval, self.shape, self.closed, self.hop)
         extend(known, keys, v, reach, gone)
-        return gone == 0
+        keep: Bool = gone == 0
+        return keep
 
     def _replace(self, lo: int, hi: int, new: tuple[Array, Float, Int], keep: Bool, order: Int | None) -> None:
         """Put what is kept of rows lo up to hi and the new rows in the place of the former."""
