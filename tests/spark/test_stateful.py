@@ -17,7 +17,7 @@ from tocsin.errors import RunError
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = "key long, time long, value double"
+SCHEMA = "key long, _tocsin_time long, value double"
 BAD_TIME, BAD_KEY = (3, None, 1.0), (None, 50, 1.0)
 
 
@@ -41,7 +41,7 @@ def write(folder: Path, number: int, rows: list[tuple[int | None, int | None, fl
     table = pa.table(
         {
             "key": pa.array(columns[0], pa.int64()),
-            "time": pa.array(columns[1], pa.int64()),
+            "_tocsin_time": pa.array(columns[1], pa.int64()),
             "value": pa.array(columns[2], pa.float64()),
         }
     )

@@ -27,7 +27,7 @@ PayloadOf = Callable[[int, Int], Texts]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All new rows of a page in order of arrival, those that are too late left out."""
+    """New rows by key and arrival: stream, key, time, and which row of its stream each is."""
 
     stream: Int
     key: Int
@@ -154,7 +154,8 @@ class Followed:
             have = dict(zip(self.stores[i].columns, segment.values, strict=True))
             columns = {key: have[name] for key, name in names.items() if key[0] == self.stores[i].stream}
             for slot, part in enumerate(self.hoisted[i]):
-                slots[bases[i] : bases[i + 1], slot] = evaluate_number(part, columns)
+                plain = isinstance(part, Variable)
+                slots[bases[i] : bases[i + 1], slot] = columns[part.key] if plain else evaluate_number(part, columns)
         return Tuples(
             np.concatenate([*offsets, bases[-1:]]),
             np.concatenate([segment.time for segment in segments]),

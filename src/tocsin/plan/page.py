@@ -53,27 +53,25 @@ class Page:
             for part in [*self.remembered, *self.followed]:
                 part.add_keys(count)
 
-    def on_rows(self, stream: Int, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
-        """Take rows: `stream` names the stream of each in order of arrival, `rows[s]` holds those of stream s in the same order."""
+    def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
+        """Take rows, ordered by key and arrival; `rows[s]` holds those of stream s in the same order."""
         self.dirty = True
-        key, time, row = np.empty(len(stream), np.int64), np.empty(len(stream), np.int64), np.empty(len(stream), np.int64)
-        for s, mine in enumerate(rows):
-            at = stream == s
-            key[at], time[at], row[at] = mine.key, mine.time, np.arange(len(mine.key))
-        timely = admit(key, time, self.newest, self.watch.outage_us)
-        self.seen_us[key] = now_us or 0
-        self._count_arrivals(stream, rows, timely, out)
+        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
+        self.seen_us[arrivals.key] = now_us or 0
+        self._count_arrivals(arrivals.stream, rows, timely, out)
         if not timely.all():
-            rows = [mine.pick(np.flatnonzero(timely[stream == s])) for s, mine in enumerate(rows)]
-            stream, key, time, row = stream[timely], key[timely], time[timely], np.empty(int(timely.sum()), np.int64)
+            stream = arrivals.stream[timely]
+            rows = [mine.pick(np.flatnonzero(timely[arrivals.stream == s])) for s, mine in enumerate(rows)]
+            row = np.empty(len(stream), np.int64)
             for s, mine in enumerate(rows):
                 row[stream == s] = np.arange(len(mine.key))
-        self._work(Arrivals(stream, key, time, row), rows, out)
+            arrivals = Arrivals(stream, arrivals.key[timely], arrivals.time[timely], row)
+        self._work(arrivals, rows, out)
 
     def _count_arrivals(self, stream: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             s = self.watch.streams.index(memory.store.stream)
-            late = int((~timely[stream == s]).sum())
+            late = 0 if timely.all() else int((~timely[stream == s]).sum())
             add_counts(out, name, {"late": late, "out_of_domain": memory.out_of_domain(rows[s])})
 
     def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tocsin.errors import RunError
+from tocsin.jit import kernel
 from tocsin.logic import Batch, Int, Out, Pages
+from tocsin.plan.follow import Arrivals
 from tocsin.plan.page import KEYS_PER_PAGE, Page, add_counts
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
@@ -29,19 +31,24 @@ class WatchLogic:
             self.place |= {key: p * KEYS_PER_PAGE + k for k, key in enumerate(page.keys)}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
-        """Order the rows by arrival, then by stream, and hand each page its own."""
+        """Order the rows by key, then by arrival, and hand each page its own."""
         streams = [self._stream(name, batches) for name in self.watch.streams]
-        arrival = np.concatenate([rows[1] for rows in streams])
-        order = np.argsort(arrival, kind="stable")
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        stream = np.repeat(np.arange(len(streams)), [len(rows[1]) for rows in streams])[order]
-        at, ordered = 0, []
-        for rows, count in ((rows[0], len(rows[1])) for rows in streams):
-            ordered.append(_in_order(rows, rank[at : at + count]))
-            at += count
-        self._count_received(ordered, batches, out)
-        self._pages(stream, ordered, now_us, out)
+        self._count_received([rows for rows, _ in streams], batches, out)
+        counts = [len(arrival) for _, arrival in streams]
+        place = np.concatenate([rows.key for rows, _ in streams])
+        if not len(place):
+            return
+        arrived = np.argsort(np.concatenate([arrival for _, arrival in streams]), kind="stable")
+        order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
+        stream = np.repeat(np.arange(len(streams)), counts)[order]
+        bases = np.concatenate([[0], np.cumsum(counts)])
+        time = np.concatenate([rows.time for rows, _ in streams])[order]
+        ordered, row = [], np.empty(len(order), np.int64)
+        for s, (rows, _) in enumerate(streams):
+            at = np.flatnonzero(stream == s)
+            row[at] = np.arange(len(at))
+            ordered.append(rows.pick(order[at] - bases[s]).with_rank(rank[at]))
+        self._pages(Arrivals(stream, place[order], time, row), ordered, now_us, out)
 
     def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
         """The rows of one stream; several batches of it are joined."""
@@ -74,18 +81,36 @@ class WatchLogic:
             good = len(rows[self.watch.streams.index(store.stream)].time)
             add_counts(out, name, {"received": good + bad, "quarantined": bad})
 
-    def _pages(self, stream: Int, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
-        if len(self.pages) == 1:
-            self.pages[0].on_rows(stream, rows, now_us, out)
-            return
-        page_of = [mine.key // KEYS_PER_PAGE for mine in rows]
-        all_pages = np.empty(len(stream), np.int64)
-        for s, pages in enumerate(page_of):
-            all_pages[stream == s] = pages
-        for p in np.unique(all_pages).tolist():
-            picked = [mine.pick(np.flatnonzero(pages == p)) for mine, pages in zip(rows, page_of, strict=True)]
-            picked = [mine.with_keys(mine.key - p * KEYS_PER_PAGE) for mine in picked]
-            self.pages[p].on_rows(stream[all_pages == p], picked, now_us, out)
+    def _pages(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
+        """Cut the rows, which are ordered by place, where pages end."""
+        for p in np.unique(arrivals.key // KEYS_PER_PAGE).tolist():
+            begin, end = p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE
+            picked, first = [], np.zeros(len(rows), np.int64)
+            for s, mine in enumerate(rows):
+                first[s], stop = np.searchsorted(mine.key, [begin, end])
+                part = mine if stop - first[s] == len(mine.key) else mine.pick(np.arange(first[s], stop))
+                picked.append(part.with_keys(part.key - begin))
+            cut = slice(*np.searchsorted(arrivals.key, [begin, end]))
+            stream = arrivals.stream[cut]
+            mine = Arrivals(stream, arrivals.key[cut] - begin, arrivals.time[cut], arrivals.row[cut] - first[stream])
+            self.pages[p].on_rows(mine, picked, now_us, out)
+
+
+@kernel
+def by_key(place: Int, arrived: Int, places: int) -> tuple[Int, Int]:
+    """Order rows by (place, arrival): the order, and the rank of arrival of each row in it."""
+    begins = np.zeros(places + 1, np.int64)
+    for at in place:
+        begins[at + 1] += 1
+    for at in range(places):
+        begins[at + 1] += begins[at]
+    order, rank = np.empty(place.shape[0], np.int64), np.empty(place.shape[0], np.int64)
+    for number in range(arrived.shape[0]):
+        row = arrived[number]
+        at = begins[place[row]]
+        order[at], rank[at] = row, number
+        begins[place[row]] += 1
+    return order, rank
 
 
 class PlanLogic:
@@ -140,14 +165,6 @@ class PlanLogic:
                     changed[f"{logic.number}/{p}"] = page.to_bytes()
                     page.dirty = False
         return changed
-
-
-def _in_order(rows: StreamRows, rank: Int) -> StreamRows:
-    """The rows of a stream in order of arrival."""
-    if not (rank[1:] < rank[:-1]).any():
-        return rows.with_rank(rank)
-    order = np.argsort(rank)
-    return rows.with_rank(rank).pick(order)
 
 
 def _joined_payload(batches: Sequence[Batch]) -> Any:

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from tocsin.logic import Batch, Float, Int
 
+# Names that no column of a user has.
+TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"
 BLOBS = "bucket int, first long, blob binary"
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
 PIECE_ROWS = 262_144
@@ -36,9 +38,9 @@ Bools = NDArray[np.bool_]
 class Feed:
     """How one stream's columns are read for one key set; the same stream has a feed per key set.
 
-    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `time` (long,
-    microseconds), those of `values` (double), and, if said so, `arrival` (long; where null, the time counts) and
-    `payload` (string).
+    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long,
+    microseconds), those of `values` (double), and, if said so, `ARRIVAL` (long; where null, the time counts) and
+    `PAYLOAD` (string).
     """
 
     key_set: int
@@ -51,7 +53,7 @@ class Feed:
     @property
     def columns(self) -> list[str]:
         """The columns that travel, each once."""
-        names = [*self.keys, "time", *self.values, *["arrival"] * self.arrival, *["payload"] * self.payload]
+        names = [*self.keys, TIME, *self.values, *[ARRIVAL] * self.arrival, *[PAYLOAD] * self.payload]
         return list(dict.fromkeys(names))
 
 
@@ -185,12 +187,12 @@ def _unravel(code: int, words: Sequence[list[str]]) -> list[str]:
 
 def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:
     """The columns by their name in a blob, and which rows are whole."""
-    times = table.column("time").combine_chunks()
+    times = table.column(TIME).combine_chunks()
     ok = times.is_valid().to_numpy(zero_copy_only=False).copy()
     time = times.fill_null(0).to_numpy(zero_copy_only=False)
     columns: dict[str, NDArray[Any]] = {"time": time, "order": time}
     if feed.arrival:
-        arrival = table.column("arrival").combine_chunks()
+        arrival = table.column(ARRIVAL).combine_chunks()
         there = arrival.is_valid().to_numpy(zero_copy_only=False)
         columns["order"] = np.where(there, arrival.fill_null(0).to_numpy(zero_copy_only=False), time)
     for slot, name in enumerate(feed.values):
@@ -198,7 +200,7 @@ def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bool
         ok &= np.isfinite(value)
         columns[f"v{slot}"] = value
     if feed.payload:
-        columns["payload"] = table.column("payload").combine_chunks().to_numpy(zero_copy_only=False)
+        columns["payload"] = table.column(PAYLOAD).combine_chunks().to_numpy(zero_copy_only=False)
     return columns, ok
 
 

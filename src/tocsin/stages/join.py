@@ -32,7 +32,7 @@ class Tuples(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Arriving rows in arrival order: stream, key, and index among the tuples."""
+    """Arriving rows by key and arrival: stream, key, and index among the tuples."""
 
     stream: Int
     key: Int
@@ -112,21 +112,6 @@ def forget(alive: Int, stream: int, count: int, gone: Int, now: int) -> int:
 
 
 @kernel
-def by_key(keys: int, key: Int) -> tuple[Int, Int]:
-    """Order of rows by (key, position), and where each key begins."""
-    offsets = np.zeros(keys + 1, np.int64)
-    for k in key:
-        offsets[k + 1] += 1
-    for k in range(keys):
-        offsets[k + 1] += offsets[k]
-    fill, order = offsets[:-1].copy(), np.empty(key.shape[0], np.int64)
-    for i in range(key.shape[0]):
-        order[fill[key[i]]] = i
-        fill[key[i]] += 1
-    return order, offsets
-
-
-@kernel
 def join_window(level: int, order: Int, chosen: Int, time: Int, upper: Int) -> tuple[int, int]:
     """Earliest and latest time that the stream at `level` may take beside the rows chosen so far (the probe is order[0])."""
     stream = order[level]
@@ -197,7 +182,7 @@ def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, eve
     time, rank, gone, slots, offsets = tuples.time, tuples.rank, tuples.gone, tuples.slots, tuples.offsets
     upper, slot_offsets, hop = condition.upper, condition.slot_offsets, condition.hop
     ops, args, consts = condition.ops, condition.args, condition.consts
-    probe_stream, probe_index = probes.stream, probes.index
+    probe_stream, probe_key, probe_index = probes.stream, probes.key, probes.index
     streams, count = upper.shape[0], probe_index.shape[0]
     found, truth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     margin, value = np.full(count, -np.inf), np.full(count, np.nan)
@@ -208,56 +193,54 @@ def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, eve
     x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
     alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
     limits = np.empty(streams, np.int64)
-    by, starts = by_key(keys, probes.key)
-    for key in range(keys):
-        if starts[key] == starts[key + 1]:
-            continue
-        wake(key, keys, offsets, rank, alive, counts)
-        for stream in range(streams):
-            limits[stream] = 2 * counts[stream] + 16
-        for b in range(starts[key], starts[key + 1]):
-            p = by[b]
-            probe = probe_index[p]
-            now = rank[probe]
-            set_order(order, probe_stream[p])
-            level, chosen[order[0]] = 0, probe
-            best, best_truth = -np.inf, False
-            while level >= 0:
-                stream = order[level]
-                if level > 0:  # Move on to the next remembered candidate of this level, or step back.
-                    at, end = cursor[level] + 1, counts[stream]
-                    while at < end and gone[alive[stream, at]] <= now:
-                        at += 1
-                    if at >= end or time[alive[stream, at]] > latest[level]:
-                        level = level - 1 if level > 1 else -1
-                        continue
-                    cursor[level], chosen[stream] = at, alive[stream, at]
-                begin = slot_offsets[stream]
-                for slot in range(begin, slot_offsets[stream + 1]):
-                    x[slot] = slots[chosen[stream], slot - begin]
-                if level < streams - 1:  # Open the next level at the start of its window.
-                    level += 1
-                    low, latest[level] = join_window(level, order, chosen, time, upper)
-                    cursor[level] = first_not_before(alive, order[level], counts[order[level]], time, low) - 1
-                    continue
-                if hop == 0 or share_window(order, chosen, time, condition):
-                    m, ok, v = run_program(ops, args, consts, stack, x)
-                    if not found[p] or m > best or (m == best and ok and not best_truth):
-                        best, best_truth = m, ok
-                        found[p], margin[p], truth[p], value[p] = 1, m, ok, v
-                        for i in range(streams):
-                            witness[p, i] = chosen[i]
-                    if every and ok:
-                        if match_count == matches.shape[0]:
-                            matches, scores = more(matches, scores)
-                        matches[match_count] = chosen
-                        scores[match_count, 0], scores[match_count, 1] = m, v
-                        match_count += 1
-                if streams == 1:
-                    break
-            stream = order[0]
-            counts[stream] = remember(alive, stream, counts[stream], probe)
-            if counts[stream] >= limits[stream]:
-                counts[stream] = forget(alive, stream, counts[stream], gone, now)
+    key = -1
+    for p in range(count):
+        if probe_key[p] != key:
+            key = probe_key[p]
+            wake(key, keys, offsets, rank, alive, counts)
+            for stream in range(streams):
                 limits[stream] = 2 * counts[stream] + 16
+        probe = probe_index[p]
+        now = rank[probe]
+        set_order(order, probe_stream[p])
+        level, chosen[order[0]] = 0, probe
+        best, best_truth = -np.inf, False
+        while level >= 0:
+            stream = order[level]
+            if level > 0:  # Move on to the next remembered candidate of this level, or step back.
+                at, end = cursor[level] + 1, counts[stream]
+                while at < end and gone[alive[stream, at]] <= now:
+                    at += 1
+                if at >= end or time[alive[stream, at]] > latest[level]:
+                    level = level - 1 if level > 1 else -1
+                    continue
+                cursor[level], chosen[stream] = at, alive[stream, at]
+            begin = slot_offsets[stream]
+            for slot in range(begin, slot_offsets[stream + 1]):
+                x[slot] = slots[chosen[stream], slot - begin]
+            if level < streams - 1:  # Open the next level at the start of its window.
+                level += 1
+                low, latest[level] = join_window(level, order, chosen, time, upper)
+                cursor[level] = first_not_before(alive, order[level], counts[order[level]], time, low) - 1
+                continue
+            if hop == 0 or share_window(order, chosen, time, condition):
+                m, ok, v = run_program(ops, args, consts, stack, x)
+                if not found[p] or m > best or (m == best and ok and not best_truth):
+                    best, best_truth = m, ok
+                    found[p], margin[p], truth[p], value[p] = 1, m, ok, v
+                    for i in range(streams):
+                        witness[p, i] = chosen[i]
+                if every and ok:
+                    if match_count == matches.shape[0]:
+                        matches, scores = more(matches, scores)
+                    matches[match_count] = chosen
+                    scores[match_count, 0], scores[match_count, 1] = m, v
+                    match_count += 1
+            if streams == 1:
+                break
+        stream = order[0]
+        counts[stream] = remember(alive, stream, counts[stream], probe)
+        if counts[stream] >= limits[stream]:
+            counts[stream] = forget(alive, stream, counts[stream], gone, now)
+            limits[stream] = 2 * counts[stream] + 16
     return Evaluations(found, margin, truth, value, witness), matches[:match_count], scores[:match_count]

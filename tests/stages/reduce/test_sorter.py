@@ -165,6 +165,19 @@ def test_flush_hands_out_every_kept_tuple_once_in_time_order() -> None:
     assert len(sorter) == 0
 
 
+@given(long_rows, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=6))
+def test_what_was_flushed_and_what_is_kept_meet_every_window_together(
+    pairs: list[tuple[int, int]], stops: list[tuple[int, int]]
+) -> None:
+    t, v = split(pairs)
+    sorter, out, start = ThresholdSorter(9), set(), 0
+    for stop, until in [*sorted(stops), (60, 60)]:
+        sorter.push(t[start:stop], v[start:stop])
+        out |= set(sorter.flush(until)[2].tolist())
+        start = stop
+    assert naive.met(out | set(sorter.retained_ids().tolist()), naive.demands(t, v, [(9, 1), (9, -1)]))
+
+
 def test_numbers_that_are_none_are_left_aside_and_counted() -> None:
     sorter = ThresholdSorter(1.0)
     sorter.push([0.0, math.nan, 2.0, math.inf], [1.0, 1.0, -math.inf, 1.0])

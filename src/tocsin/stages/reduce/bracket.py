@@ -15,7 +15,7 @@ one joins its class, or when its class is closed on every side.
 *Guarantee*: what stays meets the demand of every window, and in time order no smaller set does: classes are
 independent, and within one the demands are intervals that are stabbed greedily. In order, what stays of (what stayed
 and new tuples) is what stays of everything. A late tuple is merged alone with its neighbourhood: every demand is still
-met, but with ties a few tuples more than the minimum may stay. Differences of float times are rounded as any other.
+met; where values tie, a few tuples more than the minimum may stay. Differences of float times are rounded as any other.
 *Cost*: amortised constant per tuple in order; a late tuple costs its neighbourhood and, at worst, a shift of its
 segment. Memory is linear. A segment has at most 2^31 - 1 tuples.
 *Source*: Cai, Bernstein, Wu, Chandramouli, Optimization of Threshold Functions over Streams, PVLDB 14(6), section 3. We
@@ -32,25 +32,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
+from tocsin.stages.reduce.queues import (
+    CLOSED,
+    HOPPING,
+    OPEN,
+    OWN,
+    REPLAY,
+    Flags,
+    Float,
+    Reach,
+    Stacks,
+    clear,
+    feed,
+    stacks_for,
+)
 from tocsin.stages.reduce.remembered import NEVER, Array, Index, Int, compact, first, has, newest, place, sort
 
 __all__ = ["ABOVE", "BELOW", "CLOSED", "HOPPING", "NEVER", "OPEN", "Reach", "Rows", "extend", "going", "hops", "sweep"]
 
 ABOVE, BELOW = 0, 1
-CLOSED, OPEN, HOPPING = 0, 1, 2
-# What `_feed` gives to a tuple that goes, if not one rank for all: each entering tuple's own rank, or nothing may go.
-OWN, REPLAY = -2, -1
-
-Float = NDArray[np.float64]
-Flags = NDArray[np.uint8]
-
-
-class Reach(NamedTuple):
-    """How far windows reach on each side (below 0: not needed; hopping: 0), and `CLOSED`, `OPEN` or `HOPPING`."""
-
-    above: Any
-    below: Any
-    kind: int
 
 
 class Rows(NamedTuple):
@@ -70,23 +70,6 @@ class Rows(NamedTuple):
     rank: Int
 
 
-class Stacks(NamedTuple):
-    """The open classes; a class has the number of its first tuple.
-
-    `above` and `below` list the classes of each side from front to back. `ends` has front, back and the last tuple that
-    left of `above`, the same of `below`, and the last tuple that entered. `last` and `held` belong to a class, `sides`
-    says where it is open (1 above, 2 below). `zone` is room for a list of tuples.
-    """
-
-    above: Index
-    below: Index
-    ends: Int
-    last: Index
-    held: Index
-    sides: Flags
-    zone: Index
-
-
 def hops(t: Array, length: Any, hop: Any, closed: str) -> tuple[Array, Array]:
     """Number the first and the last window [k hop, k hop + length] of each time; the first is larger where none is."""
     leave = t // hop if closed in ("both", "left") else -(-t // hop) - 1
@@ -100,12 +83,12 @@ def sweep(offsets: Int, keys: tuple[Array, Array], v: Float, reach: Reach, gone:
 
     `keys` are enter and leave as in `Rows`; segment s is offsets[s] up to offsets[s + 1], sorted by time.
     """
-    pick, stacks = _stacks(offsets)
+    pick, stacks = stacks_for(offsets)
     enter, leave = keys
     for s in range(offsets.size - 1):
         lo, hi = offsets[s], offsets[s + 1]
-        _clear(stacks)
-        _feed(pick[: hi - lo], (enter[lo:hi], leave[lo:hi], v[lo:hi], offsets), reach, stacks, (gone[lo:hi], 1))
+        clear(stacks)
+        feed(pick[: hi - lo], (enter[lo:hi], leave[lo:hi], v[lo:hi], offsets), reach, stacks, (gone[lo:hi], 1))
 
 
 @kernel
@@ -114,11 +97,11 @@ def extend(known: int, keys: tuple[Array, Array], v: Float, reach: Reach, gone: 
 
     Of the known ones, those that share a window with one that shares a window with the last of them must be there.
     """
-    pick, stacks = _stacks(np.array([0, v.size]))
+    pick, stacks = stacks_for(np.array([0, v.size]))
     columns = (keys[0], keys[1], v, stacks.ends)
-    _clear(stacks)
-    _feed(pick[:known], columns, reach, stacks, (gone, REPLAY))
-    _feed(pick[known:], columns, reach, stacks, (gone, 1))
+    clear(stacks)
+    feed(pick[:known], columns, reach, stacks, (gone, REPLAY))
+    feed(pick[known:], columns, reach, stacks, (gone, 1))
 
 
 @kernel
@@ -131,8 +114,8 @@ def going(bounds: tuple[Int, Int], rows: Rows, lengths: tuple[Array, int], order
     (time, position).
     """
     offsets, n_state = bounds
-    pick, stacks = _stacks(offsets)
-    alive = np.empty(pick.size + 1, np.int32)
+    pick, stacks = stacks_for(offsets)
+    alive = np.empty(pick.size + 1, np.uint32)
     gone_out[:] = NEVER
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
@@ -165,12 +148,16 @@ def _follow(count: int, rows: Rows, reach: Reach, memory: tuple[Index, Index, St
     head, stale, limit, i = newest(alive, count, fixed, gone), True, 2 * count + 64, count
     while i < t.size:
         stop = _run(i, head, rows)
+        if reach.kind == HOPPING:
+            stop = min(stop, i + 1)
         if stop > i:
             if stale:
                 _replay(alive[:count], rows, reach, stacks, gone)
                 stale = False
-            _feed(pick[i:stop], (rows.enter, rows.leave, v, rank), reach, stacks, (gone, OWN))
+            feed(pick[i:stop], (rows.enter, rows.leave, v, rank), reach, stacks, (gone, OWN))
             head = stop - 1
+            # A tuple refused by one with other keys has moved the queues: nothing that is remembered would tell.
+            stale = reach.kind == HOPPING and gone[head] != NEVER
         else:
             stop = i + 1
             in_none = rows.enter[i] > rows.leave[i] and not fixed[i]
@@ -222,8 +209,8 @@ def _merge(i: int, alive: Index, how: tuple[Rows, Reach], stacks: Stacks, gone: 
             zone[size], size = j, size + 1
     if not placed:
         zone[size], size = i, size + 1
-    _clear(stacks)
-    _feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, rows.rank[i]))
+    clear(stacks)
+    feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, rows.rank[i]))
 
 
 @kernel
@@ -231,7 +218,7 @@ def _replay(alive: Index, rows: Rows, reach: Reach, stacks: Stacks, gone: Int) -
     """Enter again what decides the open classes: remembered tuples that share a window with one still inside."""
     enter, leave, zone, size = rows.enter, rows.leave, stacks.zone, 0
     length = max(reach.above, reach.below)
-    _clear(stacks)
+    clear(stacks)
     head = newest(alive, alive.size, rows.fixed, gone)
     if head < 0:
         return
@@ -239,115 +226,4 @@ def _replay(alive: Index, rows: Rows, reach: Reach, stacks: Stacks, gone: Int) -
     for p in range(first(alive, leave, enter[inside] - length), alive.size):
         if not rows.fixed[alive[p]] and gone[alive[p]] == NEVER:
             zone[size], size = alive[p], size + 1
-    _feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, REPLAY))
-
-
-@kernel
-def _feed(  # noqa: PLR0912, PLR0915 - parts called once per tuple would double its time
-    pick: Index, columns: tuple[Array, Array, Float, Int], reach: Reach, stacks: Stacks, fate: tuple[Array, int]
-) -> None:
-    """Enter the picked tuples in time order and mark what goes: the whole algorithm, in one loop over arrays."""
-    enter, leave, value, rank = columns
-    above, below, ends, last, held, sides, _ = stacks
-    gone, mark = fate
-    front_a, back_a, left_a, front_b, back_b, left_b, before = ends
-    for i in pick:
-        key, until, v = enter[i], leave[i], value[i]
-        if key > until:
-            gone[i] = 1
-            continue
-        given = rank[i] if mark == OWN else mark
-        # 1. Meet the demands of the windows that end before i enters. What a front class owes changes only when its
-        # held tuple k leaves. If i enters with the hopping window after the last one of k, no window lies between.
-        if before < 0 or key != enter[before]:
-            while front_a < back_a:
-                c = above[front_a]
-                k = held[c]
-                if k < 0 or (left_a >= 0 and leave[k] <= leave[left_a]):
-                    k = last[c]
-                    held[c] = k
-                if leave[k] > key - reach.above or (leave[k] == key - reach.above and reach.kind != OPEN):
-                    break
-                left_a = k
-                if k == last[c]:
-                    sides[c] &= 2
-                    front_a += 1
-                if reach.kind == HOPPING and leave[k] + 1 >= key:
-                    break
-            while front_b < back_b:
-                c = below[front_b]
-                k = held[c]
-                if k < 0 or (left_b >= 0 and leave[k] <= leave[left_b]):
-                    k = last[c]
-                    held[c] = k
-                if leave[k] > key - reach.below or (leave[k] == key - reach.below and reach.kind != OPEN):
-                    break
-                left_b = k
-                if k == last[c]:
-                    sides[c] &= 1
-                    front_b += 1
-                if reach.kind == HOPPING and leave[k] + 1 >= key:
-                    break
-        before = i
-        # 2. Close the classes that i dominates.
-        while back_a > front_a and value[above[back_a - 1]] < v:
-            back_a -= 1
-            c = above[back_a]
-            sides[c] &= 2
-            if sides[c] == 0 and held[c] != last[c] and given >= 0:
-                gone[last[c]] = given
-        while back_b > front_b and value[below[back_b - 1]] > v:
-            back_b -= 1
-            c = below[back_b]
-            sides[c] &= 1
-            if sides[c] == 0 and held[c] != last[c] and given >= 0:
-                gone[last[c]] = given
-        # 3. Join the class of the same value, or begin one.
-        c = i
-        if back_a > front_a and value[above[back_a - 1]] == v:
-            c = above[back_a - 1]
-        elif back_b > front_b and value[below[back_b - 1]] == v:
-            c = below[back_b - 1]
-        if c == i:
-            held[i], sides[i] = -1, 0
-        elif leave[last[c]] == until:
-            # The earlier one lies in every window of this one.
-            if given >= 0:
-                gone[i] = given
-            continue
-        elif held[c] != last[c]:
-            if given >= 0:
-                gone[last[c]] = given
-            else:
-                held[c] = last[c]
-        last[c] = i
-        # 4. Open the class on each side where no stronger tuple stays as long.
-        if reach.above >= 0 and sides[c] & 1 == 0 and (back_a == front_a or leave[last[above[back_a - 1]]] != until):
-            above[back_a] = c
-            back_a += 1
-            sides[c] |= 1
-        if reach.below >= 0 and sides[c] & 2 == 0 and (back_b == front_b or leave[last[below[back_b - 1]]] != until):
-            below[back_b] = c
-            back_b += 1
-            sides[c] |= 2
-        if sides[c] == 0 and given >= 0:
-            gone[i] = given
-    ends[0], ends[1], ends[2], ends[3], ends[4], ends[5] = front_a, back_a, left_a, front_b, back_b, left_b
-    ends[6] = before
-
-
-@kernel
-def _stacks(offsets: Int) -> tuple[Index, Stacks]:
-    """Make the numbers from 0 on, and stacks, for the longest segment."""
-    size = 1
-    for s in range(offsets.size - 1):
-        size = max(size, offsets[s + 1] - offsets[s])
-    above, below, zone = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
-    last, held, sides = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.uint8)
-    return np.arange(size).astype(np.int32), Stacks(above, below, np.empty(7, np.int64), last, held, sides, zone)
-
-
-@kernel
-def _clear(stacks: Stacks) -> None:
-    stacks.ends[:] = 0
-    stacks.ends[2], stacks.ends[5], stacks.ends[6] = -1, -1, -1
+    feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, REPLAY))

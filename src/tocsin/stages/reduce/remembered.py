@@ -16,7 +16,8 @@ from tocsin.jit import kernel
 NEVER = np.iinfo(np.int64).max
 
 Array = NDArray[Any]
-Index = NDArray[np.int32]
+# Row numbers have no sign, so that compiled code does not look for negative ones.
+Index = NDArray[np.uint32]
 Int = NDArray[np.int64]
 
 

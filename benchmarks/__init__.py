@@ -1,0 +1,1 @@
+"""Benchmarks of Tocsin: `python -m benchmarks` lists them."""

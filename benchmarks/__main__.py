@@ -1,0 +1,31 @@
+"""Run one benchmark by name: `python -m benchmarks threshold-kernel --json FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+# Name on the command line, and what it measures. The module has the same name with underscores, and a `main(argv)`.
+BENCHMARKS = {
+    "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    lines = [f"  {name:<20} {text}" for name, text in sorted(BENCHMARKS.items())]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run one benchmark; `<name> --help` tells its options.",
+        epilog="benchmarks:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=sorted(BENCHMARKS), metavar="name")
+    arguments, rest = parser.parse_known_args(sys.argv[1:2] if argv is None else argv[:1])
+    rest = (sys.argv[2:] if argv is None else argv[1:]) + rest
+    module = importlib.import_module(f"benchmarks.{arguments.name.replace('-', '_')}")
+    return int(module.main(rest) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

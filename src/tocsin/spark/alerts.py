@@ -1,0 +1,179 @@
+"""DataFrames and rules in, a DataFrame of alerts out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tocsin.errors import PlanError
+from tocsin.plan import Watch, make_plan
+from tocsin.rules import Rule
+from tocsin.rules.durations import Duration
+from tocsin.spark.rows import ARRIVAL, PAYLOAD, TIME, Feed
+from tocsin.spark.stateful import SETTINGS, counted, run_stateful
+from tocsin.spark.stateful import alerts as public_alerts
+
+METRICS = "tocsin"
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
+_TIMES = (TimestampType, TimestampNTZType)
+_SPARK_DEFAULT_PARTITIONS = "200"
+_BUCKETS_PER_PARTITION = 2
+
+log = logging.getLogger(__name__)
+
+
+def alerts(
+    streams: Mapping[str, DataFrame],
+    rules: Rule | Iterable[Rule],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    buckets: int | None = None,
+    key_ttl: Duration | None = None,
+    act_in_silence: bool = False,
+) -> DataFrame:
+    """Watch streams by rules and give their alerts as a DataFrame, streaming if the streams are.
+
+    Parameters
+    ----------
+    streams
+        A DataFrame per stream, all streaming or all bounded. A variable `air` of a rule reads its column `value`, or the only column besides time and keys;
+        `air.temp` reads `temp`; the columns that no rule reads travel with a row as payload.
+    rules
+        One or several rules.
+    time
+        Column of event time: a timestamp, or whole microseconds since 1970.
+    arrival
+        Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in order of event time.
+    buckets
+        Into how many parts keys are divided; default: twice the shuffle partitions. State is bound to this number.
+    key_ttl
+        Forget keys that were silent for this long, in processing time, and have no open alert.
+    act_in_silence
+        Let a streaming query also act while all its input is silent (resolve, stop waiting, forget keys), at the price of empty micro-batches; such a query
+        never ends by itself, so not with `availableNow`. Without it, what is due happens with the next rows of any key.
+
+    Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads them.
+    """
+    _check_frames(streams)
+    plan = make_plan(rules, {name: frame.columns for name, frame in streams.items()}, time=time, arrival=arrival, key_ttl=key_ttl)
+    session = next(iter(streams.values())).sparkSession
+    partitions = _prepare(session, act_in_silence=act_in_silence)
+    number = _BUCKETS_PER_PARTITION * partitions if buckets is None else buckets
+    if number < 1:
+        message = f"`buckets` must be at least 1; got {buckets}"
+        raise PlanError(message)
+    feeds = [
+        _feed(i, watch, name, streams[name], time, arrival) for i, watch in enumerate(plan.watches) for name in watch.streams
+    ]
+    names = list(dict.fromkeys(name for watch in plan.watches for name in watch.store_names))
+    rows = run_stateful(feeds, plan, plan.fingerprint, number)
+    return public_alerts(counted(rows, f"{METRICS}_{plan.fingerprint}", names))
+
+
+def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Read the counts per stream out of the observed metrics of a query's progress (`progress.observedMetrics`)."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, row in metrics.items():
+        if name.startswith(f"{METRICS}_"):
+            for column, number in row.asDict().items():
+                stream, _, count = column.rpartition(".")
+                counts.setdefault(stream, {})[count] = counts.get(stream, {}).get(count, 0) + (number or 0)
+    return counts
+
+
+def _check_frames(streams: Mapping[str, DataFrame]) -> None:
+    if not streams:
+        message = "`streams` must name at least one DataFrame; got none"
+        raise PlanError(message)
+    for name, frame in streams.items():
+        if not hasattr(frame, "isStreaming") or not hasattr(frame, "sparkSession"):
+            message = f"stream `{name}` must be a DataFrame of Spark; got {type(frame).__name__}"
+            raise PlanError(message)
+    kinds = {name: frame.isStreaming for name, frame in streams.items()}
+    if len(set(kinds.values())) > 1:
+        first = {kind: name for name, kind in kinds.items()}
+        message = f"streams must be all streaming or all bounded; `{first[True]}` is streaming and `{first[False]}` is not"
+        raise PlanError(message)
+
+
+def _prepare(session: SparkSession, *, act_in_silence: bool) -> int:
+    """Set what the operator needs where the user has not chosen; give the number of shuffle partitions."""
+    # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
+    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(act_in_silence).lower())
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    partitions = session.conf.get("spark.sql.shuffle.partitions") or _SPARK_DEFAULT_PARTITIONS
+    if partitions == _SPARK_DEFAULT_PARTITIONS:
+        # 200 tasks per micro-batch would cost more than the work in them.
+        partitions = str(_parallelism(session))
+        session.conf.set("spark.sql.shuffle.partitions", partitions)
+        log.info("spark.sql.shuffle.partitions was Spark's default of 200; set to %s", partitions)
+    return int(partitions)
+
+
+def _parallelism(session: SparkSession) -> int:
+    """Cores of the session; a remote session does not tell."""
+    try:
+        return max(1, int(session.sparkContext.defaultParallelism))
+    except Exception:  # Spark Connect raises its own kind of error for what it lacks.
+        return 4
+
+
+def _feed(
+    number: int, watch: Watch, name: str, frame: DataFrame, time: str, arrival: str | None
+) -> tuple[DataFrame, Feed]:
+    """One stream as one key set reads it."""
+    read = sorted({column for store in watch.stores if store.stream == name for column in store.columns})
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    # Whole numbers and text become key text once per distinct key, in Python; the rest is Spark's to write.
+    columns = [
+        F.col(key) if isinstance(kinds[key], (*_WHOLE, StringType)) else F.col(key).cast("string").alias(key)
+        for key in watch.on
+    ]
+    columns.append(_micros(name, time, kinds[time]).alias(TIME))
+    for column in read:
+        if not isinstance(kinds[column], _NUMBERS):
+            message = f"stream `{name}`: column {column!r} must hold numbers; it holds {kinds[column].simpleString()}"
+            raise PlanError(message)
+        columns.append(F.col(column).cast("double").alias(column))
+    if arrival is not None:
+        if arrival not in kinds:
+            message = f"stream `{name}` must have the column {arrival!r} (`arrival`); it has {', '.join(kinds)}"
+            raise PlanError(message)
+        columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
+    rest = [column for column in frame.columns if column not in {time, arrival, *watch.on, *read}]
+    if rest:
+        columns.append(F.to_json(F.struct(*rest), {"ignoreNullFields": "false"}).alias(PAYLOAD))
+    feed = Feed(number, name, watch.on, tuple(read), arrival=arrival is not None, payload=bool(rest))
+    return frame.select(*columns), feed
+
+
+def _micros(stream: str, column: str, kind: DataType) -> Column:
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(F.col(column))
+    if isinstance(kind, TimestampNTZType):
+        # A time without a zone is read as UTC, whatever the session's zone is.
+        return F.unix_micros(F.to_utc_timestamp(F.col(column).cast("timestamp"), "UTC"))
+    if isinstance(kind, _WHOLE):
+        return F.col(column).cast("long")
+    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {kind.simpleString()}"
+    raise PlanError(message)
