@@ -13,6 +13,7 @@ import pytest
 
 import tocsin
 
+LANGUAGE = ("annotations", "TYPE_CHECKING")
 HEAVY = ("numba", "pandas", "pyarrow", "pyspark")
 
 
@@ -27,7 +28,7 @@ def _public_names(package: ModuleType) -> set[str]:
     for name, value in vars(package).items():
         home = getattr(value, "__module__", None) or package.__name__
         ours = home.partition(".")[0] == "tocsin"
-        if not name.startswith("_") and not inspect.ismodule(value) and ours and name != "annotations":
+        if not name.startswith("_") and not inspect.ismodule(value) and ours and name not in LANGUAGE:
             names.add(name)
     return names
 

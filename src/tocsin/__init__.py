@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
 from tocsin.local import explain, run_local
 from tocsin.rules.model import Rule
-
+from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 if TYPE_CHECKING:
     from tocsin.spark import alerts

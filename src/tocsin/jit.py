@@ -77,8 +77,8 @@ def _register_type() -> None:
         return
     from numba.extending import typeof_impl
 
-    @typeof_impl.register(Kernel)
     def _typeof(value: Kernel[Any, Any], context: Any) -> Any:
         return typeof_impl(value.compiled, context)
 
+    typeof_impl.register(Kernel)(_typeof)
     _TYPE_REGISTERED = True

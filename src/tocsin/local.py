@@ -62,7 +62,8 @@ def run_local(
     arrival
         Column by which rows arrived; without it they are taken in order of event time.
     cuts
-        Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and read between them.
+        Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and
+        read between them.
     """
     return run(streams, rules, time=time, arrival=arrival, key_ttl=key_ttl, cuts=cuts).alerts
 
@@ -77,7 +78,8 @@ def run(
     cuts: Sequence[int] = (),
 ) -> Result:
     """Run like `run_local`, and give counts and the size of the state too."""
-    plan = make_plan(rules, {name: list(_names(columns)) for name, columns in streams.items()}, time=time, arrival=arrival, key_ttl=key_ttl)
+    columns = {name: list(_names(given)) for name, given in streams.items()}
+    plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
     batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, streams, time, arrival)]
     result, pages = Result(), dict[str, bytes]()
     parts = _cut(batches, cuts) if len(cuts) else [batches]
@@ -197,16 +199,15 @@ def _keys(columns: Sequence[Any], rows: int) -> tuple[Int, list[tuple[str, ...]]
     """Number the distinct keys; a key with a null is none."""
     if not columns:
         return np.zeros(rows, np.int64), [()], np.ones(rows, np.bool_)
-    codes, keys = np.zeros(rows, np.int64), [()]
+    codes, keys = np.zeros(rows, np.int64), list[tuple[str, ...]]([()])
     known = np.ones(rows, np.bool_)
     for column in columns:
         mine, words = _encode(column)
         known &= mine >= 0
-        codes = codes * len(words) + np.maximum(mine, 0)
-        keys = [(*key, word) for key in keys for word in words]
+        codes, used = codes * len(words) + np.maximum(mine, 0), np.arange(len(words))
         if len(columns) > 1:
             used, codes = np.unique(codes, return_inverse=True)
-            keys = [keys[i] for i in used.tolist()]
+        keys = [(*keys[i // len(words)], words[i % len(words)]) for i in used.tolist()]
     return codes, keys, known
 
 
@@ -226,10 +227,10 @@ def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     part = np.searchsorted(np.sort(np.asarray(cuts)), position, side="right")
-    parts = []
-    for p in range(len(cuts) + 1):
-        parts.append([_rows(batch, np.flatnonzero(part[stream == i] == p), first=p == 0) for i, batch in enumerate(batches)])
-    return parts
+    return [
+        [_rows(batch, np.flatnonzero(part[stream == i] == p), first=p == 0) for i, batch in enumerate(batches)]
+        for p in range(len(cuts) + 1)
+    ]
 
 
 def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
@@ -239,6 +240,13 @@ def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
         payload = np.empty(len(at), dtype=object)
         payload[:] = batch.payload.take(at)
     return Batch(
-        batch.key_set, batch.stream, batch.keys, batch.key[at], batch.time[at], batch.arrival[at], values, payload,
+        batch.key_set,
+        batch.stream,
+        batch.keys,
+        batch.key[at],
+        batch.time[at],
+        batch.arrival[at],
+        values,
+        payload,
         batch.quarantined if first else 0,
     )

@@ -1,11 +1,12 @@
 """The contract between algorithms and engines: Step, Logic, Batch, Out.
 
-An engine runs any plan and knows no algorithm. It builds a logic from a step and the pages of its state, hands it rows, time and the end
-of input, carries away what it gives, and stores the pages that changed. One engine call happens per bucket and batch, never per key.
+An engine runs any plan and knows no algorithm. It builds a logic from a step and the pages of its state, hands it rows,
+time and the end of input, carries away what it gives, and stores the pages that changed. One engine call happens per
+bucket and batch, never per key.
 
-Laws that every logic obeys (tests/test_laws.py): any split of the input into batches gives the same output rows; pages written and read back at any
-point change nothing; input arrays are not written to; an empty batch is fine; for every stream and key set
-received = held + retained + expired + omitted + shed + late + quarantined + unprocessed.
+Laws that every logic obeys (tests/test_laws.py): any split of the input into batches gives the same output rows; pages
+written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for every
+stream and key set received = held + retained + expired + omitted + shed + late + quarantined + unprocessed.
 """
 
 from __future__ import annotations
@@ -21,15 +22,28 @@ Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 Pages = Mapping[str, bytes]
 
-COUNTS = ("received", "held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed", "out_of_domain", "freed_keys")
+COUNTS = (
+    "received",
+    "held",
+    "retained",
+    "expired",
+    "omitted",
+    "shed",
+    "late",
+    "quarantined",
+    "unprocessed",
+    "out_of_domain",
+    "freed_keys",
+)
 
 
 @dataclass(frozen=True)
 class Batch:
     """Rows of one stream and one key set, in columns of equal length; the arrays are the engine's: read, never write.
 
-    `key` numbers the keys inside this batch and `keys[key]` is the key itself (a tuple of strings), `time` is event time in microseconds, `arrival`
-    orders the rows of all batches of one call (and of no other), `values` has a column per value read, `payload` is JSON text or None.
+    `key` numbers the keys inside this batch and `keys[key]` is the key itself (a tuple of strings), `time` is event
+    time in microseconds, `arrival` orders the rows of all batches of one call (and of no other), `values` has a column
+    per value read, `payload` is JSON text or None.
     """
 
     key_set: int
@@ -55,7 +69,7 @@ class Logic(Protocol):
     """An algorithm with its state. One thread calls it; what it was handed may not be kept beyond the call."""
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Take the rows of one call: all streams, ordered by `arrival` across them. `now_us` is the engine's processing time."""
+        """Take the rows of one call: all streams, ordered by `arrival`. `now_us` is the engine's processing time."""
 
     def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
         """Take control rows: a new wait, a new memory share, a range to register."""

@@ -40,19 +40,22 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         raise RunError(message)
     version = int.from_bytes(data[7:9], "little")
     if version > VERSION:
-        message = f"state page must be of version {VERSION} or older; it has version {version}: run the newer Tocsin that wrote it"
+        message = (
+            f"state page must be of version {VERSION} or older; "
+            f"it has version {version}: run the newer Tocsin that wrote it"
+        )
         raise RunError(message)
     at = 17 + int.from_bytes(data[9:17], "little")
     try:
         head = json.loads(data[17:at])
-        arrays = {}
+        facts, arrays = head["facts"], {}
         for name, kind, shape, size in head["arrays"]:
             arrays[name] = _array(data[at : at + size], kind, shape)
             at += size
     except (ValueError, KeyError, TypeError) as error:
         message = f"state page must be whole; it is damaged: {error}"
         raise RunError(message) from error
-    return arrays, head["facts"]
+    return arrays, facts
 
 
 def _array(data: bytes, kind: str, shape: list[int]) -> NDArray[Any]:

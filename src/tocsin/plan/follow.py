@@ -1,4 +1,4 @@
-"""Follow: one rule over the keys of a page: probes, evaluations that wait for progress, and lives with their witnesses."""
+"""Follow one rule over the keys of a page: probes, evaluations that wait for progress, lives with their witnesses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tocsin.expr.nodes import Variable, variables
 from tocsin.expr.program import compile_condition, hoist
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
-from tocsin.plan.steps import Store, Threshold
 from tocsin.plan.remember import Segments, Texts
+from tocsin.plan.steps import Store, Threshold
 from tocsin.stages import alert
 from tocsin.stages.join import Condition, Evaluations, Probes, Tuples, combine
 
@@ -23,6 +23,9 @@ NEVER_SEEN = -(1 << 62)
 
 # Takes (stream of the rule, positions in its segments) to payload texts.
 PayloadOf = Callable[[int, Int], Texts]
+
+# A change of state: key, state, start, end, witness, whether late.
+Change = tuple[int, str, int, int | None, "Witnesses", bool]
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Witnesses:
 
 @kernel
 def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: int) -> NDArray[np.bool_]:
-    """Move progress with each row; tell which rows came after progress had passed them. `stream` < 0: not of this rule."""
+    """Move progress with each row; tell which came after progress had passed them. `stream` < 0: not of this rule."""
     late = np.zeros(key.shape[0], np.bool_)
     streams = newest.shape[1]
     for i in range(key.shape[0]):
@@ -123,19 +126,19 @@ class Followed:
 
     def evaluate(
         self, arrivals: Arrivals, segments: Sequence[Segments], payload_of: PayloadOf
-    ) -> tuple[list[tuple[int, str, int, int | None, Witnesses, bool]], Witnesses]:
-        """Join the arrivals and drive the lives: changes of state, and all true combinations where the rule asks for them."""
+    ) -> tuple[list[Change], Witnesses]:
+        """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         mine = self.streams[arrivals.stream]
         late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
         tuples = self._tuples(segments)
         bases = np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
-        index = np.full(len(mine), -1)
+        found = np.full(len(mine), -1)
         for i, segment in enumerate(segments):
             at = np.flatnonzero(mine == i)
             row = arrivals.row[at]
-            index[at] = np.where(segment.silent[row], -1, bases[i] + segment.place[row])
-        chosen = np.flatnonzero(index >= 0)
-        probes = Probes(mine[chosen], arrivals.key[chosen], index[chosen])
+            found[at] = np.where(segment.silent[row], -1, bases[i] + segment.place[row])
+        chosen = np.flatnonzero(found >= 0)
+        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen])
         every = self.rule.emit == "all"
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
         show = _Show(self, tuples, segments, bases, payload_of)
@@ -166,21 +169,19 @@ class Followed:
 
     def _live(
         self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: _Show
-    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+    ) -> list[Change]:
         found = evaluations.found == 1
         behind = np.flatnonzero(found & late)
-        events = alert.drive_late(
-            self.lives[1], key[behind], time[behind], evaluations.truth[behind], evaluations.margin[behind], behind, self.timing, _no_events()
-        )
+        truth, margin = evaluations.truth[behind], evaluations.margin[behind]
+        events = alert.new_events(len(behind), 0)
+        alert.drive(self.lives[1], key[behind], time[behind], truth, margin, behind, self.timing, events)
         changes = self._changes(1, events, evaluations, time, key, show, self.waiting)
         ahead = alert.of_interest(
             evaluations.found, late, key, time, evaluations.truth, self.lives[0], self.progress, self.waiting.key
         )
         return changes + self._drive(evaluations, time, key, ahead, show)
 
-    def _drive(
-        self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: _Show
-    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+    def _drive(self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: _Show) -> list[Change]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         old, count = self.waiting, len(time)
         number = np.concatenate([count + np.arange(len(old.key)), ahead])
@@ -188,11 +189,12 @@ class Followed:
         truth = np.concatenate([old.truth, evaluations.truth[ahead]])
         margin = np.concatenate([old.margin, evaluations.margin[ahead]])
         ripe = times <= self.progress[keys]
-        order, offsets = alert.by_key_and_time(len(self.progress), keys[ripe], times[ripe])
-        events = alert.drive(
-            self.lives[0], offsets, times[ripe][order], truth[ripe][order], margin[ripe][order], number[ripe][order], self.timing, _no_events()
+        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(self.progress), keys[ripe], times[ripe])]
+        events = alert.new_events(len(due), len(self.progress))
+        alert.drive(
+            self.lives[0], keys[due], times[due], truth[due], margin[due], number[due], self.timing, events
         )
-        events = alert.settle_all(self.lives[0], self.progress, self.timing, events)
+        alert.settle_all(self.lives[0], self.progress, self.timing, events)
         changes = self._changes(0, events, evaluations, time, key, show, old)
         rest = number[~ripe]
         new = show.evaluations(evaluations, rest[rest < count], time, key)
@@ -200,10 +202,17 @@ class Followed:
         return changes
 
     def _changes(
-        self, machine: int, events: alert.Events, evaluations: Evaluations | None, time: Int, key: Int, show: _Show | None, old: Witnesses
-    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+        self,
+        machine: int,
+        events: Int,
+        evaluations: Evaluations | None,
+        time: Int,
+        key: Int,
+        show: _Show | None,
+        old: Witnesses,
+    ) -> list[Change]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
-        rows = events.rows[: int(events.count[0])]
+        rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.lives[machine], self.bests[machine]
         renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
         numbers = np.unique(np.concatenate([rows[:, 4], lives.best[renewed]]))
@@ -213,8 +222,9 @@ class Followed:
         if evaluations is not None and show is not None:
             table = show.evaluations(evaluations, numbers[numbers < count], time, key).joined(table)
         changes = []
-        for k, event, start, end, number in rows.tolist():
-            row = best.take([k]) if number == alert.STORED else table.take(np.flatnonzero(numbers == number))
+        places = np.searchsorted(numbers, rows[:, 4]).tolist()
+        for (k, event, start, end, number), place in zip(rows.tolist(), places, strict=True):
+            row = best.take([k]) if number == alert.STORED else table.take([place])
             changes.append((k, alert.EVENTS[event], start, None if end == -alert.FOREVER else end, row, machine == 1))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
@@ -223,37 +233,35 @@ class Followed:
             lives.best[renewed] = alert.STORED
         return changes
 
-    def advance(
-        self, progress: Int, silence: Int, *, late_too: bool
-    ) -> list[tuple[int, str, int, int | None, Witnesses, bool]]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[Change]:
         """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
         self.progress = np.maximum(self.progress, progress)
         old = self.waiting
         ripe = old.time <= self.progress[old.key]
-        order, offsets = alert.by_key_and_time(len(self.progress), old.key[ripe], old.time[ripe])
-        now, numbers = old.take(ripe), np.flatnonzero(ripe)
-        events = alert.drive(
-            self.lives[0], offsets, now.time[order], now.truth[order], now.margin[order], numbers[order], self.timing, _no_events()
-        )
-        events = alert.settle_all(self.lives[0], np.maximum(self.progress, silence), self.timing, events)
+        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(self.progress), old.key[ripe], old.time[ripe])]
+        now, quiet = old.take(due), np.maximum(self.progress, silence)
+        events = alert.new_events(len(due), len(self.progress))
+        alert.drive(self.lives[0], now.key, now.time, now.truth, now.margin, due, self.timing, events)
+        alert.settle_all(self.lives[0], quiet, self.timing, events)
         empty = np.zeros(0, np.int64)
         changes = self._changes(0, events, None, empty, empty, None, old)
         self.waiting = old.take(~ripe)
         if late_too:
-            events = alert.settle_all(self.lives[1], np.maximum(self.progress, silence), self.timing, _no_events())
+            events = alert.new_events(0, len(self.progress))
+            alert.settle_all(self.lives[1], quiet, self.timing, events)
             changes += self._changes(1, events, None, empty, empty, None, old)
         return changes
 
     def busy(self) -> NDArray[np.bool_]:
         """Keys that have an open life or evaluations that wait."""
-        busy = (self.lives[0].phase != alert.NONE) | (self.lives[1].phase != alert.NONE)
+        busy: NDArray[np.bool_] = (self.lives[0].phase != alert.NONE) | (self.lives[1].phase != alert.NONE)
         busy[self.waiting.key] = True
         return busy
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
         """Forget keys that are not busy."""
         self.newest, self.progress = self.newest[~gone], self.progress[~gone]
-        self.lives = [alert.Lives(*(column[~gone] for column in lives)) for lives in self.lives]
+        self.lives = [alert.Lives._make(column[~gone] for column in lives) for lives in self.lives]
         self.bests = [best.take(~gone) for best in self.bests]
         self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
 
@@ -337,9 +345,5 @@ def _compile(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[
     return condition, hoisted
 
 
-def _no_events() -> alert.Events:
-    return alert.Events(np.empty((16, 5), np.int64), np.zeros(1, np.int64))
-
-
 def _joined_lives(one: alert.Lives, other: alert.Lives) -> alert.Lives:
-    return alert.Lives(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
+    return alert.Lives._make(np.concatenate(pair) for pair in zip(one, other, strict=True))

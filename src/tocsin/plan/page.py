@@ -14,8 +14,8 @@ from tocsin.jit import kernel
 from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
 from tocsin.plan.follow import NEVER_SEEN, Arrivals, Followed, Witnesses
-from tocsin.plan.steps import Threshold, Watch
 from tocsin.plan.remember import Remembered, Segments, StreamRows
+from tocsin.plan.steps import Threshold, Watch
 from tocsin.stages.alert import NONE
 
 KEYS_PER_PAGE = 4096
@@ -50,8 +50,10 @@ class Page:
         if count:
             self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
             self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
-            for part in [*self.remembered, *self.followed]:
-                part.add_keys(count)
+            for memory in self.remembered:
+                memory.add_keys(count)
+            for followed in self.followed:
+                followed.add_keys(count)
 
     def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
         """Take rows, ordered by key and arrival; `rows[s]` holds those of stream s in the same order."""
@@ -103,7 +105,7 @@ class Page:
             self._report(rule, followed, followed.advance(front, front, late_too=True), out)
 
     def on_time(self, now_us: int, out: Out) -> None:
-        """Let quiet keys go on: after `idle` nothing is waited for, and event time moves with the clock; drop dead keys."""
+        """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             quiet = now_us - self.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
@@ -137,13 +139,15 @@ class Page:
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             busy = followed.busy()
             if busy.any():
-                wait = max(rule.idle_us, rule.stale_us + rule.keep_us) if not len(followed.waiting.key) else rule.idle_us
+                waits = len(followed.waiting.key) > 0
+                wait = rule.idle_us if waits else max(rule.idle_us, rule.stale_us + rule.keep_us)
                 times.append(int(self.seen_us[busy].min()) + max(wait, 1_000_000))
         return min(times, default=None)
 
     def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
-            out.alerts.append(self._row(rule, followed, key, state, (start, end), shown, "exact late" if late else "exact"))
+            quality = "exact late" if late else "exact"
+            out.alerts.append(self._row(rule, followed, key, state, (start, end), shown, quality))
 
     def _report_matches(self, rule: Threshold, followed: Followed, matches: Witnesses, out: Out) -> None:
         for i, key in enumerate(matches.key.tolist()):
@@ -152,7 +156,14 @@ class Page:
             out.alerts.append(self._row(rule, followed, key, "match", (start, end), shown, "exact"))
 
     def _row(
-        self, rule: Threshold, followed: Followed, key: int, state: str, times: tuple[int, int | None], shown: Witnesses, quality: str
+        self,
+        rule: Threshold,
+        followed: Followed,
+        key: int,
+        state: str,
+        times: tuple[int, int | None],
+        shown: Witnesses,
+        quality: str,
     ) -> dict[str, Any]:
         """One output row; times are microseconds, which the engine turns into its own kind."""
         labels = dict(rule.labels) | dict(zip(self.watch.on, self.keys[key], strict=True))
@@ -162,8 +173,8 @@ class Page:
             values = shown.values[0, begin : begin + len(store.columns)].tolist()
             text = shown.payload[0, i]
             payload = None if text is None else {k: None if v is None else str(v) for k, v in json.loads(text).items()}
-            named = dict(zip(store.columns, values, strict=True))
-            witness.append({"stream": store.stream, "time": int(shown.times[0, i]), "values": named, "payload": payload})
+            named, time = dict(zip(store.columns, values, strict=True)), int(shown.times[0, i])
+            witness.append({"stream": store.stream, "time": time, "values": named, "payload": payload})
         start, end = times
         identity: list[Any] = [rule.alert, sorted(labels.items()), start]
         if state == "match":

@@ -1,9 +1,9 @@
 """Plan: the tree of steps that a run builds. Its text is what `explain` shows.
 
-    Plan
-    └── Watch (one per key set)        one operator, one shuffle
-        ├── Store (one per stream read)     reduce: which rows are remembered
-        └── Threshold (one per rule)        join, evaluate, alert
+Plan
+└── Watch (one per key set)             one operator, one shuffle
+    ├── Store (one per stream read)     reduce: which rows are remembered
+    └── Threshold (one per rule)        join, evaluate, alert
 """
 
 from __future__ import annotations

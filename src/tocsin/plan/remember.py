@@ -59,8 +59,8 @@ class StreamRows:
 class Segments:
     """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
 
-    `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was left out at
-    once. `source` numbers remembered rows first, then new ones.
+    `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was
+    left out at once. `source` numbers remembered rows first, then new ones.
     """
 
     offsets: Int
@@ -75,7 +75,7 @@ class Segments:
 
 @kernel
 def brings_nothing(offsets: Int, time: Int, rank: Int, gone: Int, value: Float, whole: bool) -> NDArray[np.bool_]:
-    """Tell which rows were refused on arrival although they were not the newest of their key, or because an equal one was there."""
+    """Tell which rows were refused on arrival: an equal one was there, or they were not the newest of their key."""
     nothing = np.zeros(time.shape[0], np.bool_)
     for k in range(offsets.shape[0] - 1):
         for i in range(offsets[k], offsets[k + 1]):
@@ -89,14 +89,14 @@ def brings_nothing(offsets: Int, time: Int, rank: Int, gone: Int, value: Float, 
             for step in (-1, 1):
                 j = i + step
                 while offsets[k] <= j < offsets[k + 1] and time[j] == time[i] and not nothing[i]:
-                    nothing[i] = value[j] == value[i] and rank[j] < now and now < gone[j]
+                    nothing[i] = value[j] == value[i] and rank[j] < now < gone[j]
                     j += step
     return nothing
 
 
 @kernel
 def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
-    """Lay out remembered rows and, behind them, new ones of the same key: offsets, source of each row, remembered per key."""
+    """Lay out remembered rows, then new ones of the same key: offsets, source of each row, remembered per key."""
     keys = offsets.shape[0] - 1
     ends = np.zeros(keys + 1, np.int64)
     for k in key:
@@ -119,7 +119,7 @@ def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
 
 @kernel
 def survivors(offsets: Int, time: Int, gone: Int, floor: Int) -> tuple[Int, Int, Int]:
-    """Rows that stay: their positions, the new offsets, and how many never went but fell below the floor of their key."""
+    """Rows that stay: their positions, the new offsets, and how many never went but fell below their key's floor."""
     keys = offsets.shape[0] - 1
     ends, stay = np.zeros(keys + 1, np.int64), np.empty(time.shape[0], np.int64)
     expired = np.zeros(1, np.int64)

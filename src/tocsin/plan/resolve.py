@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tocsin.errors import PlanError, RuleError
 from tocsin.expr import parse_condition, variables
@@ -14,6 +15,8 @@ from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.model import Rule
+
+T = TypeVar("T")
 
 MOST_STREAMS = 8
 NEVER_US = 10**17
@@ -91,7 +94,8 @@ def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tup
         return replace(store, remember=False)
     shape = _setting(rule.shapes, keys[0])
     interval = topo.interval_us(i)
-    if rule.emit == "all" or len(columns) > 1 or shape is None or interval is None:
+    # A shape speaks of one variable: a stream read through two, even if both read one column, is kept whole.
+    if rule.emit == "all" or len(keys) > 1 or shape is None or interval is None:
         return store
     domain = _setting(rule.domains, keys[0])
     return replace(
@@ -147,9 +151,7 @@ def _threshold(
     )
 
 
-def _column(
-    rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]
-) -> str:
+def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> str:
     """The column that a variable reads."""
     stream, column = key
     if stream not in columns:
@@ -184,10 +186,11 @@ def _check_names(rule: Rule, field: str, given: Mapping[str, object], read: Mapp
     known = {stream if column is None else f"{stream}.{column}" for stream, column in read}
     for name in given:
         if name not in known:
-            message = f"{rule.place}: `{field}` must name variables of `expr` ({', '.join(sorted(known))}); got {name!r}"
+            names = ", ".join(sorted(known))
+            message = f"{rule.place}: `{field}` must name variables of `expr` ({names}); got {name!r}"
             raise RuleError(message)
 
 
-def _setting(given: Mapping[str, object], key: Key) -> object:
+def _setting(given: Mapping[str, T], key: Key) -> T | None:
     stream, column = key
     return given.get(stream if column is None else f"{stream}.{column}")

@@ -13,8 +13,8 @@ from tocsin.rules.durations import duration_text
 class Store:
     """Remembered rows of one stream: the columns read, and how far apart two rows may lie that excuse one between them.
 
-    `above_us` serves rules that rise with the value, `below_us` those that fall; -1: that side is not needed; both: the stream is
-    kept whole. `remember` is False where no row is ever a partner.
+    `above_us` serves rules that rise with the value, `below_us` those that fall; -1: that side is not needed; both: the
+    stream is kept whole. `remember` is False where no row is ever a partner.
     """
 
     stream: str
@@ -64,7 +64,8 @@ class Threshold:
         """Say what is joined and when it alerts."""
         times = [("for", self.for_us), ("keep_firing_for", self.keep_us), ("stale", self.stale_us)]
         life = ", ".join(f"{name} {duration_text(us)}" for name, us in times if us)
-        return f'alert "{self.alert}" if {self.condition} within {duration_text(self.topology.span_us)} ({life or "at once"})'
+        span = duration_text(self.topology.span_us)
+        return f'alert "{self.alert}" if {self.condition} within {span} ({life or "at once"})'
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Watch:
 
     @property
     def horizon_us(self) -> int:
-        """How far behind the newest row of its key a row is remembered: any row in time finds its partners and brackets."""
+        """How far behind the newest of its key a row is remembered: any row in time finds its partners and brackets."""
         spans = [rule.topology.span_us for rule in self.rules]
         return self.outage_us + max(spans + [max(store.above_us, store.below_us) for store in self.stores])
 

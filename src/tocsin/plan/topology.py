@@ -4,11 +4,11 @@ Idea: bounds are differences of whole microseconds, upper[i, j] >= t_j - t_i. Sh
 bounds. The interval of a stream is the shortest window that partners which belong together can leave it:
 L = min over neighbours i, j of (a_i + b_j - q_ij), where t_S lies in [t_i - a_i, t_i + b_i] and q_ij bounds t_i - t_j.
 
-Guarantee: for every combination of the other streams, the times that S may take form a window of length at least L, so
-keeping the extremes of every window of length L loses no largest f (shown by replacing one stream at a time).
+Guarantee: for every combination of the other streams, the times that S may take form a window of length at least L,
+so keeping the extremes of every window of length L loses no largest f (shown by replacing one stream at a time).
 
-Source: Cai et al., PVLDB 14(6), 2021, section 4, which allows omission for streams whose neighbourhood is a clique; that
-is unsafe with unequal bounds, and this rule is not.
+Source: Cai et al., PVLDB 14(6), 2021, section 4, which allows omission for streams whose neighbourhood is a clique;
+that is unsafe with unequal bounds, and this rule is not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAR = 4 * 10**17  # no bound; sums of two stay inside int64
 
 @dataclass(frozen=True)
 class Topology:
-    """Stated and implied bounds between the streams of one rule, in stream order, as closed bounds on whole microseconds."""
+    """Stated and implied bounds between the streams of one rule, in stream order: closed, in whole microseconds."""
 
     streams: tuple[str, ...]
     stated: tuple[tuple[int, ...], ...]
@@ -40,7 +40,7 @@ class Topology:
     @property
     def span_us(self) -> int:
         """The largest difference of times inside one combination."""
-        return max(0, max(max(row) for row in self.implied))
+        return max(0, *(max(row) for row in self.implied))
 
     def interval_us(self, stream: int) -> int | None:
         """How far apart two rows may lie and still excuse one between them; None: no row may be left out."""
@@ -63,7 +63,7 @@ class Topology:
 
 
 def topology(rule: Rule, streams: Sequence[str]) -> Topology:
-    """Read the bounds of a rule over its streams; refuse a graph that is not connected, and bounds that no rows can meet."""
+    """Read the bounds of a rule; refuse a graph that is not connected, and bounds that no rows can meet."""
     count = len(streams)
     upper = np.full((count, count), FAR, dtype=np.int64)
     np.fill_diagonal(upper, 0)
@@ -73,7 +73,8 @@ def topology(rule: Rule, streams: Sequence[str]) -> Topology:
     elif rule.within is not None:
         window = microseconds(rule.within, f"{rule.place}: `within`")
         hop = 0 if rule.hop is None else microseconds(rule.hop, f"{rule.place}: `hop`")
-        inner = window - (rule.closed == "neither" or (rule.closed != "both" and hop > 0))
+        # A hopping window with open ends holds times that are closer; a sliding bound is a difference by itself.
+        inner = window - (rule.closed != "both" and hop > 0) - (rule.closed == "neither")
         upper[~np.eye(count, dtype=bool)] = inner
         if rule.closed in {"left", "right"} and not hop:
             _open_one_end(rule, upper, window)

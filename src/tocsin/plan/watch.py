@@ -24,7 +24,8 @@ class WatchLogic:
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         self.number, self.watch = number, watch
-        mine = sorted((name for name in pages if name.startswith(f"{number}/")), key=lambda name: int(name.split("/")[1]))
+        mine = [name for name in pages if name.startswith(f"{number}/")]
+        mine.sort(key=lambda name: int(name.split("/")[1]))
         self.pages = [Page(watch, pages[name]) for name in mine]
         self.place: dict[tuple[str, ...], int] = {}
         for p, page in enumerate(self.pages):
@@ -92,8 +93,9 @@ class WatchLogic:
                 picked.append(part.with_keys(part.key - begin))
             cut = slice(*np.searchsorted(arrivals.key, [begin, end]))
             stream = arrivals.stream[cut]
-            mine = Arrivals(stream, arrivals.key[cut] - begin, arrivals.time[cut], arrivals.row[cut] - first[stream])
-            self.pages[p].on_rows(mine, picked, now_us, out)
+            row = arrivals.row[cut] - first[stream]
+            here = Arrivals(stream, arrivals.key[cut] - begin, arrivals.time[cut], row)
+            self.pages[p].on_rows(here, picked, now_us, out)
 
 
 @kernel
@@ -174,5 +176,9 @@ def _joined_payload(batches: Sequence[Batch]) -> Any:
         return batches[0].payload
     texts = [batch.payload.to_pylist() if hasattr(batch.payload, "to_pylist") else batch.payload for batch in batches]
     joined = np.empty(sum(len(batch.time) for batch in batches), dtype=object)
-    joined[:] = [text for part, batch in zip(texts, batches, strict=True) for text in (part if part is not None else [None] * len(batch.time))]
+    joined[:] = [
+        text
+        for part, batch in zip(texts, batches, strict=True)
+        for text in (part if part is not None else [None] * len(batch.time))
+    ]
     return joined

@@ -51,7 +51,7 @@ def _read(duration: Duration, where: str) -> int:
     if isinstance(duration, str):
         text = duration.strip()
         sign = -1 if text.startswith("-") else 1
-        body = text.lstrip("+-") if text[:1] in {"+", "-"} else text
+        body = text[1:] if text[:1] in {"+", "-"} else text
         if body == "0":
             return 0
         parts = _PART.findall(body)

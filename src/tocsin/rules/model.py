@@ -40,9 +40,11 @@ class Rule:
         What `expr` does as one variable grows while the others stand: `increasing`, `decreasing` or `quasiconvex`
         (falls, then rises). Rows of such a stream that cannot decide an alarm are left out of the state.
     domains
-        (low, high) of a variable, on which its shape holds; a value outside is kept and counted, and excuses no other row.
+        (low, high) of a variable, on which its shape holds; a value outside is kept and counted, and excuses no other
+        row.
     for_, keep_firing_for, stale
-        The life of an alert as in Prometheus, in event time; `stale` is the silence that ends it (default: the span of the rule).
+        The life of an alert as in Prometheus, in event time; `stale` is the silence that ends it (default: the span of
+        the rule).
     outage
         How far a row may lie behind the newest of its key and still find every partner.
     idle

@@ -55,26 +55,31 @@ def alerts(
     Parameters
     ----------
     streams
-        A DataFrame per stream, all streaming or all bounded. A variable `air` of a rule reads its column `value`, or the only column besides time and keys;
-        `air.temp` reads `temp`; the columns that no rule reads travel with a row as payload.
+        A DataFrame per stream, all streaming or all bounded. A variable `air` of a rule reads its column `value`, or
+        the only column besides time and keys; `air.temp` reads `temp`; the columns that no rule reads travel with a row
+        as payload.
     rules
         One or several rules.
     time
         Column of event time: a timestamp, or whole microseconds since 1970.
     arrival
-        Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in order of event time.
+        Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in
+        order of event time.
     buckets
         Into how many parts keys are divided; default: twice the shuffle partitions. State is bound to this number.
     key_ttl
         Forget keys that were silent for this long, in processing time, and have no open alert.
     act_in_silence
-        Let a streaming query also act while all its input is silent (resolve, stop waiting, forget keys), at the price of empty micro-batches; such a query
-        never ends by itself, so not with `availableNow`. Without it, what is due happens with the next rows of any key.
+        Let a streaming query also act while all its input is silent (resolve, stop waiting, forget keys), at the price
+        of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it, what is due
+        happens with the next rows of any key.
 
-    Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads them.
+    Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
+    them.
     """
     _check_frames(streams)
-    plan = make_plan(rules, {name: frame.columns for name, frame in streams.items()}, time=time, arrival=arrival, key_ttl=key_ttl)
+    columns = {name: frame.columns for name, frame in streams.items()}
+    plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
     session = next(iter(streams.values())).sparkSession
     partitions = _prepare(session, act_in_silence=act_in_silence)
     number = _BUCKETS_PER_PARTITION * partitions if buckets is None else buckets
@@ -82,7 +87,9 @@ def alerts(
         message = f"`buckets` must be at least 1; got {buckets}"
         raise PlanError(message)
     feeds = [
-        _feed(i, watch, name, streams[name], time, arrival) for i, watch in enumerate(plan.watches) for name in watch.streams
+        _feed(i, watch, name, streams[name], time, arrival)
+        for i, watch in enumerate(plan.watches)
+        for name in watch.streams
     ]
     names = list(dict.fromkeys(name for watch in plan.watches for name in watch.store_names))
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
@@ -111,7 +118,8 @@ def _check_frames(streams: Mapping[str, DataFrame]) -> None:
     kinds = {name: frame.isStreaming for name, frame in streams.items()}
     if len(set(kinds.values())) > 1:
         first = {kind: name for name, kind in kinds.items()}
-        message = f"streams must be all streaming or all bounded; `{first[True]}` is streaming and `{first[False]}` is not"
+        streaming, bounded = first[True], first[False]
+        message = f"streams must be all streaming or all bounded; `{streaming}` is streaming and `{bounded}` is not"
         raise PlanError(message)
 
 
@@ -175,5 +183,6 @@ def _micros(stream: str, column: str, kind: DataType) -> Column:
         return F.unix_micros(F.to_utc_timestamp(F.col(column).cast("timestamp"), "UTC"))
     if isinstance(kind, _WHOLE):
         return F.col(column).cast("long")
-    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {kind.simpleString()}"
+    found = kind.simpleString()
+    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {found}"
     raise PlanError(message)

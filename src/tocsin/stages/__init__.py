@@ -1,0 +1,1 @@
+"""The algorithms, in the order in which data meets them: reduce, join (with the condition inside), alert."""

@@ -1,9 +1,9 @@
 """Join and evaluate: for each arriving row, the best combination it completes, or all true ones.
 
-Idea: rows are taken one at a time. A row probes the remembered rows of the other streams: those that arrived before it and had not yet gone, as
-the reduce stage dated them, so a whole batch is joined at once and still sees, row by row, what one-at-a-time processing would have seen.
-Partners are searched depth first in the rule's stream order inside the tightest implied bounds; candidates come in time order, so
-the first best found is the one with the earliest times.
+Idea: rows are taken one at a time. A row probes the remembered rows of the other streams: those that arrived before it
+and had not yet gone, as the reduce stage dated them, so a whole batch is joined at once and still sees, row by row,
+what one-at-a-time processing would have seen. Partners are searched depth first in the rule's stream order inside the
+tightest implied bounds; candidates come in time order, so the first best found is the one with the earliest times.
 
 Guarantee: exactly the combinations of docs/concepts/semantics.md among the remembered rows.
 Cost: a binary search per stream and probe, then one visit per remembered candidate and one evaluation per combination.
@@ -12,9 +12,10 @@ Source: symmetric m-way window join (Golab and Özsu, VLDB 2003), with the condi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.expr.machine import run_program
 from tocsin.jit import kernel
@@ -32,15 +33,15 @@ class Tuples(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Arriving rows by key and arrival: stream, key, and index among the tuples."""
+    """Arriving rows by key and arrival: stream, key, and row among the tuples."""
 
     stream: Int
     key: Int
-    index: Int
+    row: Int
 
 
 class Condition(NamedTuple):
-    """What makes a combination: implied bounds (upper[i, j] >= t_j - t_i), hopping windows, and the compiled condition."""
+    """What makes a combination: implied bounds (upper[i, j] >= t_j - t_i), hopping windows, the compiled condition."""
 
     upper: Int
     hop: int
@@ -113,7 +114,7 @@ def forget(alive: Int, stream: int, count: int, gone: Int, now: int) -> int:
 
 @kernel
 def join_window(level: int, order: Int, chosen: Int, time: Int, upper: Int) -> tuple[int, int]:
-    """Earliest and latest time that the stream at `level` may take beside the rows chosen so far (the probe is order[0])."""
+    """Earliest and latest time of the stream at `level` beside the rows chosen so far (the probe is order[0])."""
     stream = order[level]
     low = time[chosen[order[0]]] - upper[stream, order[0]]
     high = time[chosen[order[0]]] + upper[order[0], stream]
@@ -167,23 +168,26 @@ def set_order(order: Int, probe: int) -> None:
 
 
 @kernel
-def more(matches: Int, scores: Float) -> tuple[Int, Float]:
-    """Room for twice as many matches."""
-    rows, columns = matches.shape
-    longer, wider = np.empty((2 * rows, columns), np.int64), np.empty((2 * rows, 2))
-    longer[:rows], wider[:rows] = matches, scores
-    return longer, wider
+def more(rows: NDArray[Any]) -> NDArray[Any]:
+    """Room for twice as many rows."""
+    longer = np.empty((2 * rows.shape[0], rows.shape[1]), rows.dtype)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            longer[i, j] = rows[i, j]
+    return longer
 
 
 @kernel
-def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool) -> tuple[Evaluations, Int, Float]:
+def combine(  # noqa: PLR0915 - one loop, for speed
+    tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool
+) -> tuple[Evaluations, Int, Float]:
     """Evaluate each probe; with `every`, also list all true combinations (tuple per stream) with margin and value."""
     # Arrays inside a tuple are counted at each use, so the loops see them by names of their own.
     time, rank, gone, slots, offsets = tuples.time, tuples.rank, tuples.gone, tuples.slots, tuples.offsets
     upper, slot_offsets, hop = condition.upper, condition.slot_offsets, condition.hop
     ops, args, consts = condition.ops, condition.args, condition.consts
-    probe_stream, probe_key, probe_index = probes.stream, probes.key, probes.index
-    streams, count = upper.shape[0], probe_index.shape[0]
+    probe_stream, probe_key, probe_row = probes.stream, probes.key, probes.row
+    streams, count = upper.shape[0], probe_row.shape[0]
     found, truth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     margin, value = np.full(count, -np.inf), np.full(count, np.nan)
     witness = np.empty((count, streams), np.int64)
@@ -200,7 +204,7 @@ def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, eve
             wake(key, keys, offsets, rank, alive, counts)
             for stream in range(streams):
                 limits[stream] = 2 * counts[stream] + 16
-        probe = probe_index[p]
+        probe = probe_row[p]
         now = rank[probe]
         set_order(order, probe_stream[p])
         level, chosen[order[0]] = 0, probe
@@ -232,8 +236,9 @@ def combine(tuples: Tuples, probes: Probes, condition: Condition, keys: int, eve
                         witness[p, i] = chosen[i]
                 if every and ok:
                     if match_count == matches.shape[0]:
-                        matches, scores = more(matches, scores)
-                    matches[match_count] = chosen
+                        matches, scores = more(matches), more(scores)
+                    for i in range(streams):
+                        matches[match_count, i] = chosen[i]
                     scores[match_count, 0], scores[match_count, 1] = m, v
                     match_count += 1
             if streams == 1:

@@ -116,13 +116,15 @@ def going(bounds: tuple[Int, Int], rows: Rows, lengths: tuple[Array, int], order
     offsets, n_state = bounds
     pick, stacks = stacks_for(offsets)
     alive = np.empty(pick.size + 1, np.uint32)
-    gone_out[:] = NEVER
+    for i in range(gone_out.size):
+        gone_out[i] = NEVER
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
         t, v, enter, leave = rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi]
         part = Rows(t, v, enter, leave, rows.fixed[lo:hi], rows.tag[lo:hi], rows.rank[lo:hi])
         reach = Reach(lengths[0][ABOVE, s], lengths[0][BELOW, s], lengths[1])
-        alive[:known] = pick[:known]
+        for i in range(known):
+            alive[i] = pick[i]
         if reach.above < 0 and reach.below < 0:
             _follow_whole(known, part, alive, gone_out[lo:hi])
         else:

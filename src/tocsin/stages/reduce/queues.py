@@ -149,5 +149,6 @@ def stacks_for(offsets: Int) -> tuple[Index, Stacks]:
 @kernel
 def clear(stacks: Stacks) -> None:
     """Empty the queues."""
-    stacks.ends[:] = 0
+    for i in range(stacks.ends.size):
+        stacks.ends[i] = 0
     stacks.ends[2], stacks.ends[5], stacks.ends[6] = -1, -1, -1

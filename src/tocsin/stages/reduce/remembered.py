@@ -86,7 +86,27 @@ def sort(t: Array, lo: int, hi: int, order: Int) -> None:
         if i > lo and t[i] < t[i - 1]:
             ordered = False
     if not ordered:
-        order[lo:hi] = lo + np.argsort(t[lo:hi], kind="mergesort")
+        _merge_sort(t, lo, hi, order)
+
+
+@kernel
+def _merge_sort(t: Array, lo: int, hi: int, order: Int) -> None:
+    """Sort bottom up; NumPy's own sort inside a kernel would take seconds to compile."""
+    spare, width = np.empty(hi - lo, np.int64), 1
+    while width < hi - lo:
+        for begin in range(lo, hi, 2 * width):
+            middle, end = min(begin + width, hi), min(begin + 2 * width, hi)
+            left, right = begin, middle
+            for at in range(begin, end):
+                if right >= end or (left < middle and t[order[left]] <= t[order[right]]):
+                    spare[at - lo] = order[left]
+                    left += 1
+                else:
+                    spare[at - lo] = order[right]
+                    right += 1
+        for at in range(lo, hi):
+            order[at] = spare[at - lo]
+        width *= 2
 
 
 @kernel

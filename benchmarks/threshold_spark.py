@@ -1,0 +1,558 @@
+"""The threshold rule `r - s > 30` on Spark: beside a step that does nothing, Spark's own join, and DuckDB.
+
+Every measured query has a process, and so a JVM, of its own; the queries of one part take turns, and the next round
+goes backwards. Times are `triggerExecution` of each micro-batch as Spark reports it. Kernels are compiled and cached
+by a local run beforehand, so no first batch compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.workloads import START_US, two_streams
+from tocsin.logic import Batch, Out, Pages
+
+ROOT = Path(__file__).resolve().parent.parent
+PLOT = Path(__file__).resolve().parent / "plots" / "threshold_spark.png"
+PARTS = ("tocsin", "nothing", "spark_join", "catch_up", "keys", "local")
+BUCKETS, PARTITIONS, DELAY = 4, 2, "10 seconds"
+SESSION = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.memory": "4g",
+    "spark.sql.session.timeZone": "UTC",
+}
+STORES = {
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+}
+STATES = ("pending", "firing", "resolved")
+SCHEMA = "key long, ts timestamp, value double"
+# Rows per second of Flink 2.3's SQL interval join with heap state on these 2 x 10^6 rows, by seconds of `within`. Not
+# measured by this script: taken on the same kind of machine (2 cores) when the design was written.
+FLINK = {10: 110_000, 60: 45_000}
+# How many times as fast as Flink a catch-up of 10^6 rows per micro-batch is asked to be.
+CATCH_UP = {10: 3, 60: 6}
+JOIN_BUDGET_S = 300.0
+CHILD = "import sys; from benchmarks.threshold_spark import child; child(*sys.argv[1:])"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One query to be measured in a process of its own; all that it depends on."""
+
+    part: str
+    query: str
+    within_s: int
+    keys: int = 1000
+    rows: int = 2_000_000
+    files: int = 20
+    store: str = "rocksdb"
+    page_bytes: int = 0
+    budget_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in the results."""
+        words = [self.query, f"{self.within_s}s", f"{self.keys} keys", f"{self.rows // self.files} rows a batch"]
+        return ", ".join([*words, *["memory store"] * (self.store == "memory")])
+
+
+def main(argv: list[str]) -> int:
+    """Measure the parts asked for, print and write the results, draw the plot."""
+    options = _parser().parse_args(argv)
+    parts = tuple(options.only.split(",")) if options.only else PARTS
+    if unknown := set(parts) - set(PARTS):
+        message = f"--only must name parts of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}"
+        raise SystemExit(message)
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        results = measure(parts, options, work)
+    text = json.dumps(results, indent=1)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+    if any(run["batches"] for run in results["runs"]):
+        draw(results, options.plot)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks threshold-spark", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the results to this file too")
+    parser.add_argument("--plot", type=Path, default=PLOT, help="file of the plot")
+    parser.add_argument("--data", type=Path, help="folder that keeps the workloads from call to call")
+    parser.add_argument("--only", help=f"parts, with commas between: {','.join(PARTS)}")
+    parser.add_argument("--repeat", type=int, help="runs of each query (default 3; 1 for Spark's join)")
+    parser.add_argument("--full", action="store_true", help=f"let Spark's join take more than {JOIN_BUDGET_S:.0f} s")
+    parser.add_argument("--quick", action="store_true", help="small inputs, 10 s only: only to see that it runs")
+    return parser
+
+
+def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """Run all queries of the parts, each part by turns, and give raw numbers and ratios."""
+    withins = (10,) if options.quick else (10, 60)
+    base = Run("local", "reference", 10, **_size(options.quick))
+    data = options.data or work
+    references = {w: _spawn(replace(base, within_s=w), data, work) for w in withins}
+    runs = []
+    for part, queries in _by_turns(_queries(parts, base, withins, references, full=options.full)):
+        rounds = options.repeat or (1 if part == "spark_join" or options.quick else 3)
+        for number in range(rounds):
+            runs += [_spawn(run, data, work) for run in (queries[::-1] if number % 2 else queries)]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions(),
+        "quick": options.quick,
+        "notes": notes(options),
+        "reference": {f"{w}s": {k: result[k] for k in ("alerts", "state_bytes")} for w, result in references.items()},
+        "runs": runs,
+        "summary": (summary := summarize(runs)),
+        "ratios": ratios(summary),
+    }
+
+
+def _size(quick: bool) -> dict[str, int]:
+    return {"keys": 100, "rows": 40_000, "files": 4} if quick else {"keys": 1000, "rows": 2_000_000, "files": 20}
+
+
+def _queries(
+    parts: Sequence[str], base: Run, withins: Iterable[int], references: Mapping[int, Any], *, full: bool
+) -> list[Run]:
+    """Name every query of the parts."""
+    runs = []
+    for within in withins:
+        one = replace(base, within_s=within, page_bytes=references[within]["state_bytes"] // BUCKETS)
+        large = replace(one, part="catch_up", rows=4 * one.rows, files=max(2, one.files * 2 // 5))
+        join = replace(one, part="spark_join", query="join", budget_s=None if full else JOIN_BUDGET_S)
+        runs += [replace(one, part=query, query=query) for query in ("tocsin", "nothing")]
+        runs += [join, replace(join, store="memory")]
+        runs += [replace(large, query=query) for query in ("tocsin", "nothing")]
+        runs += [replace(one, query=query) for query in ("local", "duckdb 1 thread", "duckdb all threads")]
+    first = replace(base, part="keys", query="tocsin")
+    runs += [first, replace(first, keys=100 * first.keys)]
+    return [run for run in runs if run.part in parts]
+
+
+def _by_turns(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
+    """Group the runs that are compared with each other."""
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        part = "tocsin" if run.part == "nothing" else run.part
+        groups.setdefault((part, run.within_s), []).append(run)
+    return [(part, group) for (part, _), group in groups.items()]
+
+
+def _spawn(run: Run, data: Path, work: Path) -> dict[str, Any]:
+    """Measure one query in a child process."""
+    folder = data / f"two_{run.keys}_{run.rows}_{run.files}"
+    if not folder.exists():
+        two_streams(folder, run.keys, run.rows, run.files)
+    answer = work / "answer.json"
+    answer.unlink(missing_ok=True)
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(dir=work) as checkpoint:
+        command = [sys.executable, "-c", CHILD, json.dumps(asdict(run)), str(folder), checkpoint, str(answer)]
+        done = subprocess.run(command, env=os.environ | python, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"{run.name}: child ended with {done.returncode}:\n{done.stderr[-4000:]}"
+        raise RuntimeError(message)
+    told = json.loads(answer.read_text("utf-8"))
+    result = asdict(run) | {"name": run.name, "load_before": load, "batches": []} | told
+    print(f"{run.name}: {result['seconds']:.2f} s", file=sys.stderr)
+    return result
+
+
+def child(run_json: str, folder: str, checkpoint: str, answer: str) -> None:
+    """Measure one query; the body of a child process."""
+    run = Run(**json.loads(run_json))
+    bodies: dict[str, Callable[[], dict[str, Any]]] = {
+        "reference": lambda: reference(run, Path(folder)),
+        "local": lambda: local(run, Path(folder)),
+        "duckdb 1 thread": lambda: duckdb(run, Path(folder), 1),
+        "duckdb all threads": lambda: duckdb(run, Path(folder), os.cpu_count() or 1),
+    }
+    result = bodies[run.query]() if run.query in bodies else streaming(run, Path(folder), checkpoint)
+    Path(answer).write_text(json.dumps(result), encoding="utf-8")
+
+
+def rule(within_s: int) -> Any:
+    """The rule that all queries ask; rows may be as late as Spark's join lets them be."""
+    from tocsin import Rule
+
+    shapes = {"r": "increasing", "s": "decreasing"}
+    return Rule(alert="Hot", expr="r - s > 30", within=f"{within_s}s", on=["key"], shapes=shapes, outage="10s")
+
+
+def columns(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read a workload into memory."""
+    tables = {name: pq.read_table(folder / name) for name in "rs"}
+    return {
+        name: {
+            "key": table["key"].to_numpy(),
+            "ts": table["ts"].cast("int64").to_numpy(),
+            "value": table["value"].to_numpy(),
+        }
+        for name, table in tables.items()
+    }
+
+
+def reference(run: Run, folder: Path) -> dict[str, Any]:
+    """Run the plan without an engine and without an end of input, as a stream has none; compile what is compiled."""
+    from tocsin.local import explain
+
+    streams = columns(folder)
+    keys = [(str(key),) for key in range(run.keys)]
+    batches = [
+        Batch(0, name, keys, rows["key"], rows["ts"], rows["ts"], {"value": rows["value"]})
+        for name, rows in streams.items()
+    ]
+    begin = time.perf_counter()
+    logic = explain(streams, rule(run.within_s)).build({})
+    alerts = [alert["state"] for alert in logic.on_data(batches).alerts]
+    size = sum(len(page or b"") for page in logic.changed_pages().values())
+    states = {state: alerts.count(state) for state in STATES}
+    return {"seconds": time.perf_counter() - begin, "alerts": states, "state_bytes": size}
+
+
+def local(run: Run, folder: Path) -> dict[str, Any]:
+    """Run on rows in memory, once to warm up."""
+    from tocsin.local import run as run_rows
+
+    streams, asked = columns(folder), rule(run.within_s)
+    result, seconds = _second(lambda: run_rows(streams, asked))
+    states = [alert["state"] for alert in result.alerts]
+    return {"seconds": seconds, "alerts": {state: states.count(state) for state in STATES}}
+
+
+def duckdb(run: Run, folder: Path, threads: int) -> dict[str, Any]:
+    """Let DuckDB find the pairs of rows in memory, joined on key and time bucket."""
+    import duckdb as duck
+    import pyarrow as pa
+
+    connection = duck.connect()
+    connection.execute(f"SET threads = {threads}")
+    for name, rows in columns(folder).items():
+        connection.register(name, pa.table(rows))
+    us = run.within_s * 1_000_000
+    query = f"""
+        SELECT count(*) FROM (SELECT *, ts // {us} AS part FROM r) r
+        JOIN (SELECT key, ts, value, ts // {us} + unnest([-1, 0, 1]) AS part FROM s) s
+        ON r.key = s.key AND r.part = s.part
+        WHERE abs(r.ts - s.ts) <= {us} AND r.value - s.value > 30
+    """
+    answer, seconds = _second(lambda: connection.execute(query).fetchone())
+    return {"seconds": seconds, "pairs": answer[0]}
+
+
+def _second(body: Callable[[], Any]) -> tuple[Any, float]:
+    """Run twice, and time the second."""
+    body()
+    begin = time.perf_counter()
+    result = body()
+    return result, time.perf_counter() - begin
+
+
+def streaming(run: Run, folder: Path, checkpoint: str) -> dict[str, Any]:
+    """Run one streaming query to its end, or until its budget is spent; give what Spark says of each batch."""
+    session = _session(run)
+    reader = session.readStream.option("maxFilesPerTrigger", 1).schema(SCHEMA)
+    frames = {name: reader.parquet(str(folder / name)) for name in "rs"}
+    queries = {"tocsin": tocsin_query, "nothing": nothing_query, "join": join_query}
+    begin = time.perf_counter()
+    writer = queries[run.query](frames, run).writeStream.format("noop").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    whole = query.awaitTermination(run.budget_s) if run.budget_s else (query.awaitTermination(), True)[1]
+    seconds = time.perf_counter() - begin
+    progress = list(query.recentProgress)
+    query.stop()
+    batches = [_batch(p) for p in progress if p.numInputRows]
+    found = _sums(p.observedMetrics["found"].asDict() for p in progress if "found" in p.observedMetrics)
+    pairs = {"pairs": found["pairs"]} if "pairs" in found else {"alerts": found}
+    return {"seconds": seconds, "whole": bool(whole), "batches": batches, **pairs}
+
+
+def _session(run: Run) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{PARTITIONS}]")
+    store = {
+        "spark.sql.streaming.stateStore.providerClass": STORES[run.store],
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    for name, value in (SESSION | store).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _batch(progress: Any) -> dict[str, Any]:
+    stores = [
+        {"rows": o.numRowsTotal, "memory": o.memoryUsedBytes, "commit_ms": o.commitTimeMs}
+        for o in progress.stateOperators
+    ]
+    return {"rows": progress.numInputRows, "ms": dict(progress.durationMs), "state": stores}
+
+
+def _sums(metrics: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for row in metrics:
+        for name, number in row.items():
+            totals[name] = totals.get(name, 0) + (number or 0)
+    return totals
+
+
+def tocsin_query(frames: Mapping[str, Any], run: Run) -> Any:
+    """The rule, as users write it."""
+    import tocsin
+
+    return _states(tocsin.alerts(frames, rule(run.within_s), buckets=BUCKETS))
+
+
+def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
+    """All that the engine does around a step, and a step that does nothing."""
+    from pyspark.sql import functions as F
+
+    from tocsin.spark.rows import TIME, Feed
+    from tocsin.spark.stateful import SETTINGS, alerts, counted, run_stateful
+
+    feeds = []
+    for name, frame in frames.items():
+        frame.sparkSession.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        for setting, value in SETTINGS.items():
+            frame.sparkSession.conf.set(setting, value)
+        read = frame.select("key", F.unix_micros("ts").alias(TIME), "value")
+        feeds.append((read, Feed(0, name, ("key",), ("value",))))
+    rows = run_stateful(feeds, NothingStep(run.page_bytes), "nothing", BUCKETS)
+    return _states(alerts(counted(rows, "tocsin_nothing", frames)))
+
+
+def _states(alerts: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    return alerts.observe("found", *(F.count_if(F.col("state") == state).alias(state) for state in STATES))
+
+
+def join_query(frames: Mapping[str, Any], run: Run) -> Any:
+    """Spark's own join of two streams on key and time range."""
+    from pyspark.sql import functions as F
+
+    r, s = (frames[name].withWatermark("ts", DELAY).alias(name) for name in "rs")
+    interval = F.expr(f"INTERVAL {run.within_s} SECONDS")
+    near = (F.col("r.ts") >= F.col("s.ts") - interval) & (F.col("r.ts") <= F.col("s.ts") + interval)
+    pairs = r.join(s, (F.col("r.key") == F.col("s.key")) & near & (F.col("r.value") - F.col("s.value") > 30))
+    return pairs.observe("found", F.count(F.lit(1)).alias("pairs"))
+
+
+@dataclass(frozen=True)
+class NothingStep:
+    """A step that reads nothing and writes one page of the given size per bucket in each batch."""
+
+    page_bytes: int
+
+    def build(self, pages: Pages) -> NothingLogic:
+        return NothingLogic(self.page_bytes)
+
+
+class NothingLogic:
+    """Takes rows and counts them. Half of its page is whole numbers that grow and half noise, as of a real one."""
+
+    def __init__(self, page_bytes: int) -> None:
+        half = page_bytes // 16
+        self.times = START_US + np.arange(half, dtype=np.int64) * 1000
+        self.noise = np.random.default_rng(1).normal(size=half)
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
+        """Count."""
+        return Out(counts={batch.stream: {"received": len(batch.time)} for batch in batches})
+
+    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
+        """Do nothing."""
+        return Out()
+
+    def on_time(self, now_us: int) -> Out:
+        """Do nothing."""
+        return Out()
+
+    def on_end(self) -> Out:
+        """Do nothing."""
+        return Out()
+
+    def next_timer(self) -> int | None:
+        """Never."""
+        return None
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        """Give the page, changed."""
+        self.times += 1
+        return {"page": self.times.tobytes() + self.noise.tobytes()}
+
+
+def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Give the median over the repeats of each query."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(f"{run['part']}: {run['name']}", []).append(run)
+    return {name: _summary(group) for name, group in groups.items()}
+
+
+def _summary(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    facts = {key: group[0][key] for key in ("part", "query", "within_s", "keys", "store")}
+    found = {key: group[0][key] for key in ("alerts", "pairs") if key in group[0]}
+    seconds = statistics.median(run["seconds"] for run in group)
+    result = facts | found | {"runs": len(group), "seconds": round(seconds, 3)}
+    if all(len(run["batches"]) > 1 for run in group):
+        times = [_times(run["batches"]) for run in group]
+        result |= {key: round(statistics.median(t[key] for t in times), 1) for key in times[0]}
+        result["batches_done"] = min(len(run["batches"]) for run in group)
+        result["whole"] = all(run["whole"] for run in group)
+    return result
+
+
+def _times(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Time of the first batch; median and throughput of those after it, and what Spark says they spent it on."""
+    ms, later = [batch["ms"]["triggerExecution"] for batch in batches], batches[1:]
+    phases = {f"{name}_ms": statistics.median(b["ms"].get(name, 0) for b in later) for name in sorted(later[0]["ms"])}
+    rows = sum(batch["rows"] for batch in later)
+    return {
+        "first_ms": ms[0],
+        "later_ms": statistics.median(ms[1:]),
+        "later_rows_per_s": 1000 * rows / sum(ms[1:]),
+        **{name: value for name, value in phases.items() if name != "triggerExecution_ms"},
+    }
+
+
+def ratios(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Set the numbers beside what is asked; what was not measured is left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for within in (10, 60):
+        chosen = {_place(row): row for row in summary.values() if row["within_s"] == within}
+        for name, value, sign, bound in _asked(chosen, within):
+            met = None if bound is None else (value <= bound if sign == "<=" else value >= bound)
+            asked = f"{sign} {bound}" if sign else None
+            found[f"{name}, {within}s"] = {"value": round(value, 3), "asked": asked, "met": met}
+    return found
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    keys = [row["keys"]] if row["part"] == "keys" else []
+    return (row["part"], row["query"], *keys, *["memory"] * (row["store"] == "memory"))
+
+
+def _asked(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], within: int) -> Iterable[tuple[str, float, str, Any]]:
+    """Give (name, value, sign, bound) of what the rows tell."""
+    tocsin, nothing = rows.get(("tocsin", "tocsin")), rows.get(("nothing", "nothing"))
+    if tocsin and nothing:
+        yield "tocsin / nothing, later batches", tocsin["later_ms"] / nothing["later_ms"], "<=", 1.3
+        yield "tocsin - nothing, first batch, s", (tocsin["first_ms"] - nothing["first_ms"]) / 1000, "<=", 3
+    if tocsin:
+        yield "tocsin, rows/s (Flink's)", tocsin["later_rows_per_s"], ">=", FLINK[within]
+        for place, bound in ((("spark_join", "join"), 10), (("spark_join", "join", "memory"), None)):
+            if place in rows:
+                name, sign = f"throughput, tocsin / {' '.join(place[1:])}", ">=" if bound else ""
+                yield name, tocsin["later_rows_per_s"] / rows[place]["later_rows_per_s"], sign, bound
+    yield from _asked_more(rows, within)
+
+
+def _asked_more(
+    rows: Mapping[tuple[Any, ...], Mapping[str, Any]], within: int
+) -> Iterable[tuple[str, float, str, Any]]:
+    caught, floor = rows.get(("catch_up", "tocsin")), rows.get(("catch_up", "nothing"))
+    if caught and floor:
+        yield "catch-up, rows/s", caught["later_rows_per_s"], ">=", CATCH_UP[within] * FLINK[within]
+        yield "catch-up, tocsin / nothing, later batches", caught["later_ms"] / floor["later_ms"], "", None
+    keys = sorted((place for place in rows if place[0] == "keys"), key=lambda place: place[2])
+    if keys:
+        few, many = (rows[place]["later_rows_per_s"] for place in keys)
+        yield "time per row, 100 times the keys", few / many, "<=", 2
+    mine = rows.get(("local", "local"))
+    for other in ("duckdb 1 thread", "duckdb all threads"):
+        if mine and ("local", other) in rows:
+            bound = 2 if within == 10 else None
+            yield f"local / {other}", mine["seconds"] / rows["local", other]["seconds"], "<=" if bound else "", bound
+
+
+def machine() -> dict[str, Any]:
+    """Tell what it ran on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "cpu": model or platform.processor()}
+
+
+def versions() -> dict[str, str]:
+    """Tell what was run."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    packages = ("tocsin", "pyspark", "duckdb", "numpy", "numba", "pyarrow", "pandas")
+    return {"python": platform.python_version(), "java": java[0] if java else ""} | {p: version(p) for p in packages}
+
+
+def notes(options: argparse.Namespace) -> list[str]:
+    """Say how to read the numbers."""
+    limit = "ran to its end" if options.full else f"was stopped after {JOIN_BUDGET_S:.0f} s if not at its end (`whole`)"
+    return [
+        "later_ms is the median of all batches but the first; later_rows_per_s is their rows over their summed time",
+        f"Spark's join {limit}; its throughput is that of the batches it finished, per row",
+        "kernels were compiled and cached by a local run before any query started",
+        f"local[{PARTITIONS}], {PARTITIONS} shuffle partitions, {BUCKETS} buckets, noop sink, checkpoints on local disk",
+        "Flink's rows/s are constants, measured earlier on the same kind of machine",
+    ]
+
+
+def draw(results: Mapping[str, Any], file: Path) -> None:
+    """Draw the time of each micro-batch: small batches above, catch-up below, a column per `within`."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib.figure import Figure
+
+    withins = sorted({run["within_s"] for run in results["runs"] if run["batches"]})
+    figure = Figure(figsize=(6 * len(withins), 8))
+    axes = figure.subplots(2, len(withins), squeeze=False)
+    for column, within in enumerate(withins):
+        runs = [run for run in results["runs"] if run["within_s"] == within and run["batches"]]
+        _lines(axes[0][column], [run for run in runs if run["part"] != "catch_up"], f"within {within} s")
+        _lines(axes[1][column], [run for run in runs if run["part"] == "catch_up"], f"within {within} s, catch-up")
+    figure.tight_layout()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=110)
+
+
+def _lines(axis: Any, runs: Sequence[Mapping[str, Any]], title: str) -> None:
+    """One colour per query, one line per repeat."""
+    names = list(dict.fromkeys(run["name"] for run in runs))
+    for run in runs:
+        label = run["name"] if run is next(r for r in runs if r["name"] == run["name"]) else None
+        seconds = [batch["ms"]["triggerExecution"] / 1000 for batch in run["batches"]]
+        axis.plot(seconds, ".-", color=f"C{names.index(run['name'])}", label=label, linewidth=1)
+    axis.set(title=title, xlabel="micro-batch", ylabel="seconds", yscale="log")
+    if names:
+        axis.legend(fontsize=7)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

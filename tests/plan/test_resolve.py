@@ -1,0 +1,220 @@
+"""Rules and the columns of streams become a plan: what is read, what is remembered, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import tocsin
+from tocsin import PlanError, Rule, RuleError
+from tocsin.plan import Plan, Store, make_plan
+
+COLUMNS = {
+    "air": ["ts", "site", "temp", "humidity"],
+    "surface": ["ts", "site", "temp"],
+    "wall": ["ts", "site", "value", "note"],
+    "bare": ["ts", "site"],
+    "keyless": ["ts", "temp"],
+    "timeless": ["site", "temp"],
+}
+SHAPED = {"surface": "decreasing", "wall": "increasing"}
+
+
+def plan(*rules: Rule, **options: Any) -> Plan:
+    return make_plan(rules, COLUMNS, **options)
+
+
+def rule(expr: str, **settings: Any) -> Rule:
+    return Rule(**{"alert": "x", "expr": expr, "within": "5s", "on": "site"} | settings)
+
+
+def stores(*rules: Rule) -> dict[str, Store]:
+    """Give the stores of a plan with one key set, by stream."""
+    (watch,) = plan(*rules).watches
+    assert len({store.stream for store in watch.stores}) == len(watch.stores)
+    return {store.stream: store for store in watch.stores}
+
+
+PLACE = 'rule "x": '
+REFUSED: dict[str, tuple[Rule, str]] = {
+    "an unknown stream": (rule("smoke > 0"), "`smoke` must be one of the streams air, surface, wall, bare, keyless, timeless"),
+    "a stream whose name is nearly right": (
+        rule("surfaces > 0"),
+        "`surfaces` must be one of the streams air, surface, wall, bare, keyless, timeless; did you mean `surface`?"),
+    "an unknown column": (
+        rule("air.pressure > 0"), "stream `air` must have the value column 'pressure'; it has temp, humidity"),
+    "the time as a value": (rule("air.ts > 0"), "stream `air` must have the value column 'ts'; it has temp, humidity"),
+    "a key as a value": (rule("air.site > 0"), "stream `air` must have the value column 'site'; it has temp, humidity"),
+    "a stream of several columns without a name": (
+        rule("air > 0"), "`air` must name its column, as in `air.temp`; the stream has temp, humidity"),
+    "a stream without value columns": (
+        rule("bare > 0"), "`bare` must name its column, as in `bare.value`; the stream has no value column"),
+    "a stream without the key": (rule("keyless > 0"), "stream `keyless` must have the column 'site'; it has ts, temp"),
+    "a stream without the time": (rule("timeless > 0"), "stream `timeless` must have the column 'ts'; it has site, temp"),
+    "a condition that reads nothing": (rule("1 > 0"), "`expr` must read 1 to 8 streams; it reads 0"),
+    "a shape of a variable that is not read": (
+        rule("surface > 0", shapes={"wall": "increasing"}),
+        "`shapes` must name variables of `expr` (surface); got 'wall'"),
+    "a shape under another name of the variable": (
+        rule("surface.temp + wall > 0", shapes={"surface": "increasing"}),
+        "`shapes` must name variables of `expr` (surface.temp, wall); got 'surface'"),
+    "a domain of a variable that is not read": (
+        rule("surface > 0", domains={"air.temp": (0, 1)}),
+        "`domains` must name variables of `expr` (surface); got 'air.temp'"),
+    "streams without bounds": (rule("surface - wall > 0", within=None), "`within` is needed to join surface, wall"),
+    "bounds of a stream that is not read": (
+        rule("surface - wall > 0", within={("surface", "air"): (0, 1)}),
+        "`within` must name streams of `expr` (surface, wall); got 'air'"),
+    "a join graph in two parts": (
+        rule("surface + wall + air.temp > 0", within={("surface", "wall"): (0, 1)}),
+        "`within` must connect all streams; 'surface' and 'air' are not connected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_rule_that_does_not_fit_the_streams_is_refused(name: str) -> None:
+    given, message = REFUSED[name]
+    with pytest.raises(RuleError, match="^" + re.escape(PLACE + message) + "$"):
+        plan(given)
+
+
+def test_a_condition_that_cannot_be_read_is_underlined() -> None:
+    with pytest.raises(tocsin.ExprError, match=r"surface > > 0\n +\^"):
+        plan(rule("surface > > 0"))
+
+
+def test_nine_streams_are_refused_and_eight_are_not() -> None:
+    names = [f"s{i}" for i in range(9)]
+    columns = {name: ["ts", "value"] for name in names}
+    with pytest.raises(RuleError, match="`expr` must read 1 to 8 streams; it reads 9"):
+        make_plan(Rule("x", " + ".join(names) + " > 0", within=5), columns)
+    (watch,) = make_plan(Rule("x", " + ".join(names[:8]) + " > 0", within=5), columns).watches
+    assert watch.streams == tuple(names[:8])
+
+
+def test_no_rules_are_refused() -> None:
+    with pytest.raises(PlanError, match="^`rules` must hold at least one rule; got none$"):
+        plan()
+
+
+def test_two_rules_of_one_name_are_refused() -> None:
+    with pytest.raises(PlanError, match='^`rules` must have different `alert` names; "x" stands 2 times$'):
+        plan(rule("surface > 0"), rule("wall > 0"))
+
+
+def test_a_negative_time_to_live_is_refused() -> None:
+    with pytest.raises(RuleError, match="^`key_ttl` must not be negative; got '-1s'$"):
+        plan(rule("surface > 0"), key_ttl="-1s")
+
+
+READ = {"wall": ("wall", "value"), "surface": ("surface", "temp"), "air.humidity": ("air", "humidity")}
+
+
+@pytest.mark.parametrize("variable", READ)
+def test_a_variable_reads_the_named_column_or_value_or_the_only_one(variable: str) -> None:
+    ((stream, store),) = stores(rule(f"{variable} > 0")).items()
+    assert (stream, store.columns) == (READ[variable][0], (READ[variable][1],))
+
+
+def test_the_arrival_column_is_no_value() -> None:
+    columns = {"air": ["ts", "came", "temp"]}
+    (watch,) = make_plan(Rule("x", "air > 0"), columns, arrival="came").watches
+    assert watch.stores[0].columns == ("temp",)
+
+
+def test_a_rule_of_one_stream_remembers_nothing() -> None:
+    assert not stores(rule("wall > 0", shapes={"wall": "increasing"}))["wall"].remember
+
+
+def test_each_shape_keeps_the_side_that_it_needs() -> None:
+    found = stores(rule("abs(surface.temp) + wall - air.temp > 0",
+                        shapes={"surface.temp": "quasiconvex", "wall": "increasing", "air.temp": "decreasing"}))  # fmt: skip
+    sides = {name: (store.above_us, store.below_us) for name, store in found.items()}
+    assert sides == {"surface": (5_000_000, 5_000_000), "wall": (5_000_000, -1), "air": (-1, 5_000_000)}
+
+
+WHOLE = {
+    "no shape": rule("wall - surface > 0", shapes={"surface": "decreasing"}),
+    "every combination asked for": rule("wall - surface > 0", shapes=SHAPED, emit="all"),
+    "two columns of the stream": rule("wall.value + wall.note - surface > 0", shapes={"wall.value": "increasing"}),
+    "the centre of a star": rule("wall - surface + air.temp > 0", shapes=SHAPED,
+                                 within={("wall", "surface"): (-1, 1), ("wall", "air"): (-1, 1)}),
+    "one column under two names": rule("wall - 2*wall.value - surface > 0", shapes={"wall": "increasing"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", WHOLE)
+def test_a_stream_is_kept_whole_because_of(reason: str) -> None:
+    assert stores(WHOLE[reason])["wall"].whole
+
+
+def test_rules_share_a_store_with_the_shorter_interval_of_each_side() -> None:
+    long = rule("wall - surface > 0", alert="long", within="9s", shapes=SHAPED)
+    short = rule("wall - surface > 3", alert="short", within="2s", shapes=SHAPED)
+    falling = rule("surface - wall > 3", alert="falling", within="4s", shapes={"wall": "decreasing"})
+    # A pair within w leaves each of its streams a window of 2w.
+    assert stores(long)["wall"] == Store("wall", ("value",), above_us=18_000_000)
+    for order in ([long, short], [short, long]):
+        assert stores(*order)["wall"] == Store("wall", ("value",), above_us=4_000_000)
+    assert stores(long, falling)["wall"] == Store("wall", ("value",), above_us=18_000_000, below_us=8_000_000)
+    assert stores(long, falling)["surface"].whole
+
+
+def test_a_rule_that_needs_a_stream_whole_wins() -> None:
+    shaped = rule("wall - surface > 0", alert="shaped", shapes=SHAPED)
+    every = rule("wall - surface > 0", alert="every", emit="all")
+    alone = rule("wall > 0", alert="alone")
+    for order in ([shaped, every, alone], [alone, every, shaped], [every, shaped, alone]):
+        assert stores(*order)["wall"] == Store("wall", ("value",))
+    assert (
+        stores(alone, shaped)["wall"] == stores(shaped, alone)["wall"] == Store("wall", ("value",), above_us=10_000_000)
+    )
+
+
+def test_shared_domains_are_those_on_which_every_shape_holds() -> None:
+    one = rule("wall - surface > 0", alert="one", shapes=SHAPED, domains={"wall": (0, 10)})
+    two = rule("wall - surface > 1", alert="two", shapes=SHAPED, domains={"wall": (-5, 7)})
+    free = rule("wall - surface > 2", alert="free", shapes=SHAPED)
+    assert stores(one, two)["wall"].domain == (0.0, 7.0)
+    assert stores(one, free)["wall"].domain == stores(free, one)["wall"].domain == (0.0, 10.0)
+
+
+def test_windows_of_different_kinds_do_not_share_a_store() -> None:
+    sliding = rule("wall - surface > 0", alert="sliding", shapes=SHAPED)
+    hopping = rule("wall - surface > 0", alert="hopping", shapes=SHAPED, hop="1s")
+    (watch,) = plan(sliding, hopping).watches
+    assert [(store.stream, store.hop_us) for store in watch.stores] == [
+        ("wall", 0), ("surface", 0), ("wall", 1_000_000), ("surface", 1_000_000)]  # fmt: skip
+
+
+def test_rules_are_watched_together_by_their_key_columns() -> None:
+    keyed, other = rule("wall > 0", alert="keyed"), rule("surface > 0", alert="other")
+    loose = rule("keyless > 0", alert="loose", on=())
+    assert [(watch.on, len(watch.rules)) for watch in plan(keyed, loose, other).watches] == [(("site",), 2), ((), 1)]
+
+
+def test_the_plan_says_what_is_remembered_and_joined() -> None:
+    given = Rule("dew", "air.humidity + air.temp - surface.temp + wall > 10", within="5s", on="site", for_="1m",
+                 shapes={"surface.temp": "decreasing", "wall": "quasiconvex"}, outage="2h")  # fmt: skip
+    loose = Rule("loose", "keyless > 0", labels={"team": "b"})
+    streams = {name: {column: [] for column in columns} for name, columns in COLUMNS.items()}
+    lines = str(tocsin.explain(streams, [given, loose])).split("\n")
+    assert lines[0] == "Watch on site; outage 2h"
+    assert lines[1:4] == [
+        "  Store air(humidity, temp): kept whole",
+        "  Store surface(temp): keep the smallest of every 5s",
+        "  Store wall(value): keep the largest of every 5s and smallest of every 5s",
+    ]
+    assert re.fullmatch(r'  Threshold alert "dew" if .*air\.humidity.* within 5s \(for 1m, stale 5s\)', lines[4])
+    assert lines[5:7] == [
+        "Watch on no key: one bucket does all the work; outage 1h",
+        "  Store keyless(temp): nothing to remember",
+    ]
+    assert re.fullmatch(r'  Threshold alert "loose" if .*keyless.* within 0s \(at once\)', lines[7])
+
+
+def test_the_fingerprint_of_a_plan_tells_it_from_others() -> None:
+    one, same, other = plan(rule("wall > 0")), plan(rule("wall > 0")), plan(rule("wall > 1"))
+    assert one.fingerprint == same.fingerprint != other.fingerprint

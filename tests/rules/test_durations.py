@@ -1,0 +1,61 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin import RuleError
+from tocsin.rules.durations import duration_text, microseconds
+
+SECOND, MINUTE, HOUR, DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6
+READ = {
+    "10s": 10 * SECOND, "500ms": 500_000, "7us": 7, "1h30m": HOUR + 30 * MINUTE, "1w2d": 9 * DAY, " 5s ": 5 * SECOND,
+    "0": 0, "0s": 0, "-0": 0, "+2s": 2 * SECOND, "1m1ms": MINUTE + 1000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_text_is_read(text: str) -> None:
+    assert microseconds(text, "`x`") == READ[text]
+
+
+def test_ints_are_microseconds_and_timedeltas_are_themselves() -> None:
+    assert microseconds(25, "`x`") == 25
+    assert microseconds(timedelta(minutes=2, microseconds=3), "`x`") == 2 * MINUTE + 3
+
+
+def test_a_sign_is_read_where_a_bound_may_be_negative() -> None:
+    assert microseconds("-1m30s", "`x`", signed=True) == -90 * SECOND
+    assert microseconds(-5, "`x`", signed=True) == -5
+    assert microseconds(timedelta(seconds=-1), "`x`", signed=True) == -SECOND
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "s", "5", "1.5s", "5 s", "5x", "1h30", "five", "--5s", "+-5s", "s5", "٥s", 1.5, None, True, b"5s", [5]],
+)
+def test_what_is_no_duration_is_refused(given: Any) -> None:
+    with pytest.raises(RuleError, match="^`x` must be a duration such as '10s', '1h30m' or '500ms'; got "):
+        microseconds(given, "`x`", signed=True)
+
+
+@pytest.mark.parametrize("given", ["-5s", -1, timedelta(microseconds=-1)])
+def test_a_negative_duration_is_refused(given: Any) -> None:
+    with pytest.raises(RuleError, match=r"^rule \"r\": `for` must not be negative; got "):
+        microseconds(given, 'rule "r": `for`')
+
+
+@pytest.mark.parametrize("given", ["999999w", 10**17 + 1, timedelta(days=2_000_000)])
+def test_a_duration_of_thousands_of_years_is_refused(given: Any) -> None:
+    with pytest.raises(RuleError, match="^`x` must be shorter than 3,000 years; got "):
+        microseconds(given, "`x`")
+
+
+@given(st.integers(-(10**17), 10**17))
+def test_what_is_written_is_read_back(value_us: int) -> None:
+    assert microseconds(duration_text(value_us), "`x`", signed=True) == value_us

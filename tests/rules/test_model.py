@@ -1,0 +1,88 @@
+"""What one rule says about itself: every sentence that refuses it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from tocsin import Rule, RuleError
+
+PLACE = 'rule "hot": '
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no name": ({"alert": " "}, "`alert` must be a name; got ' '"),
+    "a name that is no text": ({"alert": 5}, "`alert` must be a name; got 5"),
+    "a condition that is no text": ({"expr": 5}, PLACE + "`expr` must be text; got int"),
+    "an unknown emit": ({"emit": "some"}, PLACE + "`emit` must be one of witness, all; got 'some'"),
+    "an unknown closed": (
+        {"closed": "open"}, PLACE + "`closed` must be one of both, neither, left, right; got 'open'"),
+    "an unknown shape": (
+        {"shapes": {"a": "convex"}},
+        PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex; got 'convex'"),
+    "a negative window": ({"within": "-5s"}, PLACE + "`within` must not be negative; got '-5s'"),
+    "a window that is no duration": ({"within": "soon"}, PLACE + "`within` must be a duration such as '10s'"),
+    "a negative for": ({"for_": -1}, PLACE + "`for` must not be negative; got -1"),
+    "a negative keep_firing_for": ({"keep_firing_for": "-1s"}, PLACE + "`keep_firing_for` must not be negative"),
+    "a negative stale": ({"stale": "-1s"}, PLACE + "`stale` must not be negative; got '-1s'"),
+    "a negative outage": ({"outage": "-1s"}, PLACE + "`outage` must not be negative; got '-1s'"),
+    "a negative idle": ({"idle": "-1s"}, PLACE + "`idle` must not be negative; got '-1s'"),
+    "a negative hop": ({"hop": "-1s"}, PLACE + "`hop` must not be negative; got '-1s'"),
+    "a hop that stands still": ({"hop": "0s"}, PLACE + "`hop` must be longer than 0; got '0s'"),
+    "hop with bounds per pair": (
+        {"hop": "1s", "within": {("a", "b"): ("0s", "1s")}},
+        PLACE + "`hop` needs one `within`, the length of its windows; got bounds per pair"),
+    "a pair of one": ({"within": {("a",): (0, 1)}}, PLACE + "`within[('a',)]` must name two different streams"),
+    "a pair of a stream with itself": (
+        {"within": {("a", "a"): (0, 1)}}, PLACE + "`within[('a', 'a')]` must name two different streams"),
+    "a pair that is no pair": ({"within": {"ab": (0, 1)}}, PLACE + "`within['ab']` must name two different streams"),
+    "one bound for a pair": (
+        {"within": {("a", "b"): "5s"}}, PLACE + "`within[('a', 'b')]` must be (lower, upper); got '5s'"),
+    "reversed bounds": (
+        {"within": {("a", "b"): ("5s", "-5s")}},
+        PLACE + "`within[('a', 'b')]` must have lower <= upper; got ('5s', '-5s')"),
+    "a bound that is no duration": (
+        {"within": {("a", "b"): (0, "soon")}}, PLACE + "`within[('a', 'b')]` must be a duration such as '10s'"),
+    "a reversed domain": (
+        {"domains": {"a": (10, 0)}}, PLACE + "`domains['a']` must be (low, high) with low < high; got (10, 0)"),
+    "an empty domain": ({"domains": {"a": (1, 1)}}, PLACE + "`domains['a']` must be (low, high) with low < high"),
+    "a domain of NaN": ({"domains": {"a": (math.nan, 1)}}, PLACE + "`domains['a']` must be (low, high)"),
+    "a domain of one number": ({"domains": {"a": 3}}, PLACE + "`domains['a']` must be (low, high) with low < high; got 3"),
+    "a label that is no name": (
+        {"labels": {"a-b": "x"}}, PLACE + "label and key names must look like `team_1`; got 'a-b'"),
+    "a key column that is no name": ({"on": ["my key"]}, PLACE + "label and key names must look like `team_1`; got 'my key'"),
+    "a key column that is no text": ({"on": [3]}, PLACE + "label and key names must look like `team_1`; got 3"),
+    "a label that is a key column": (
+        {"on": "site", "labels": {"site": "x"}}, PLACE + "`labels` must not repeat key columns; both have 'site'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    given, message = REFUSED[name]
+    with pytest.raises(RuleError, match="^" + re.escape(message)):
+        Rule(**{"alert": "hot", "expr": "a + b > 0", "within": "5s"} | given)
+
+
+def test_a_rule_needs_a_name_and_a_condition_only() -> None:
+    rule = Rule("hot", "a > 0")
+    assert (rule.within, rule.on, rule.emit, rule.closed, rule.place) == (None, (), "witness", "both", 'rule "hot"')
+
+
+def test_one_key_column_may_be_given_as_text() -> None:
+    assert Rule("hot", "a > 0", on="machine").on == ("machine",)
+
+
+def test_a_shape_may_be_left_open() -> None:
+    assert Rule("hot", "a > 0", shapes={"a": None}).shapes == {"a": None}
+
+
+def test_bounds_may_be_lists_and_equal() -> None:
+    assert Rule("hot", "a + b > 0", within={("a", "b"): ["5s", "5s"]}).alert == "hot"
+
+
+def test_a_rule_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'expr'"):
+        Rule("hot", "a > 0").expr = "a > 1"  # type: ignore[misc]

@@ -1,0 +1,224 @@
+"""`tocsin.alerts` gives what the oracle and the local engine give: over bounded input, and streaming however it is cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tocsin
+from spark.scenarios import SCENARIOS, Scenario, condensation, matches, plain
+from tocsin.local import run
+
+pytestmark = pytest.mark.spark
+
+PARTS = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+SCHEMA = (
+    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, endsAt timestamp, "
+    "value double, margin double, "
+    "witness array<struct<stream:string,time:timestamp,values:map<string,double>,payload:map<string,string>>>, "
+    "quality string"
+)
+
+
+def stream(session: Any, scenario: Scenario, folder: Path, *, buckets: int | None = None) -> tuple[list[Any], Any]:
+    """Run what is there to its end; give all alerts written so far, and the query."""
+    frames = scenario.frames(session, folder / "in", streaming=True)
+    out = tocsin.alerts(frames, scenario.rule, arrival=scenario.arrival, buckets=buckets)
+    writer = out.writeStream.format("parquet").option("checkpointLocation", str(folder / "check"))
+    query = writer.trigger(availableNow=True).start(str(folder / "out"))
+    query.awaitTermination()
+    return session.read.parquet(str(folder / "out")).collect(), query
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_local_engine_gives_what_the_oracle_gives(name: str) -> None:
+    scenario = SCENARIOS[name]()
+    found = [_in_oracle_form(row, scenario) for row in plain(scenario.local())]
+    expected = [_exact(row) for row in scenario.oracle()]
+    assert len(expected) > 10
+    assert _rounded(found) == _rounded(expected)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_bounded_query_gives_the_alerts_of_the_local_engine(spark: Any, tmp_path: Path, name: str) -> None:
+    scenario = SCENARIOS[name]()
+    scenario.write(tmp_path, files=3)
+    frames = scenario.frames(spark, tmp_path, streaming=False)
+    found = tocsin.alerts(frames, scenario.rule, arrival=scenario.arrival, buckets=3)
+    assert plain(found.collect()) == plain(scenario.local())
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "buckets"),
+    [("condensation", 1, None), ("condensation", 4, 5), ("disorder", 2, 1), ("disorder", 5, 3), ("matches", 3, 2)],
+)
+def test_a_stream_gives_the_same_alerts_however_it_is_cut(
+    spark: Any, tmp_path: Path, name: str, files: int, buckets: int | None
+) -> None:
+    scenario = SCENARIOS[name]()
+    scenario.write(tmp_path / "in", files)
+    found, query = stream(spark, scenario, tmp_path, buckets=buckets)
+    assert plain(found) == plain(scenario.local())
+    assert len([p for p in query.recentProgress if p.numInputRows]) == files
+    _check_counts(scenario, query)
+
+
+def _check_counts(scenario: Scenario, query: Any) -> None:
+    """Every row is accounted for, over the whole run, and as the local engine accounts for it."""
+    from tocsin.spark import counts_of
+
+    total: dict[str, Counter[str]] = {name: Counter() for name in scenario.streams}
+    for progress in query.recentProgress:
+        for name, counts in counts_of(progress.observedMetrics).items():
+            total[name].update(counts)
+    expected = run(scenario.arrays(), scenario.rule, arrival=scenario.arrival).counts
+    for name, counts in total.items():
+        assert counts["received"] == len(scenario.streams[name]["ts"])
+        assert counts["received"] == sum(counts[part] for part in PARTS)
+        assert {part: n for part, n in counts.items() if n} == {part: n for part, n in expected[name].items() if n}
+
+
+def test_the_columns_are_the_public_ones_and_times_are_timestamps(spark: Any, tmp_path: Path) -> None:
+    scenario = matches()
+    scenario.write(tmp_path, files=1)
+    wanted = spark.createDataFrame([], SCHEMA).schema
+    for streaming in (False, True):
+        out = tocsin.alerts(scenario.frames(spark, tmp_path, streaming=streaming), scenario.rule)
+        assert out.isStreaming == streaming
+        assert out.schema.simpleString() == wanted.simpleString()
+
+
+def test_times_without_a_zone_are_utc_whatever_the_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
+    scenario = matches()
+    scenario.write(tmp_path, files=1)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        from pyspark.sql import functions as F
+
+        found = tocsin.alerts(scenario.frames(spark, tmp_path, streaming=False), scenario.rule)
+        starts = [row[0] for row in found.select(F.unix_micros("startsAt")).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(starts) == sorted(row["startsAt"] for row in scenario.oracle())
+
+
+def _bad_time(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "air": frames["air"].withColumn("ts", frames["air"]["ts"].cast("string"))}
+
+
+def _bad_value(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "surface": frames["surface"].withColumn("value", frames["surface"]["value"].cast("string"))}
+
+
+def _no_key(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "air": frames["air"].drop("machine")}
+
+
+def _no_time(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "air": frames["air"].drop("ts")}
+
+
+def _mixed(frames: dict[str, Any]) -> dict[str, Any]:
+    air = frames["air"]
+    live = air.sparkSession.readStream.format("rate").load().selectExpr("timestamp as ts", "'m' as machine", "1e0 as value")
+    return {**frames, "air": live}
+
+
+def _not_a_frame(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "air": [1, 2]}
+
+
+def _misspelt(frames: dict[str, Any]) -> dict[str, Any]:
+    return {"airs": frames["air"], "humidity": frames["humidity"], "surface": frames["surface"]}
+
+
+BAD_INPUT: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], str]] = {
+    "a time that is text": (_bad_time, {}, "stream `air`: column 'ts' must be a timestamp or whole microseconds; it is string"),
+    "a value that is text": (_bad_value, {}, "stream `surface`: column 'value' must hold numbers; it holds string"),
+    "a missing key column": (_no_key, {}, "stream `air` must have the column 'machine'; it has ts, value"),
+    "a missing time column": (_no_time, {}, "stream `air` must have the column 'ts'; it has machine, value"),
+    "a missing arrival column": (dict, {"arrival": "at"}, r"must have the column 'at' \(`arrival`\); it has ts, machine, value"),
+    "streaming and bounded input": (_mixed, {}, "all streaming or all bounded; `air` is streaming and `surface` is not"),
+    "what is no DataFrame": (_not_a_frame, {}, "stream `air` must be a DataFrame of Spark; got list"),
+    "a variable without stream": (_misspelt, {}, "`air` must be one of the streams airs, humidity, surface; did you mean `airs`?"),
+    "no streams": (lambda _: {}, {}, "`streams` must name at least one DataFrame; got none"),
+    "no buckets": (dict, {"buckets": 0}, "`buckets` must be at least 1; got 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_in_one_sentence_before_a_job_starts(spark: Any, case: str) -> None:
+    change, options, words = BAD_INPUT[case]
+    schema = "ts timestamp, machine string, value double"
+    frames = {name: spark.createDataFrame([], schema) for name in ("air", "humidity", "surface")}
+    spark.sparkContext.setJobGroup("bad-input", case)
+    try:
+        with pytest.raises(tocsin.TocsinError, match=words) as caught:
+            tocsin.alerts(change(frames), condensation().rule, **options)
+        assert "\n" not in str(caught.value)
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup("bad-input")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+def _shifted(scenario: Scenario) -> Scenario:
+    """The same rule with another threshold: another plan."""
+    from dataclasses import replace
+
+    return replace(scenario, rule=replace(scenario.rule, expr=scenario.rule.expr.replace("8", "9")))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("buckets", "must have the number of buckets 4; it has 2: run with what wrote it, or start with a new checkpoint"),
+        ("partitions", "must have the number of shuffle partitions 3; it has 2"),
+        ("rule", "must have the plan '"),
+    ],
+)
+def test_a_checkpoint_of_other_buckets_partitions_or_rules_is_refused(
+    spark: Any, tmp_path: Path, change: str, words: str
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    scenario = matches(seconds=6)
+    scenario.write(tmp_path / "in", files=2)
+    held_back = {path: path.read_bytes() for path in (tmp_path / "in").glob("*/001.parquet")}
+    for path in held_back:
+        path.unlink()
+    stream(spark, scenario, tmp_path, buckets=2)
+    for path, content in held_back.items():
+        path.write_bytes(content)
+    spark.conf.set("spark.sql.shuffle.partitions", "3" if change == "partitions" else "2")
+    try:
+        with pytest.raises(StreamingQueryException, match=words):
+            stream(
+                spark,
+                _shifted(scenario) if change == "rule" else scenario,
+                tmp_path,
+                buckets=4 if change == "buckets" else 2,
+            )
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+def _in_oracle_form(row: tuple[Any, ...], scenario: Scenario) -> tuple[Any, ...]:
+    _, _, state, labels, start, end, value, margin, witness, quality = row
+    key = tuple(dict(labels)[column] for column in scenario.rule.on)
+    rows = tuple((name, time, values) for name, time, values, _ in witness)
+    return key, state, start, end, value, margin, rows, "late" in quality
+
+
+def _exact(row: dict[str, Any]) -> tuple[Any, ...]:
+    rows = tuple((name, time, tuple((column, float(cell)) for column, cell in values.items())) for name, time, values in row["witness"])
+    key = tuple(str(part) for part in row["key"])
+    return key, row["state"], row["startsAt"], row["endsAt"], float(row["value"]), float(row["margin"]), rows, row["late"]
+
+
+def _rounded(rows: list[tuple[Any, ...]]) -> list[str]:
+    # The kernel's logarithm may differ from Python's in the last digit.
+    return sorted(repr((*row[:4], round(row[4], 9), round(row[5], 9), *row[6:])) for row in rows)

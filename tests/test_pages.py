@@ -1,0 +1,115 @@
+"""State as bytes: what is written is read back, and what is not ours, not whole or too new is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin import RunError
+from tocsin.pages import MAGIC, VERSION, pack, unpack
+
+SHAPES = st.one_of(st.tuples(st.integers(0, 5)), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+CELLS: dict[Any, st.SearchStrategy[Any]] = {
+    np.int64: st.integers(-(2**63), 2**63 - 1),
+    np.float64: st.floats(allow_nan=True),
+    np.bool_: st.booleans(),
+    object: st.one_of(st.none(), st.text(max_size=5)),
+}
+FACTS = st.dictionaries(
+    st.from_regex("[a-z]{1,5}", fullmatch=True),
+    st.one_of(st.none(), st.integers(), st.text(max_size=4), st.lists(st.text(max_size=3))),
+)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray:
+    kind = draw(st.sampled_from(list(CELLS)))
+    shape = draw(SHAPES)
+    count = int(np.prod(shape))
+    array = np.empty(count, dtype=kind)
+    array[:] = draw(st.lists(CELLS[kind], min_size=count, max_size=count))
+    return array.reshape(shape)
+
+
+NAMED = st.dictionaries(st.text(max_size=6), arrays(), max_size=4)
+
+
+@given(NAMED, FACTS)
+def test_what_is_written_is_read_back(named: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
+    read, told = unpack(pack(named, **facts))
+    assert told == facts
+    assert list(read) == list(named)
+    for name, array in named.items():
+        assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape)
+        if array.dtype == object:
+            assert read[name].tolist() == array.tolist()
+        else:
+            assert read[name].tobytes() == array.tobytes()  # NaN and -0.0 too
+        assert read[name].flags.writeable
+
+
+def test_what_is_read_is_a_copy_and_other_layouts_are_written_alike() -> None:
+    table = np.arange(6).reshape(2, 3)
+    assert pack({"x": np.asfortranarray(table)}) == pack({"x": table})
+    page = pack({"x": table})
+    unpack(page)[0]["x"][:] = 0
+    assert unpack(page)[0]["x"].tolist() == table.tolist()
+
+
+PAGE = pack(
+    {"time": np.arange(3), "text": np.array(["é", None], dtype=object), "v": np.ones((2, 2))}, keys=[["a"], ["b"]]
+)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PAR1....", pickle.dumps({"time": [1]}), b"tocsin" + PAGE[6:], PAGE[:6], PAGE[1:]]
+)
+def test_a_foreign_page_is_refused(data: bytes) -> None:
+    with pytest.raises(
+        RunError, match="^state page must begin with Tocsin's mark; it was written by something else or is"
+    ):
+        unpack(data)
+
+
+def test_a_page_of_a_newer_version_is_refused() -> None:
+    newer = PAGE[: len(MAGIC)] + (VERSION + 1).to_bytes(2, "little") + PAGE[len(MAGIC) + 2 :]
+    message = f"^state page must be of version {VERSION} or older; it has version {VERSION + 1}: run the newer Tocsin"
+    with pytest.raises(RunError, match=message):
+        unpack(newer)
+
+
+@pytest.mark.parametrize("length", range(len(MAGIC), len(PAGE)))
+def test_a_page_cut_short_is_refused(length: int) -> None:
+    with pytest.raises(RunError, match="^state page must be whole; it is damaged: "):
+        unpack(PAGE[:length])
+
+
+@given(st.integers(len(MAGIC), len(PAGE) - 1), st.integers(1, 255))
+def test_a_page_with_a_wrong_byte_gives_arrays_or_is_refused_and_nothing_else(place: int, flip: int) -> None:
+    damaged = bytearray(PAGE)
+    damaged[place] ^= flip
+    try:
+        unpack(bytes(damaged))
+    except RunError as error:
+        assert str(error).startswith("state page must be ")
+
+
+def test_a_page_holds_no_pickle() -> None:
+    class Loud:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return pytest.fail, ("a page was unpickled",)
+
+    # An object that is no text is not written, and a pickle in the place of an array is not read.
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        pack({"x": np.array([Loud()], dtype=object)})
+    head = b'{"facts": {}, "arrays": [["x", "|O", [1], %d]]}'
+    bomb = pickle.dumps(Loud())
+    text = head % len(bomb)
+    page = MAGIC + VERSION.to_bytes(2, "little") + len(text).to_bytes(8, "little") + text + bomb
+    with pytest.raises(RunError, match="damaged"):
+        unpack(page)
