@@ -1,4 +1,4 @@
-"""A small example on this machine: a stream that falls silent for hours, little state meanwhile, and no alarm missed."""
+"""A small example on this machine: a stream falls silent for hours, little is kept meanwhile, no alarm is missed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SECOND, MINUTE, HOUR = 10**6, 60 * 10**6, 3600 * 10**6
 STREAMS = ("humidity", "air", "surface")
 WITHIN = 5 * MINUTE
 OUTAGE = 6 * HOUR
+KEEP = 10 * MINUTE
 
 # The dew point by Magnus's formula, with Bögel's constants, in degrees Celsius.
 GAMMA = "(ln(humidity/100) + 18.678*air/(257.14+air))"
@@ -31,6 +32,7 @@ RULE = Rule(
     on="machine",
     shapes={"humidity": "increasing", "air": "increasing", "surface": "decreasing"},
     domains={"humidity": (1, 100), "air": (-40, 60), "surface": (-40, 60)},
+    keep_firing_for="10m",
     outage="6h",
 )
 
@@ -42,8 +44,8 @@ class Factory:
     machines: int = 50
     hours: int = 8
     every_us: int = 5 * SECOND
-    silent_us: tuple[int, int] = (HOUR, 6 * HOUR + 30 * MINUTE)
-    batch_us: int = 30 * MINUTE
+    silent_us: tuple[int, int] = (HOUR, 6 * HOUR)
+    batch_us: int = HOUR
     start_us: int = 1_767_225_600 * SECOND  # 2026-01-01
     seed: int = 20260101
 
@@ -66,14 +68,14 @@ class Factory:
                 columns[name].append((np.full(len(value), f"m{machine:02}"), offset_us, value))
         made = {}
         for name, parts in columns.items():
-            machine, offset_us, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+            names, offset_us, value = (np.concatenate(column) for column in zip(*parts, strict=True))
             arrived = offset_us.copy()
             if name == "humidity":
                 begin, end = self.silent_us
                 arrived[(offset_us >= begin) & (offset_us < end)] = end
             order = np.lexsort((offset_us, arrived))
             made[name] = {
-                "machine": machine[order],
+                "machine": names[order],
                 "ts": self.start_us + offset_us[order],
                 "arrived": self.start_us + arrived[order],
                 "value": value[order],
@@ -81,7 +83,7 @@ class Factory:
         return made
 
     def _readings(self, random: np.random.Generator) -> dict[str, tuple[Int, Float]]:
-        """One machine: slow swings, damp air let in now and then, noise; rounded as sensors do, and never quite on time."""
+        """One machine: slow swings, damp air let in now and then, noise; rounded, and never quite on time."""
         count = self.hours * HOUR // self.every_us
         damp = np.sort(random.uniform(0, self.hours, 4))
         readings = {}
@@ -132,27 +134,40 @@ class Progress:
             f"{received:9,} readings so far, {sum(self.kept[-1].values()):7,} remembered"
         )
         if sys.stdout.isatty():
-            print(f"\r[{time.monotonic() - self.started:5.1f} s] {text}", end="\n" if number == self.factory.batches else "", flush=True)
+            print(
+                f"\r[{time.monotonic() - self.started:5.1f} s] {text}",
+                end="\n" if number == self.factory.batches else "",
+                flush=True,
+            )
         else:
             self.say(text + (" (humidity is back)" if number - 1 == self.factory.back_in else ""))
 
 
-def main() -> None:
-    """Run the example from beginning to end."""
-    factory = Factory()
+def main(factory: Factory | None = None) -> None:
+    """Run the example from beginning to end; exit with status 1 if an alarm was missed."""
+    factory = factory or Factory()
     progress = Progress(factory)
     silent = [clock(factory.start_us + us) for us in factory.silent_us]
-    print("Condensation on 50 machines: alert where the dew point of the air exceeds the temperature of a surface.")
-    print("  humidity and air temperature give the dew point; each pair of readings at most 5 minutes apart; outage 6 h.")
-    print(f"  The humidity stream is silent from {silent[0]} to {silent[1]}, then sends what it held back, all at once.\n")
+    print(
+        f"Condensation on {factory.machines} machines: an alert where the dew point is above a surface's temperature."
+    )
+    print("Humidity and air temperature give the dew point; readings at most 5 minutes apart belong together.")
+    print(f"The humidity stream is silent from {silent[0]} to {silent[1]}, then sends all at once what it held back.\n")
     streams = factory.streams()
+    # The yardstick. It also compiles the kernels, which Spark's workers then find in the cache.
+    without = joined_lives(run_local(in_order(streams), RULE))
+    progress.say(
+        f"{len(without)} alerts from the same readings without the outage, in this process; kernels are compiled"
+    )
     with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as name:
         folder = Path(name)
         rows = run_on_spark(factory, streams, folder, progress)
     lives = joined_lives(rows)
     print_alerts(lives)
-    print_check(factory, streams, lives)
+    kept_promise = print_check(streams, lives, without)
     progress.say("done")
+    if not kept_promise:
+        sys.exit(1)
 
 
 def run_on_spark(
@@ -166,9 +181,13 @@ def run_on_spark(
         batch = factory.batch_of(columns["arrived"])
         for number in range(factory.batches):
             write_batch(folder / name, number, {column: values[batch == number] for column, values in columns.items()})
-    progress.say(f"{sum(len(columns['ts']) for columns in streams.values()):,} readings written as Parquet; starting Spark")
+    progress.say(
+        f"{sum(len(columns['ts']) for columns in streams.values()):,} readings written as Parquet; starting Spark"
+    )
     with local_session(folder) as session:
-        progress.say(f"Spark {session.version} is up; the first micro-batch starts workers and loads or compiles kernels")
+        progress.say(
+            f"Spark {session.version} is up; the first micro-batch starts workers and loads or compiles kernels"
+        )
         rows = run_query(session, RULE, folder, STREAMS, progress.on_batch)
         last = factory.back_in - 1
         print_state(factory, streams, progress, state_bytes(session, folder, last, STREAMS), last)
@@ -185,8 +204,10 @@ def print_state(
     """Compare what was remembered at the end of the silence with what a plain join would have held."""
     now = factory.start_us + (last + 1) * factory.batch_us
     floor = now - OUTAGE - WITHIN
-    print(f"\nState at {clock(now)}, the end of the silence ({(now - factory.start_us - HOUR) / HOUR:.1f} h without humidity):")
-    print(f"  {'stream':10}{'received':>10}{'plain join':>12}{'bytes':>12}{'Tocsin':>10}{'bytes':>10}")
+    hours = (now - factory.start_us - factory.silent_us[0]) / HOUR
+    print(f"\nState at {clock(now)}, at the end of {hours:.0f} hours without humidity:")
+    print(f"  {'':10}{'':10}{'a plain join keeps':>24}{'Tocsin keeps':>20}")
+    print(f"  {'stream':10}{'received':>10}{'rows':>12}{'bytes':>12}{'rows':>10}{'bytes':>10}")
     total = np.zeros(5, np.int64)
     for name in STREAMS:
         ts, arrived = streams[name]["ts"], streams[name]["arrived"]
@@ -197,13 +218,25 @@ def print_state(
         total += line
         print(state_line(name, line))
     print(state_line("all", total.tolist()))
-    print(f"  Tocsin keeps 1 of {total[1] / total[3]:.0f} rows; with keys and open alerts, its pages have {sizes['all']:,} bytes.")
+    print(
+        f"  1 row of {total[1] / total[3]:.0f} is kept; with keys and open alerts all pages have {sizes['all']:,} bytes."
+    )
+    print(f"  A plain join must keep every row of the last {OUTAGE // HOUR} hours: any may still find a partner.")
+    print_counts(progress)
+
+
+def print_counts(progress: Progress) -> None:
+    """Show what became of all rows."""
     print("\nAfter the last micro-batch, per stream:")
     names = ("received", "omitted", "expired", "retained", "late", "quarantined")
     print(f"  {'stream':10}" + "".join(f"{name:>13}" for name in names))
     for name in STREAMS:
         print(f"  {name:10}" + "".join(f"{progress.totals[name].get(count, 0):>13,}" for count in names))
-    print("  received = omitted + expired + retained + late + quarantined: nothing is left out uncounted.")
+    missing = sum(
+        progress.totals[name].get("received", 0) - sum(progress.totals[name].get(count, 0) for count in names[1:])
+        for name in STREAMS
+    )
+    print(f"  received - (omitted + expired + retained + late + quarantined) = {missing}")
 
 
 # Time and value of a remembered row.
@@ -212,7 +245,9 @@ ROW_BYTES = 16
 
 def state_line(name: str, numbers: Sequence[int]) -> str:
     """One line of the table of states."""
-    return f"  {name:10}" + "".join(f"{number:>{width},}" for number, width in zip(numbers, (10, 12, 12, 10, 10), strict=True))
+    return f"  {name:10}" + "".join(
+        f"{number:>{width},}" for number, width in zip(numbers, (10, 12, 12, 10, 10), strict=True)
+    )
 
 
 def joined_lives(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -229,19 +264,32 @@ def print_alerts(lives: Sequence[Mapping[str, Any]]) -> None:
     """Show a few alerts, those of the silence first among them."""
     late = [life for life in lives if "late" in life["quality"]]
     print(f"\n{len(lives)} alerts, {len(late)} of them found when humidity came back. Three of those, and two others:")
-    print(f"  {'machine':9}{'from':>10}{'to':>10}{'dew point':>11}{'surface':>9}   witness: humidity, air, surface at")
+    head = f"  {'machine':9}{'from':>10}{'to':>10}{'dew point':>11}{'surface':>9}"
+    print(f"{head}   witness: humidity, air; times of humidity, air, surface")
     for life in [*late[:3], *[life for life in lives if life not in late][:2]]:
         values = {part["stream"]: part["values"]["value"] for part in life["witness"]}
         times = ", ".join(moment(part["time"]) for part in life["witness"])
         ends = "firing" if life["endsAt"] is None else moment(life["endsAt"])
         print(
             f"  {life['labels']['machine']:9}{moment(life['startsAt']):>10}{ends:>10}{life['value']:>9.2f} C"
-            f"{values['surface']:>7.1f} C   {values['humidity']:.1f} %, {values['air']:.1f} C at {times}"
+            f"{values['surface']:>7.1f} C   {values['humidity']:.1f} %, {values['air']:.1f} C; {times}"
         )
 
 
-def print_check(factory: Factory, streams: Mapping[str, Mapping[str, Any]], lives: Sequence[Mapping[str, Any]]) -> None:
-    """Compare with the full join of all readings, worked out by NumPy alone, and with a run that had no outage."""
+def in_order(streams: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The streams without the column that says when a reading arrived."""
+    return {
+        name: {column: columns[column] for column in ("machine", "ts", "value")} for name, columns in streams.items()
+    }
+
+
+def print_check(
+    streams: Mapping[str, Mapping[str, Any]], lives: Sequence[Mapping[str, Any]], without: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Compare with the full join of all readings, worked out by NumPy alone, and with a run that had no outage.
+
+    Each alert's end is taken before `keep_firing_for`, so only times at which the condition was found true count.
+    """
     windows, missed = 0, 0
     for machine in np.unique(streams["air"]["machine"]).tolist():
         starts = true_windows({name: of_machine(columns, machine) for name, columns in streams.items()})
@@ -249,15 +297,23 @@ def print_check(factory: Factory, streams: Mapping[str, Mapping[str, Any]], live
         windows += len(starts)
         missed += int((~covered(starts, mine)).sum())
     false = sum(not holds(life["witness"]) for life in lives)
-    plain = {name: {column: columns[column] for column in ("machine", "ts", "value")} for name, columns in streams.items()}
-    without = joined_lives(run_local(plain, RULE))
+    lost = sum(not near(alert, lives) for alert in without)
     print("\nCheck:")
     print(f"  windows of 5 minutes in which the full join of all readings has an alarm: {windows:,}")
-    print(f"  of them without an alert at most 5 minutes away: {missed:,}")
-    print(f"  alerts whose witness is no alarm: {false:,}")
-    print(f"  alerts of the same readings without the outage: {len(without)} (with it: {len(lives)}; one that begins before or")
-    print("  ends after the silence can be cut in two)")
-    print("  none missed\n" if not missed and not false else "  THE PROMISE IS BROKEN: please report this\n")
+    print(f"  of them without an alert at most 5 minutes away:  {missed}")
+    print(f"  alerts of the same readings without the outage: {len(without)}; with it: {len(lives)}")
+    print(f"  of the former without one of the latter at most 10 minutes away:  {lost}")
+    print(f"  alerts whose witness is no alarm:  {false}")
+    kept_promise = not missed + lost + false
+    print("  No alarm was missed.\n" if kept_promise else "  THE PROMISE IS BROKEN. This is a bug.\n")
+    return kept_promise
+
+
+def near(alert: Mapping[str, Any], lives: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether the machine of an alert has another one around its start."""
+    start = np.array([micros(alert["startsAt"]) - WITHIN])
+    mine = [life for life in lives if life["labels"]["machine"] == alert["labels"]["machine"]]
+    return bool(covered(start, mine)[0] or covered(start + WITHIN, mine)[0])
 
 
 def of_machine(columns: Mapping[str, Any], machine: str) -> tuple[Int, Float]:
@@ -270,8 +326,8 @@ def of_machine(columns: Mapping[str, Any], machine: str) -> tuple[Int, Float]:
 def true_windows(readings: Mapping[str, tuple[Int, Float]]) -> Int:
     """Where windows begin that hold a true combination.
 
-    Three readings pairwise at most 5 minutes apart are the readings of some window that begins with one of them, and the
-    dew point rises with humidity and air, so the best of a window are its largest two and its smallest surface.
+    Three readings pairwise at most 5 minutes apart lie in the window that begins with the first of them, and the dew
+    point rises with humidity and air, so the best of a window are its largest two and its smallest surface.
     """
     starts = np.unique(np.concatenate([times for times, _ in readings.values()]))
     humidity, air = (largest(*readings[name], starts) for name in ("humidity", "air"))
@@ -299,12 +355,12 @@ def dew_point(humidity: Any, air: Any) -> Any:
 
 def covered(starts: Int, lives: Sequence[Mapping[str, Any]]) -> Any:
     """Tell which windows have an alert that was on at most 5 minutes before, in or after them."""
-    near = np.zeros(len(starts), np.bool_)
+    found = np.zeros(len(starts), np.bool_)
     for life in lives:
         begin = micros(life["startsAt"])
-        end = np.iinfo(np.int64).max if life["endsAt"] is None else micros(life["endsAt"])
-        near |= (begin <= starts + 2 * WITHIN) & (end >= starts - WITHIN)
-    return near
+        end = np.iinfo(np.int64).max if life["endsAt"] is None else micros(life["endsAt"]) - KEEP
+        found |= (begin <= starts + 2 * WITHIN) & (end >= starts - WITHIN)
+    return found
 
 
 def holds(witness: Sequence[Mapping[str, Any]]) -> bool:

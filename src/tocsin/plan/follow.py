@@ -136,7 +136,9 @@ class Followed:
         for i, segment in enumerate(segments):
             at = np.flatnonzero(mine == i)
             row = arrivals.row[at]
-            found[at] = np.where(segment.silent[row], -1, bases[i] + segment.place[row])
+            # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
+            silent = segment.silent[row] & (len(segments) > 1)
+            found[at] = np.where(silent, -1, bases[i] + segment.place[row])
         chosen = np.flatnonzero(found >= 0)
         probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen])
         every = self.rule.emit == "all"

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from tocsin.logic import Pages
+import numpy as np
+
+from tocsin.logic import Batch, Pages
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import PlanLogic
 
@@ -29,6 +31,17 @@ class Plan:
     def build(self, pages: Pages) -> PlanLogic:
         """Make the logic of the whole plan."""
         return PlanLogic(self, pages)
+
+    def warm_up(self) -> None:
+        """Compile the kernels, or load them from their cache, by running a few rows: workers on this machine then only load them."""
+        number, time = np.arange(3), np.array([2_000_000, 3_000_000, 1_000_000])
+        logic = self.build({})
+        for i, watch in enumerate(self.watches):
+            keys = [("",) * len(watch.on)]
+            columns = {column: number.astype(np.float64) for store in watch.stores for column in store.columns}
+            batches = [Batch(i, name, keys, number * 0, time, number, columns) for name in watch.streams]
+            logic.on_data(batches, 0)
+        logic.on_end()
 
     @property
     def fingerprint(self) -> str:

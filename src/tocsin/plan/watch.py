@@ -27,7 +27,11 @@ class WatchLogic:
         mine = [name for name in pages if name.startswith(f"{number}/")]
         mine.sort(key=lambda name: int(name.split("/")[1]))
         self.pages = [Page(watch, pages[name]) for name in mine]
-        self.place: dict[tuple[str, ...], int] = {}
+        self._find_places()
+
+    def _find_places(self) -> None:
+        """Number the keys by the pages they are on; new ones fill the first page that has room."""
+        self.open, self.place = 0, dict[tuple[str, ...], int]()
         for p, page in enumerate(self.pages):
             self.place |= {key: p * KEYS_PER_PAGE + k for k, key in enumerate(page.keys)}
 
@@ -64,13 +68,15 @@ class WatchLogic:
         return StreamRows(key, time, time, values, _joined_payload(mine)), arrival
 
     def _places(self, batch: Batch) -> Int:
-        """Where each key of a batch lives; new keys get a place behind the last."""
+        """Where each key of a batch lives; new keys get a place behind the last of a page with room."""
         new = [key for key in batch.keys if key not in self.place]
         for key in new:
-            if not self.pages or len(self.pages[-1].keys) >= KEYS_PER_PAGE:
+            while self.open < len(self.pages) and len(self.pages[self.open].keys) >= KEYS_PER_PAGE:
+                self.open += 1
+            if self.open == len(self.pages):
                 self.pages.append(Page(self.watch))
-            self.place[key] = (len(self.pages) - 1) * KEYS_PER_PAGE + len(self.pages[-1].keys)
-            self.pages[-1].keys.append(key)
+            self.place[key] = self.open * KEYS_PER_PAGE + len(self.pages[self.open].keys)
+            self.pages[self.open].keys.append(key)
         if new:
             for page in self.pages:
                 page.make_room()
@@ -81,6 +87,13 @@ class WatchLogic:
             bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
             good = len(rows[self.watch.streams.index(store.stream)].time)
             add_counts(out, name, {"received": good + bad, "quarantined": bad})
+
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Let quiet keys go on; where some were freed, those behind them have moved up."""
+        for page in self.pages:
+            page.on_time(now_us, out)
+        if sum(len(page.keys) for page in self.pages) != len(self.place):
+            self._find_places()
 
     def _pages(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
         """Cut the rows, which are ordered by place, where pages end."""
@@ -141,8 +154,7 @@ class PlanLogic:
         """Let quiet keys go on."""
         out = Out()
         for logic in self.watches:
-            for page in logic.pages:
-                page.on_time(now_us, out)
+            logic.on_time(now_us, out)
         return out
 
     def on_end(self) -> Out:

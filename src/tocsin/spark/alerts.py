@@ -91,6 +91,7 @@ def alerts(
         for i, watch in enumerate(plan.watches)
         for name in watch.streams
     ]
+    plan.warm_up()
     names = list(dict.fromkeys(name for watch in plan.watches for name in watch.store_names))
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
     return public_alerts(counted(rows, f"{METRICS}_{plan.fingerprint}", names))
@@ -179,8 +180,8 @@ def _micros(stream: str, column: str, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         return F.unix_micros(F.col(column))
     if isinstance(kind, TimestampNTZType):
-        # A time without a zone is read as UTC, whatever the session's zone is.
-        return F.unix_micros(F.to_utc_timestamp(F.col(column).cast("timestamp"), "UTC"))
+        # A time without a zone is read as UTC. Every cast inside Spark would use the session's zone; Arrow's does not.
+        return F.col(column)
     if isinstance(kind, _WHOLE):
         return F.col(column).cast("long")
     found = kind.simpleString()

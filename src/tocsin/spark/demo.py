@@ -1,4 +1,4 @@
-"""The Spark half of the demo: a local session, three folders of Parquet read as streams, and what a run tells of itself."""
+"""The Spark half of the demo: a local session, folders of Parquet read as streams, and what a run tells of itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from tocsin.rules import Rule
 from tocsin.spark.alerts import alerts, counts_of
 
 _SCHEMA = "machine string, ts timestamp, arrived timestamp, value double"
-_QUIET = "rootLogger.level = error\nrootLogger.appenderRef.none.ref = none\nappender.none.type = Null\nappender.none.name = none\n"
+_QUIET = """\
+rootLogger.level = error
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+"""
 
 
 @contextmanager
@@ -114,7 +119,7 @@ def run_query(
 
 
 def state_bytes(session: SparkSession, folder: Path, batch: int, streams: tuple[str, ...]) -> dict[str, int]:
-    """Read the state that Spark's store held after a micro-batch: bytes of remembered rows per stream, and of all pages."""
+    """Read Spark's state store as of a micro-batch: bytes of remembered rows per stream, and of all pages."""
     stored = (
         session.read.format("statestore")
         .option("batchId", batch)

@@ -38,9 +38,9 @@ Bools = NDArray[np.bool_]
 class Feed:
     """How one stream's columns are read for one key set; the same stream has a feed per key set.
 
-    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long,
-    microseconds), those of `values` (double), and, if said so, `ARRIVAL` (long; where null, the time counts) and
-    `PAYLOAD` (string).
+    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long
+    microseconds, or timestamp_ntz, read as UTC), those of `values` (double), and, if said so, `ARRIVAL` (like `TIME`;
+    where null, the time counts) and `PAYLOAD` (string).
     """
 
     key_set: int
@@ -187,12 +187,12 @@ def _unravel(code: int, words: Sequence[list[str]]) -> list[str]:
 
 def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:
     """The columns by their name in a blob, and which rows are whole."""
-    times = table.column(TIME).combine_chunks()
+    times = table.column(TIME).combine_chunks().cast(pa.int64())
     ok = times.is_valid().to_numpy(zero_copy_only=False).copy()
     time = times.fill_null(0).to_numpy(zero_copy_only=False)
     columns: dict[str, NDArray[Any]] = {"time": time, "order": time}
     if feed.arrival:
-        arrival = table.column(ARRIVAL).combine_chunks()
+        arrival = table.column(ARRIVAL).combine_chunks().cast(pa.int64())
         there = arrival.is_valid().to_numpy(zero_copy_only=False)
         columns["order"] = np.where(there, arrival.fill_null(0).to_numpy(zero_copy_only=False), time)
     for slot, name in enumerate(feed.values):

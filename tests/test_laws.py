@@ -1,0 +1,320 @@
+"""The laws of `tocsin.logic`, held by plans over random streams: splits, pages, purity, empty batches, counts, time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import LONG, Case, cases
+from tocsin import Rule, RunError, local
+from tocsin.logic import COUNTS, Batch, Out
+from tocsin.plan import Plan, make_plan
+from tocsin.plan.page import KEYS_PER_PAGE
+
+Columns = Mapping[str, Mapping[str, np.ndarray]]
+FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+CUTS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
+
+
+def plan_of(streams: Columns, rules: Rule | Sequence[Rule], **options: Any) -> Plan:
+    return make_plan(rules, {name: list(columns) for name, columns in streams.items()}, **options)
+
+
+def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: str | None = None) -> list[list[Batch]]:
+    """Read the streams as the engine does, cut them, and let nobody write to what is handed over."""
+    numbered = enumerate(plan.watches)
+    batches = [batch for i, watch in numbered for batch in local._batches(i, watch, streams, "ts", arrival)]
+    parts = local._cut(batches, cuts) if cuts else [batches]
+    for batch in (batch for part in parts for batch in part):
+        for array in (batch.key, batch.time, batch.arrival, *batch.values.values()):
+            array.flags.writeable = False
+    return parts
+
+
+class Driver:
+    """An engine for tests: it checks counts and state after each call, and can write and read the pages."""
+
+    def __init__(self, plan: Plan, *, through_pages: bool = True) -> None:
+        self.plan, self.through_pages = plan, through_pages
+        self.pages: dict[str, bytes] = {}
+        self.logic = plan.build(self.pages)
+        self.result = local.Result()
+
+    def take(self, out: Out) -> list[dict[str, Any]]:
+        self.result.add(out)
+        for name, counts in self.result.counts.items():
+            assert set(counts) <= set(COUNTS), name
+            assert counts.get("received", 0) == sum(counts.get(fate, 0) for fate in FATES), (name, counts)
+        for page in (page for watch in self.logic.watches for page in watch.pages):
+            page.check()
+        if self.through_pages:
+            for name, data in self.logic.changed_pages().items():
+                assert data is not None
+                self.pages[name] = data
+            self.logic = self.plan.build(self.pages)
+        return out.alerts
+
+    def run(self, parts: Iterable[Sequence[Batch]]) -> local.Result:
+        for part in parts:
+            self.take(self.logic.on_data(part))
+        self.take(self.logic.on_end())
+        return self.result
+
+
+def stories(rows: Iterable[Mapping[str, Any]]) -> dict[Any, list[Any]]:
+    """Give what happened to each key of each rule in order; keys do not wait for each other."""
+    told: dict[Any, list[Any]] = defaultdict(list)
+    for row in rows:
+        told[row["alert"], tuple(sorted(row["labels"].items())), row["quality"]].append(dict(row))
+    return dict(told)
+
+
+def table(machine: Sequence[Any], ts: Sequence[Any], **columns: Sequence[Any]) -> dict[str, np.ndarray]:
+    return {
+        "ts": np.array(ts),
+        "machine": np.array(machine, dtype=object),
+        **{n: np.array(v) for n, v in columns.items()},
+    }
+
+
+def one_machine(ts: Sequence[int], value: Sequence[float]) -> dict[str, np.ndarray]:
+    return table(["m"] * len(ts), np.array(ts, np.int64), value=np.array(value, np.float64))
+
+
+def settled(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {name: {count: number for count, number in mine.items() if number} for name, mine in counts.items()}
+
+
+@given(cases(shaped=True), CUTS, st.booleans())
+def test_splits_and_pages_change_neither_rows_nor_counts(case: Case, cuts: list[int], through_pages: bool) -> None:
+    streams = case.arrays()
+    plan = plan_of(streams, Rule(**case.keywords()), arrival="arrival")
+    whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
+    split = Driver(plan, through_pages=through_pages).run(parts_of(plan, streams, cuts, "arrival"))
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+
+
+@given(cases(shaped=True), CUTS)
+def test_the_local_engine_cuts_as_the_test_engine_does(case: Case, cuts: list[int]) -> None:
+    streams, rule = case.arrays(), Rule(**case.keywords())
+    for column in (column for columns in streams.values() for column in columns.values()):
+        column.flags.writeable = False
+    whole = local.run(streams, rule, arrival="arrival")
+    split = local.run(streams, rule, arrival="arrival", cuts=cuts)
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+    for name, counts in whole.counts.items():
+        assert counts["received"] == len(streams[name]["ts"])
+
+
+@given(cases(shaped=True, emit="all"), CUTS)
+def test_splits_and_pages_change_no_match(case: Case, cuts: list[int]) -> None:
+    streams = case.arrays()
+    plan = plan_of(streams, Rule(**case.keywords()), arrival="arrival")
+    whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
+    split = Driver(plan).run(parts_of(plan, streams, cuts, "arrival"))
+    assert stories(split.alerts) == stories(whole.alerts)
+
+
+@given(cases(), CUTS)
+def test_rules_with_different_keys_in_one_plan_are_those_rules_alone(case: Case, cuts: list[int]) -> None:
+    streams, given_rule = case.arrays(), case.keywords() | {"outage": LONG}
+    rules = [
+        Rule(**given_rule),
+        Rule(**given_rule | {"alert": "anywhere", "on": ()}),
+        Rule("single", "a > 0", within=3, on="machine", outage=LONG),
+        Rule(**given_rule | {"alert": "strict", "for_": 2, "keep_firing_for": 2}),
+    ]
+    together = local.run(streams, rules, arrival="arrival", cuts=cuts)
+    alone = [alert for rule in rules for alert in local.run(streams, rule, arrival="arrival").alerts]
+    assert stories(together.alerts) == stories(alone)
+
+
+RULE = Rule("x", "a + b > 0", within=10, on="machine", shapes={"a": "increasing", "b": "increasing"}, outage=100)
+
+
+def test_empty_batches_and_streams_are_fine() -> None:
+    none = one_machine([], [])
+    streams = {"a": one_machine([1, 2], [1.0, 1.0]), "b": none}
+    plan = plan_of(streams, RULE)
+    driver = Driver(plan)
+    empty = parts_of(plan, {"a": none, "b": none})[0]
+    for part in ([], empty, parts_of(plan, streams)[0], empty, []):
+        assert driver.take(driver.logic.on_data(part)) == []
+    assert driver.take(driver.logic.on_end()) == []
+    assert settled(driver.result.counts) == {"a": {"received": 2, "retained": 2}, "b": {}}
+    assert local.run({"a": none, "b": none}, RULE).alerts == []
+    assert local.run({"a": none, "b": none}, RULE, cuts=[0, 3]).alerts == []
+
+
+def test_control_rows_are_refused() -> None:
+    logic = plan_of({"a": one_machine([], []), "b": one_machine([], [])}, RULE).build({})
+    assert logic.on_control([]) == Out()
+    with pytest.raises(RunError, match="^control rows must address a step of the plan; no step takes {'wait': 5}$"):
+        logic.on_control([{"wait": 5}])
+
+
+def test_rows_that_cannot_be_used_are_quarantined_and_counted() -> None:
+    times = np.array([1, 2, 3, 4, 5, "NaT", 7], dtype="datetime64[us]")
+    values = np.array([1.0, np.nan, np.inf, -np.inf, 1.0, 1.0, 1.0])
+    a = {"ts": times, "machine": np.array(["m", "m", "m", "m", None, "m", "m"], dtype=object), "value": values}
+    b = table(["m", "m"], [6, 7], value=np.array([1.0, None], dtype=object))
+    for cuts in ([], [1], [0, 2, 3]):
+        result = local.run({"a": a, "b": b}, RULE, cuts=cuts)
+        assert settled(result.counts) == {
+            "a": {"received": 7, "quarantined": 5, "retained": 2},
+            "b": {"received": 2, "quarantined": 1, "retained": 1},
+        }
+        assert [(row["state"], row["margin"]) for row in result.alerts] == [("firing", 2.0)]
+
+
+def test_a_row_too_late_is_counted_and_one_too_old_has_expired() -> None:
+    a = one_machine([0, 500, 300, 450], [1, 1, 1, 1]) | {"arrival": np.arange(4)}
+    b = one_machine([500], [-9]) | {"arrival": np.array([9])}
+    counts = settled(local.run({"a": a, "b": b}, RULE, arrival="arrival").counts)
+    assert counts["a"] == {"received": 4, "late": 1, "expired": 1, "retained": 2}
+
+
+def test_a_value_outside_its_domain_stays_is_counted_and_excuses_no_other() -> None:
+    # f = r * s**2 rises with r; 12 lies outside [0, 10], so r = 5 between two of them stays, and so do they.
+    settings: dict[str, Any] = {"within": 10, "on": "machine", "shapes": {"r": "increasing", "s": "quasiconvex"}}
+    outside = {"r": one_machine([0, 1, 2], [12, 5, 12]), "s": one_machine([], [])}
+    inside = {"r": one_machine([0, 1, 2], [9, 5, 9]), "s": one_machine([], [])}
+    rule = Rule("x", "r * s**2 > 3", domains={"r": (0, 10)}, **settings)
+    assert settled(local.run(outside, rule).counts)["r"] == {"received": 3, "retained": 3, "out_of_domain": 2}
+    assert settled(local.run(inside, rule).counts)["r"] == {"received": 3, "retained": 2, "omitted": 1}
+    without = Rule("x", "r * s**2 > 3", **settings)
+    assert settled(local.run(outside, without).counts)["r"] == {"received": 3, "retained": 2, "omitted": 1}
+    # A negative r lies between larger ones, which would excuse it if it were inside.
+    below = {"r": one_machine([0, 1, 2], [5, -1, 5]), "s": one_machine([], [])}
+    assert settled(local.run(below, rule).counts)["r"] == {"received": 3, "retained": 3, "out_of_domain": 1}
+
+
+def test_a_partner_outside_its_domain_is_evaluated_with_what_is_left() -> None:
+    # s = 0 between -1, 1 and -1, 1 is left out, rightly while r >= 0. Then r = -1 arrives: 0 would have been true, but
+    # the guarantee does not cover combinations with a value outside its domain.
+    rule = Rule("x", "r * s**2 > -1", within=10, on="machine", domains={"r": (0, 10)},
+                shapes={"r": "increasing", "s": "quasiconvex"})  # fmt: skip
+    streams = {"s": one_machine([0, 1, 2, 3, 4], [-1, 1, 0, -1, 1]), "r": one_machine([5], [-1])}
+    result = local.run(streams, rule)
+    assert settled(result.counts) == {
+        "s": {"received": 5, "retained": 4, "omitted": 1}, "r": {"received": 1, "retained": 1, "out_of_domain": 1}
+    }  # fmt: skip
+    assert result.alerts == []
+
+
+MINUTE = 60_000_000
+
+
+@pytest.mark.parametrize("through_pages", [True, False])
+def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> None:
+    def rows(machines: Sequence[str], ts: int, value: float) -> dict[str, np.ndarray]:
+        return table(machines, [ts] * len(machines), value=[value] * len(machines))
+
+    none = one_machine([], [])
+    rule = Rule("x", "a + b > 0", within=10, on="machine")
+    plan = plan_of({"a": none, "b": none}, rule, key_ttl="5m")
+    driver = Driver(plan, through_pages=through_pages)
+
+    def send(machines: Sequence[str], ts: int, now_us: int, a: float = 1.0) -> list[str]:
+        parts = parts_of(plan, {"a": rows(machines, ts, a), "b": rows(machines, ts, 1.0)})
+        return [row["labels"]["machine"] for row in driver.take(driver.logic.on_data(parts[0], now_us))]
+
+    assert send(["m1", "m2", "m3"], 1, MINUTE, a=-9.0) == []
+    assert send(["m2"], 2, 4 * MINUTE, a=-9.0) == []
+    driver.take(driver.logic.on_time(5 * MINUTE))
+    assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 4}
+    driver.take(driver.logic.on_time(7 * MINUTE))
+    assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 2, "expired": 2, "freed_keys": 2}
+    assert sum(len(page.keys) for page in driver.logic.watches[0].pages) == 1
+    # A key that comes back begins anew, and no key gets the state of another.
+    assert send(["m3", "m1", "m4"], 3, 8 * MINUTE, a=-0.5) == ["m3", "m1", "m4"]
+    assert send(["m2"], 4, 8 * MINUTE, a=-0.5) == ["m2"]
+
+
+def test_a_key_with_an_open_alert_is_not_freed() -> None:
+    streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
+    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
+    driver.take(driver.logic.on_time(30 * MINUTE))
+    assert "freed_keys" not in settled(driver.result.counts)["a"]
+    assert [row["state"] for row in driver.take(driver.logic.on_time(90 * MINUTE))] == ["resolved"]
+    assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
+
+
+def test_a_silent_life_is_resolved_by_processing_time() -> None:
+    streams = {"a": one_machine([MINUTE], [1]), "b": one_machine([MINUTE], [1])}
+    rule = Rule("x", "a + b > 0", within="1s", on="machine", stale="2m", keep_firing_for="1m")
+    plan = plan_of(streams, rule)
+    driver = Driver(plan)
+    assert driver.logic.next_timer() is None
+    now = 1000 * MINUTE
+    fired = driver.take(driver.logic.on_data(parts_of(plan, streams)[0], now))
+    assert [(row["state"], row["startsAt"]) for row in fired] == [("firing", MINUTE)]
+    timer = driver.logic.next_timer()
+    assert timer is not None
+    assert driver.take(driver.logic.on_time(now + MINUTE)) == []
+    ended: list[tuple[str, int]] = []
+    for later in (timer, timer + 1):
+        ended += [(row["state"], row["endsAt"]) for row in driver.take(driver.logic.on_time(later))]
+    assert ended == [("resolved", 4 * MINUTE)]
+    assert driver.logic.next_timer() is None
+
+
+def test_an_evaluation_stops_waiting_for_a_stream_that_went_silent() -> None:
+    # b is 1 s behind a, so the evaluation at 2 s waits for b; after `idle` of silence it does not.
+    second = 1_000_000
+    streams = {"a": one_machine([2 * second], [1]), "b": one_machine([second], [1])}
+    plan = plan_of(streams, Rule("x", "a + b > 0", within="5s", on="machine", stale="1h"))
+    driver = Driver(plan)
+    assert driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE)) == []
+    assert driver.logic.next_timer() == MINUTE + 5 * second
+    assert driver.take(driver.logic.on_time(MINUTE + 4 * second)) == []
+    fired = driver.take(driver.logic.on_time(MINUTE + 5 * second))
+    assert [(row["state"], row["startsAt"]) for row in fired] == [("firing", 2 * second)]
+
+
+def test_thousands_of_keys_are_each_as_if_alone() -> None:
+    random, keys, rows = np.random.default_rng(7), 5_000, 30_000
+    assert keys > KEYS_PER_PAGE
+    streams = {}
+    for name in ("a", "b"):
+        machine = random.integers(0, keys, rows)
+        streams[name] = {
+            "ts": random.integers(0, 60, rows), "machine": machine, "value": random.integers(-4, 5, rows) / 2,
+            "arrival": np.arange(rows), "note": machine * 10,
+        }  # fmt: skip
+    rule = Rule("x", "a + b > 1", within=8, on="machine", shapes={"a": "increasing"}, for_=2, keep_firing_for=3)
+    whole = local.run(streams, rule, arrival="arrival", cuts=[100, 25_000])
+    assert len({row["labels"]["machine"] for row in whole.alerts}) > 2_000
+    told = stories(whole.alerts)
+    for key in random.integers(0, keys, 25).tolist():
+        mine = {name: {c: v[t["machine"] == key] for c, v in t.items()} for name, t in streams.items()}
+        alone = local.run(mine, rule, arrival="arrival")
+        assert stories(alone.alerts) == {k: v for k, v in told.items() if ("machine", str(key)) in k[1]}
+
+
+def test_two_key_columns_are_one_key() -> None:
+    def rows(value: Sequence[float]) -> dict[str, np.ndarray]:
+        site, room = ["x", "x", "y", None, "y"], [1, 2, 1, 1, 2]
+        return {
+            "ts": np.arange(5),
+            "site": np.array(site, dtype=object),
+            "room": np.array(room),
+            "value": np.array(value),
+        }
+
+    rule = Rule("x", "a + b > 0", within=0, on=["site", "room"])
+    result = local.run({"a": rows([1.0] * 5), "b": rows([1.0, -3.0, 1.0, 1.0, 1.0])}, rule)
+    assert [(row["labels"], row["state"]) for row in result.alerts] == [
+        ({"site": site, "room": room}, "firing") for site, room in (("x", "1"), ("y", "1"), ("y", "2"))
+    ]
+    assert settled(result.counts)["a"] == {"received": 5, "quarantined": 1, "retained": 4}
