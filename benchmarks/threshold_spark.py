@@ -85,12 +85,9 @@ def main(argv: list[str]) -> int:
         message = f"--only must name parts of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}"
         raise SystemExit(message)
     with tempfile.TemporaryDirectory() as scratch:
-        work = Path(scratch)
-        results = measure(parts, options, work)
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+        results = measure(parts, options, Path(scratch))
+    print(json.dumps(results, indent=1))
+    _save(options, results)
     if any(run["batches"] for run in results["runs"]):
         draw(results, options.plot)
     return 0
@@ -114,11 +111,21 @@ def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> di
     base = Run("local", "reference", 10, **_size(options.quick))
     data = options.data or work
     references = {w: _spawn(replace(base, within_s=w), data, work) for w in withins}
-    runs = []
+    runs: list[dict[str, Any]] = []
     for part, queries in _by_turns(_queries(parts, base, withins, references, full=options.full)):
         rounds = options.repeat or (1 if part == "spark_join" or options.quick else 3)
         for number in range(rounds):
-            runs += [_spawn(run, data, work) for run in (queries[::-1] if number % 2 else queries)]
+            for run in queries[::-1] if number % 2 else queries:
+                runs.append(_spawn(run, data, work))
+                _save(options, report(options, references, runs))  # A long benchmark that is stopped leaves its runs.
+    return report(options, references, runs)
+
+
+def report(
+    options: argparse.Namespace, references: Mapping[int, Any], runs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """All that is to be said of the runs so far."""
+    summary = summarize(runs)
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine(),
@@ -126,10 +133,15 @@ def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> di
         "quick": options.quick,
         "notes": notes(options),
         "reference": {f"{w}s": {k: result[k] for k in ("alerts", "state_bytes")} for w, result in references.items()},
-        "runs": runs,
-        "summary": (summary := summarize(runs)),
         "ratios": ratios(summary),
+        "summary": summary,
+        "runs": list(runs),
     }
+
+
+def _save(options: argparse.Namespace, results: Mapping[str, Any]) -> None:
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def _size(quick: bool) -> dict[str, Any]:
@@ -181,7 +193,7 @@ def _spawn(run: Run, data: Path, work: Path) -> dict[str, Any]:
         message = f"{run.name}: child ended with {done.returncode}:\n{done.stderr[-4000:]}"
         raise RuntimeError(message)
     told = json.loads(answer.read_text("utf-8"))
-    result = asdict(run) | {"name": run.name, "load_before": load, "batches": []} | told
+    result: dict[str, Any] = asdict(run) | {"name": run.name, "load_before": load, "batches": []} | told
     print(f"{run.name}: {result['seconds']:.2f} s", file=sys.stderr)
     return result
 
@@ -330,9 +342,9 @@ def _sums(metrics: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
 
 def tocsin_query(frames: Mapping[str, Any], run: Run) -> Any:
     """The rule, as users write it."""
-    import tocsin
+    from tocsin.spark.alerts import alerts
 
-    return _states(tocsin.alerts(frames, rule(run), buckets=BUCKETS))
+    return _states(alerts(frames, rule(run), buckets=BUCKETS))
 
 
 def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:

@@ -219,7 +219,7 @@ def print_state(
         print(state_line(name, line))
     print(state_line("all", total.tolist()))
     print(
-        f"  1 row of {total[1] / total[3]:.0f} is kept; with keys and open alerts all pages have {sizes['all']:,} bytes."
+        f"  1 row of {total[1] / total[3]:.0f} is kept; with keys and open alerts, pages have {sizes['all']:,} bytes."
     )
     print(f"  A plain join must keep every row of the last {OUTAGE // HOUR} hours: any may still find a partner.")
     print_counts(progress)

@@ -39,7 +39,8 @@ def stores(*rules: Rule) -> dict[str, Store]:
 
 PLACE = 'rule "x": '
 REFUSED: dict[str, tuple[Rule, str]] = {
-    "an unknown stream": (rule("smoke > 0"), "`smoke` must be one of the streams air, surface, wall, bare, keyless, timeless"),
+    "an unknown stream": (
+        rule("smoke > 0"), "`smoke` must be one of the streams air, surface, wall, bare, keyless, timeless"),
     "a stream whose name is nearly right": (
         rule("surfaces > 0"),
         "`surfaces` must be one of the streams air, surface, wall, bare, keyless, timeless; did you mean `surface`?"),
@@ -52,7 +53,8 @@ REFUSED: dict[str, tuple[Rule, str]] = {
     "a stream without value columns": (
         rule("bare > 0"), "`bare` must name its column, as in `bare.value`; the stream has no value column"),
     "a stream without the key": (rule("keyless > 0"), "stream `keyless` must have the column 'site'; it has ts, temp"),
-    "a stream without the time": (rule("timeless > 0"), "stream `timeless` must have the column 'ts'; it has site, temp"),
+    "a stream without the time": (
+        rule("timeless > 0"), "stream `timeless` must have the column 'ts'; it has site, temp"),
     "a condition that reads nothing": (rule("1 > 0"), "`expr` must read 1 to 8 streams; it reads 0"),
     "a shape of a variable that is not read": (
         rule("surface > 0", shapes={"wall": "increasing"}),
@@ -95,17 +97,17 @@ def test_nine_streams_are_refused_and_eight_are_not() -> None:
 
 
 def test_no_rules_are_refused() -> None:
-    with pytest.raises(PlanError, match="^`rules` must hold at least one rule; got none$"):
+    with pytest.raises(PlanError, match=r"^`rules` must hold at least one rule; got none$"):
         plan()
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
-    with pytest.raises(PlanError, match='^`rules` must have different `alert` names; "x" stands 2 times$'):
+    with pytest.raises(PlanError, match=r'^`rules` must have different `alert` names; "x" stands 2 times$'):
         plan(rule("surface > 0"), rule("wall > 0"))
 
 
 def test_a_negative_time_to_live_is_refused() -> None:
-    with pytest.raises(RuleError, match="^`key_ttl` must not be negative; got '-1s'$"):
+    with pytest.raises(RuleError, match=r"^`key_ttl` must not be negative; got '-1s'$"):
         plan(rule("surface > 0"), key_ttl="-1s")
 
 
@@ -129,8 +131,8 @@ def test_a_rule_of_one_stream_remembers_nothing() -> None:
 
 
 def test_each_shape_keeps_the_side_that_it_needs() -> None:
-    found = stores(rule("abs(surface.temp) + wall - air.temp > 0",
-                        shapes={"surface.temp": "quasiconvex", "wall": "increasing", "air.temp": "decreasing"}))  # fmt: skip
+    shapes = {"surface.temp": "quasiconvex", "wall": "increasing", "air.temp": "decreasing"}
+    found = stores(rule("abs(surface.temp) + wall - air.temp > 0", shapes=shapes))
     sides = {name: (store.above_us, store.below_us) for name, store in found.items()}
     assert sides == {"surface": (5_000_000, 5_000_000), "wall": (5_000_000, -1), "air": (-1, 5_000_000)}
 

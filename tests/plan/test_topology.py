@@ -135,7 +135,8 @@ def test_hopping_windows_and_single_streams_have_the_length_of_their_window() ->
 
 REFUSED = {
     "a graph in two parts": (
-        {("a", "b"): (-1, 1), ("c", "d"): (-1, 1)}, "both", r"`within` must connect all streams; 'a' and 'c' are not connected"),
+        {("a", "b"): (-1, 1), ("c", "d"): (-1, 1)}, "both",
+        "`within` must connect all streams; 'a' and 'c' are not connected"),
     "bounds that contradict each other": (
         {("a", "b"): (1, 2), ("b", "c"): (1, 2), ("c", "d"): (0, 1), ("a", "c"): (5, 6)}, "both",
         "`within` must leave some combination; no times meet all its bounds"),

@@ -49,10 +49,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"domains": {"a": (10, 0)}}, PLACE + "`domains['a']` must be (low, high) with low < high; got (10, 0)"),
     "an empty domain": ({"domains": {"a": (1, 1)}}, PLACE + "`domains['a']` must be (low, high) with low < high"),
     "a domain of NaN": ({"domains": {"a": (math.nan, 1)}}, PLACE + "`domains['a']` must be (low, high)"),
-    "a domain of one number": ({"domains": {"a": 3}}, PLACE + "`domains['a']` must be (low, high) with low < high; got 3"),
+    "a domain of one number": (
+        {"domains": {"a": 3}}, PLACE + "`domains['a']` must be (low, high) with low < high; got 3"),
     "a label that is no name": (
         {"labels": {"a-b": "x"}}, PLACE + "label and key names must look like `team_1`; got 'a-b'"),
-    "a key column that is no name": ({"on": ["my key"]}, PLACE + "label and key names must look like `team_1`; got 'my key'"),
+    "a key column that is no name": (
+        {"on": ["my key"]}, PLACE + "label and key names must look like `team_1`; got 'my key'"),
     "a key column that is no text": ({"on": [3]}, PLACE + "label and key names must look like `team_1`; got 3"),
     "a label that is a key column": (
         {"on": "site", "labels": {"site": "x"}}, PLACE + "`labels` must not repeat key columns; both have 'site'"),

@@ -45,7 +45,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def finish(process: subprocess.Popen[bytes], folder: Path, seconds: float = 150) -> list[tuple[Any, ...]]:
+def finish(process: subprocess.Popen[bytes], folder: Path, seconds: float = 250) -> list[tuple[Any, ...]]:
     """Wait for a job to end well, and give its alerts."""
     try:
         code = process.wait(seconds)
@@ -57,7 +57,7 @@ def finish(process: subprocess.Popen[bytes], folder: Path, seconds: float = 150)
     return ast.literal_eval((folder / "result").read_text())
 
 
-def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 90) -> bool:
+def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 150) -> bool:
     """Tell whether something came true while the process lived."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -1,13 +1,13 @@
-"""A query in a process of its own: `python -m spark.job FOLDER SCENARIO MASTER MODE`, as the tests start, kill and restart it.
+"""A query in a process of its own, which tests start, kill and restart.
 
-Reads FOLDER/in (see `Scenario.write`), and writes to FOLDER/result the alerts in a form that compares. MODE `stream` runs
-over FOLDER/out and FOLDER/check, and goes on where a killed run stopped; `batch` takes the input as bounded; `shipped` does
-so with the package sent to the workers as FOLDER/tocsin.zip, and says on its output from where they took it. MASTER may be `connect`.
+`python -m spark.job FOLDER SCENARIO MASTER MODE` reads FOLDER/in (see `Scenario.write`), and writes to FOLDER/result
+the alerts in a form that compares. MODE `stream` runs over FOLDER/out and FOLDER/check, and goes on where a killed run
+stopped; `batch` takes the input as bounded; `shipped` does so with the package sent to the workers as
+FOLDER/tocsin.zip, and says from where they took it. MASTER may be `connect`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ def _session(master: str, folder: Path) -> Any:
         "spark.executor.cores": "1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.connect.grpc.binding.port": os.environ.get("TOCSIN_CONNECT_PORT", "15002"),
     }
     for key, value in {**SETTINGS, **more}.items():
         builder = builder.config(key, value)

@@ -1,8 +1,9 @@
-"""Three small inputs with their rules, as every engine takes them: columns, Parquet files cut into micro-batches, and the oracle's form.
+"""Three small inputs with their rules, as every engine takes them: columns, files by micro-batch, the oracle's form.
 
-A batch engine, at the end of its input, applies what still waits for progress; a stream waits on. So each input ends with
-closing rows: false, at the same time in every stream, for every key, longer after the rest than any life lasts. Then
-nothing waits and nothing is open, and all engines must give the same alerts.
+A batch engine, at the end of its input, applies what waits for progress and ends what is silent; a stream waits on.
+So each input ends with closing rows: false, at the same time in every stream, for every key, longer after the rest than
+any life lasts; where there are late lives, a late one too. Then nothing waits and nothing is open, and all engines must
+give the same alerts.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Scenario:
         """What the engine in one process gives."""
         return tocsin.run_local(self.arrays(), self.rule, arrival=self.arrival, cuts=cuts)
 
-    def oracle(self) -> list[dict[str, Any]]:
-        """What brute force gives, in its own form."""
-        return naive_alerts(self.streams, self.naive, arrival=self.arrival)
+    def oracle(self, *, end: bool = True) -> list[dict[str, Any]]:
+        """What brute force gives, in its own form; without `end`, as if more might come."""
+        return naive_alerts(self.streams, self.naive, arrival=self.arrival, end=end)
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
         """The streams as arrays."""
@@ -57,11 +58,11 @@ class Scenario:
             for name, table in self.streams.items()
         }
 
-    def write(self, folder: Path, files: int) -> list[str]:
-        """Write the streams in order of arrival, each cut at the same moments into as many Parquet files; give their names.
+    def write(self, folder: Path, files: int) -> None:
+        """Write each stream in order of arrival, cut at the same moments into as many Parquet files.
 
-        File i of each stream makes micro-batch i; rows of one moment stay together. A stream without rows between two cuts has an
-        empty file there.
+        File i of each stream makes micro-batch i; rows of one moment stay together. A stream without rows between two
+        cuts has an empty file there.
         """
         moments = sorted({moment for table in self.streams.values() for moment in table[self.arrival or "ts"]})
         cuts = [moments[len(moments) * i // files] for i in range(1, files)]
@@ -73,13 +74,15 @@ class Scenario:
                 path = folder / name / f"{i:03d}.parquet"
                 pq.write_table(arrow.filter(pa.array(part == i)), path)
                 os.utime(path, (1_700_000_000 + i, 1_700_000_000 + i))  # Spark takes files in order of this time.
-        return list(self.streams)
 
     def frames(self, session: Any, folder: Path, *, streaming: bool) -> dict[str, Any]:
         """The written streams as DataFrames, one file of each stream per micro-batch."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         frames = {}
         for name in self.streams:
-            schema = session.read.parquet(str(folder / name)).schema
+            # Read from the file itself: Spark would start a job to learn it.
+            schema = from_arrow_schema(pq.read_schema(folder / name / "000.parquet"), prefer_timestamp_ntz=True)
             reader = session.readStream.option("maxFilesPerTrigger", 1) if streaming else session.read
             frames[name] = reader.schema(schema).parquet(str(folder / name))
         return frames
@@ -87,7 +90,8 @@ class Scenario:
 
 def condensation(machines: int = 3, seconds: int = 60) -> Scenario:
     """Water condenses on a surface: three streams, each shape used, alerts that wait and that keep on."""
-    streams: dict[str, Table] = {name: {"ts": [], "machine": [], "value": []} for name in ("air", "humidity", "surface")}
+    names = ("humidity", "air", "surface")
+    streams: dict[str, Table] = {name: {"ts": [], "machine": [], "value": []} for name in names}
     streams["air"] |= {"sensor": [], "batch": []}
     for machine in range(machines):
         for second in [*range(seconds), seconds + 60, seconds + 61]:
@@ -108,15 +112,14 @@ def condensation(machines: int = 3, seconds: int = 60) -> Scenario:
     streams["air"]["value"][5] = None
     streams["humidity"]["value"][11] = math.inf
     text = "ln(humidity/100) + 18.678*air/(257.14+air) - surface > 0"
-    life = {"for": 2 * SECOND, "keep": 3 * SECOND}
     rule = tocsin.Rule(
         "condensation", text, within="1500ms", on=["machine"], for_="2s", keep_firing_for="3s", outage="20s",
         shapes={"humidity": "increasing", "air": "increasing", "surface": "decreasing"}, labels={"severity": "page"},
     )  # fmt: skip
-    names = ("humidity", "air", "surface")
     naive = NaiveRule(
-        Join(names, within_bounds(names, 1_500_000), within=1_500_000), _magnus, tuple((name, "value") for name in names),
-        "condensation", ("machine",), life["for"], life["keep"], outage_us=20 * SECOND,
+        Join(names, within_bounds(names, 1_500_000), within=1_500_000), _magnus,
+        tuple((name, "value") for name in names), "condensation", ("machine",), 2 * SECOND, 3 * SECOND,
+        outage_us=20 * SECOND,
     )  # fmt: skip
     return Scenario(streams, rule, naive, None, {"ts": pa.timestamp("us", tz="UTC"), "value": pa.float64()})
 
@@ -128,7 +131,7 @@ def _magnus(values: Mapping[tuple[str, str], Any]) -> tuple[float, bool, float]:
 
 
 def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
-    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage, some twice, machine 3's late."""
+    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage, one twice."""
     load: Table = {"ts": [], "at": [], "machine": [], "kw": []}
     temp: Table = {"ts": [], "at": [], "machine": [], "value": [], "note": []}
     for machine in range(machines):
@@ -145,10 +148,10 @@ def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
             load["kw"].append(0.5 * (second % 9))
             temp["value"].append(0.5 * (second % 5) + (12.0 if hot else 0.0))
             temp["note"].append(f"run {second // 20}")
-        for second in (seconds + 90, seconds + 91):
+        for second, delay in ((seconds + 90, 0), (seconds + 92, 0), (seconds + 91, 2)):
             for table in (load, temp):
                 table["ts"].append(START + second * SECOND)
-                table["at"].append(START + second * SECOND)
+                table["at"].append(START + (second + delay) * SECOND)
                 table["machine"].append(machine)
             load["kw"].append(9.0)
             temp["value"].append(0.0)
@@ -201,7 +204,7 @@ SCENARIOS = {"condensation": condensation, "disorder": disorder, "matches": matc
 
 
 def plain(alerts: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Alerts of a product's engine, rows of Spark or dicts, in a form and order that compares: times in microseconds."""
+    """Alerts of an engine, rows of Spark or dicts, in a form and order that compares; times are microseconds."""
     dicts = [row.asDict(recursive=True) if hasattr(row, "asDict") else row for row in alerts]
     return sorted((_plain(row) for row in dicts), key=repr)
 

@@ -193,9 +193,7 @@ class Followed:
         ripe = times <= self.progress[keys]
         due = np.flatnonzero(ripe)[alert.by_key_and_time(len(self.progress), keys[ripe], times[ripe])]
         events = alert.new_events(len(due), len(self.progress))
-        alert.drive(
-            self.lives[0], keys[due], times[due], truth[due], margin[due], number[due], self.timing, events
-        )
+        alert.drive(self.lives[0], keys[due], times[due], truth[due], margin[due], number[due], self.timing, events)
         alert.settle_all(self.lives[0], self.progress, self.timing, events)
         changes = self._changes(0, events, evaluations, time, key, show, old)
         rest = number[~ripe]

@@ -48,6 +48,7 @@ class Page:
         """Make room for keys that were added to `keys`."""
         count = len(self.keys) - len(self.newest)
         if count:
+            self.dirty = True  # A page that was not stored would leave a gap in the numbers of those behind it.
             self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
             self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
             for memory in self.remembered:
@@ -139,9 +140,10 @@ class Page:
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             busy = followed.busy()
             if busy.any():
-                waits = len(followed.waiting.key) > 0
-                wait = rule.idle_us if waits else max(rule.idle_us, rule.stale_us + rule.keep_us)
-                times.append(int(self.seen_us[busy].min()) + max(wait, 1_000_000))
+                # A life ends when silence has passed its end, not when it has reached it.
+                wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
+                wait[followed.waiting.key] = rule.idle_us
+                times.append(int((self.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
         return min(times, default=None)
 
     def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:

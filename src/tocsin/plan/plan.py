@@ -33,7 +33,7 @@ class Plan:
         return PlanLogic(self, pages)
 
     def warm_up(self) -> None:
-        """Compile the kernels, or load them from their cache, by running a few rows: workers on this machine then only load them."""
+        """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""
         number, time = np.arange(3), np.array([2_000_000, 3_000_000, 1_000_000])
         logic = self.build({})
         for i, watch in enumerate(self.watches):

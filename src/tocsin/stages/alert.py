@@ -32,7 +32,7 @@ class Timing(NamedTuple):
 
 
 class Lives(NamedTuple):
-    """One machine per key: phase, start of the life, last evaluation, since when it only keeps firing, and its best evaluation.
+    """One machine per key: phase, start of the life, last evaluation, since when it only keeps firing, best evaluation.
 
     `best` is the number of an evaluation of this call, or STORED from before it; `margin` is that evaluation's.
     """
@@ -120,7 +120,7 @@ def evaluate(lives: Lives, key: int, time: int, truth: int, timing: Timing, even
 def drive(
     lives: Lives, key: Int, time: Int, truth: Int, margin: Float, number: Int, timing: Timing, events: Int
 ) -> None:
-    """Drive lives by evaluations in the order in which they apply; one that goes back in time ends the life before it."""
+    """Drive lives by evaluations in the order that applies; one that goes back in time ends the life before it."""
     for i in range(key.shape[0]):
         k = key[i]
         if lives.phase[k] == NONE and not truth[i]:
