@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
         head["arrays"].append([name, kind, list(array.shape), len(data)])
         body.append(data)
     text = json.dumps(head).encode()
-    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(text).to_bytes(8, "little"), text, *body])
+    page = b"".join([len(text).to_bytes(8, "little"), text, *body])
+    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), zlib.crc32(page).to_bytes(4, "little"), page])
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -45,9 +47,12 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             f"it has version {version}: run the newer Tocsin that wrote it"
         )
         raise RunError(message)
-    at = 17 + int.from_bytes(data[9:17], "little")
+    if zlib.crc32(data[13:]) != int.from_bytes(data[9:13], "little"):
+        message = f"state page must be whole; it is damaged: the checksum of its {len(data)} bytes is wrong"
+        raise RunError(message)
+    at = 21 + int.from_bytes(data[13:21], "little")
     try:
-        head = json.loads(data[17:at])
+        head = json.loads(data[21:at])
         facts, arrays = head["facts"], {}
         for name, kind, shape, size in head["arrays"]:
             arrays[name] = _array(data[at : at + size], kind, shape)

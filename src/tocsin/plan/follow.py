@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,15 @@ from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Variable, variables
 from tocsin.expr.program import compile_condition, hoist
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
-from tocsin.plan.remember import Segments, Texts
+from tocsin.logic import Int
+from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
+from tocsin.plan.witness import NEVER_SEEN, PayloadOf, Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Condition, Evaluations, Probes, Tuples, combine
 
-NEVER_SEEN = -(1 << 62)
-
-# Takes (stream of the rule, positions in its segments) to payload texts.
-PayloadOf = Callable[[int, Int], Texts]
-
 # A change of state: key, state, start, end, witness, whether late.
-Change = tuple[int, str, int, int | None, "Witnesses", bool]
+Change = tuple[int, str, int, int | None, Witnesses, bool]
 
 
 @dataclass(frozen=True)
@@ -36,41 +32,6 @@ class Arrivals:
     key: Int
     time: Int
     row: Int
-
-
-@dataclass
-class Witnesses:
-    """Evaluations with all that an alert shows: one row each, a column per stream or value."""
-
-    key: Int
-    time: Int
-    margin: Float
-    truth: Int
-    value: Float
-    times: Int
-    values: Float
-    payload: Texts
-
-    @classmethod
-    def none(cls, rows: int, streams: int, values: int) -> Witnesses:
-        """Empty rows."""
-        whole = [np.zeros(rows, np.int64) for _ in range(3)]
-        texts = np.full((rows, streams), None, dtype=object)
-        times, numbers = np.zeros((rows, streams), np.int64), np.zeros((rows, values))
-        return cls(whole[0], whole[1], np.zeros(rows), whole[2], np.zeros(rows), times, numbers, texts)
-
-    def take(self, at: Any) -> Witnesses:
-        """Some of the rows."""
-        return Witnesses(*(column[at] for column in self.columns()))
-
-    def columns(self) -> list[NDArray[Any]]:
-        """The columns in order."""
-        return [self.key, self.time, self.margin, self.truth, self.value, self.times, self.values, self.payload]
-
-    def joined(self, other: Witnesses) -> Witnesses:
-        """These rows, then the others."""
-        pairs = zip(self.columns(), other.columns(), strict=True)
-        return Witnesses(*(np.concatenate(pair) for pair in pairs))
 
 
 @kernel
@@ -143,7 +104,7 @@ class Followed:
         probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen])
         every = self.rule.emit == "all"
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
-        show = _Show(self, tuples, segments, bases, payload_of)
+        show = Show(self.value_offsets, tuples, segments, bases, payload_of)
         if every:
             return [], show.matches(matches, scores)
         return self._live(evaluations, arrivals.time[chosen], probes.key, late[chosen], show), self._no_witnesses(0)
@@ -169,9 +130,7 @@ class Followed:
             slots,
         )
 
-    def _live(
-        self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: _Show
-    ) -> list[Change]:
+    def _live(self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show) -> list[Change]:
         found = evaluations.found == 1
         behind = np.flatnonzero(found & late)
         truth, margin = evaluations.truth[behind], evaluations.margin[behind]
@@ -183,7 +142,7 @@ class Followed:
         )
         return changes + self._drive(evaluations, time, key, ahead, show)
 
-    def _drive(self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: _Show) -> list[Change]:
+    def _drive(self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: Show) -> list[Change]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         old, count = self.waiting, len(time)
         number = np.concatenate([count + np.arange(len(old.key)), ahead])
@@ -208,7 +167,7 @@ class Followed:
         evaluations: Evaluations | None,
         time: Int,
         key: Int,
-        show: _Show | None,
+        show: Show | None,
         old: Witnesses,
     ) -> list[Change]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
@@ -280,42 +239,6 @@ class Followed:
             self.lives[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))
             self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
         self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
-
-
-@dataclass(frozen=True)
-class _Show:
-    """Looks up what a witness shows: times, raw values and payload of the chosen rows."""
-
-    followed: Followed
-    tuples: Tuples
-    segments: Sequence[Segments]
-    bases: Int
-    payload_of: PayloadOf
-
-    def evaluations(self, evaluations: Evaluations, at: Int, time: Int, key: Int) -> Witnesses:
-        """Some evaluations of this batch."""
-        scores = (evaluations.margin[at], evaluations.truth[at], evaluations.value[at])
-        return self._rows(key[at], time[at], scores, evaluations.witness[at])
-
-    def matches(self, matches: Int, scores: Float) -> Witnesses:
-        """All true combinations."""
-        offsets = self.segments[0].offsets
-        first = matches[:, 0] if len(matches) else np.zeros(0, np.int64)
-        key = np.searchsorted(offsets, first, side="right") - 1
-        times = self.tuples.time[matches] if len(matches) else np.zeros((0, len(self.segments)), np.int64)
-        truth = np.ones(len(matches), np.int64)
-        return self._rows(key, times.max(axis=1, initial=NEVER_SEEN), (scores[:, 0], truth, scores[:, 1]), matches)
-
-    def _rows(self, key: Int, time: Int, scores: tuple[Float, Int, Float], chosen: Int) -> Witnesses:
-        margin, truth, value = scores
-        shown = self.followed._no_witnesses(len(key))
-        for i, segment in enumerate(self.segments):
-            at = chosen[:, i] - self.bases[i]
-            shown.times[:, i] = segment.time[at]
-            for c, column in enumerate(segment.values):
-                shown.values[:, int(self.followed.value_offsets[i]) + c] = column[at]
-            shown.payload[:, i] = self.payload_of(i, at)
-        return Witnesses(key, time, margin, truth, value, shown.times, shown.values, shown.payload)
 
 
 def _compile(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[list[Any]]]:

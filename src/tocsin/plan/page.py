@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from tocsin.jit import kernel
 from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
-from tocsin.plan.follow import NEVER_SEEN, Arrivals, Followed, Witnesses
+from tocsin.plan.follow import Arrivals, Followed
 from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.steps import Threshold, Watch
+from tocsin.plan.witness import NEVER_SEEN, Witnesses
 from tocsin.stages.alert import NONE
 
 KEYS_PER_PAGE = 4096
@@ -171,6 +172,8 @@ class Page:
         labels = dict(rule.labels) | dict(zip(self.watch.on, self.keys[key], strict=True))
         witness = []
         for i, store in enumerate(followed.stores):
+            if store.outside(shown.values[:1, int(followed.value_offsets[i])]).any():
+                quality += " out-of-domain"
             begin = int(followed.value_offsets[i])
             values = shown.values[0, begin : begin + len(store.columns)].tolist()
             text = shown.payload[0, i]

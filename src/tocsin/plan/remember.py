@@ -180,14 +180,10 @@ class Remembered:
         if store.hop_us:
             enter, leave = hops(time, max(store.above_us, store.below_us), store.hop_us, store.closed)
         order, gone = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
-        going(bounds, Rows(time, value, enter, leave, self._outside(value), tag, rank), (lengths, kind), order, gone)
+        going(
+            bounds, Rows(time, value, enter, leave, self.store.outside(value), tag, rank), (lengths, kind), order, gone
+        )
         return order, gone
-
-    def _outside(self, value: Float) -> NDArray[np.bool_]:
-        if self.store.domain is None:
-            return np.zeros(len(value), np.bool_)
-        low, high = self.store.domain
-        return ~((value >= low) & (value <= high))
 
     def _tags(self, rows: StreamRows, values: tuple[Float, ...], source: Int) -> Int:
         """One number per row that equals where all values and the payload do."""
@@ -238,7 +234,7 @@ class Remembered:
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""
-        return int(self._outside(rows.values[self.store.columns[0]]).sum())
+        return int(self.store.outside(rows.values[self.store.columns[0]]).sum())
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """State to be written."""

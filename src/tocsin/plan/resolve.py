@@ -90,6 +90,9 @@ def _needs(
 
 def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tuple[str, ...]) -> Store:
     store = Store(topo.streams[i], columns, hop_us=topo.hop_us, closed=rule.closed if topo.hop_us else "both")
+    domain = _setting(rule.domains, keys[0]) if len(columns) == 1 else None
+    if domain is not None:
+        store = replace(store, domain=(float(domain[0]), float(domain[1])))
     if len(topo.streams) == 1:
         return replace(store, remember=False)
     shape = _setting(rule.shapes, keys[0])
@@ -97,12 +100,10 @@ def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tup
     # A shape speaks of one variable: a stream read through two, even if both read one column, is kept whole.
     if rule.emit == "all" or len(keys) > 1 or shape is None or interval is None:
         return store
-    domain = _setting(rule.domains, keys[0])
     return replace(
         store,
         above_us=interval if shape != "decreasing" else -1,
         below_us=interval if shape != "increasing" else -1,
-        domain=None if domain is None else (float(domain[0]), float(domain[1])),
     )
 
 
@@ -113,7 +114,7 @@ def _share(one: Store | None, other: Store) -> Store:
     if not other.remember:
         return one
     if one.whole or other.whole:
-        return replace(one, above_us=-1, below_us=-1, domain=None)
+        return replace(one, above_us=-1, below_us=-1, domain=_narrower(one.domain, other.domain))
     return replace(
         one,
         above_us=_shorter(one.above_us, other.above_us),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tocsin.expr.nodes import Node
+from tocsin.logic import Float
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
@@ -25,6 +29,13 @@ class Store:
     closed: str = "both"
     domain: tuple[float, float] | None = None
     remember: bool = True
+
+    def outside(self, value: Float) -> NDArray[np.bool_]:
+        """Tell which values lie outside the declared domain."""
+        if self.domain is None:
+            return np.zeros(len(value), np.bool_)
+        low, high = self.domain
+        return ~((value >= low) & (value <= high))
 
     @property
     def whole(self) -> bool:

@@ -85,6 +85,7 @@ class Rule:
             raise RuleError(message)
         if isinstance(self.on, str):
             object.__setattr__(self, "on", (self.on,))
+        _check_kinds(self)
         _check_words(self)
         _check_durations(self)
         _check_domains(self)
@@ -94,6 +95,16 @@ class Rule:
     def place(self) -> str:
         """How messages name this rule."""
         return f'rule "{self.alert}"'
+
+
+def _check_kinds(rule: Rule) -> None:
+    for name in ("shapes", "domains", "labels"):
+        if not isinstance(getattr(rule, name), Mapping):
+            message = f"{rule.place}: `{name}` must map names to settings; got {getattr(rule, name)!r}"
+            raise RuleError(message)
+    if not isinstance(rule.on, Sequence):
+        message = f"{rule.place}: `on` must list key columns; got {rule.on!r}"
+        raise RuleError(message)
 
 
 def _check_words(rule: Rule) -> None:
@@ -139,7 +150,8 @@ def _check_pair(rule: Rule, pair: object, bounds: object) -> None:
 
 def _check_domains(rule: Rule) -> None:
     for name, domain in rule.domains.items():
-        if not (isinstance(domain, tuple | list) and len(domain) == 2 and domain[0] < domain[1]):
+        pair = isinstance(domain, tuple | list) and len(domain) == 2
+        if not (pair and all(isinstance(end, int | float) for end in domain) and domain[0] < domain[1]):
             message = f"{rule.place}: `domains[{name!r}]` must be (low, high) with low < high; got {domain!r}"
             raise RuleError(message)
 
