@@ -51,10 +51,10 @@ fmt: setup ## Format the code and repair what can be repaired
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: setup ## Run all benchmarks; one alone: make bench ONLY=benchmarks/bench_join.py
+bench: setup ## Run all benchmarks; one alone: make bench ONLY=threshold-kernel
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; \
-	for file in $(or $(ONLY),$(wildcard benchmarks/bench_*.py)); do \
-		echo "== $$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
+	for name in $(or $(ONLY),threshold-kernel threshold-spark); do \
+		echo "== $$name"; $(BIN)/python -m benchmarks $$name; \
 	done
 
 clean-cache: ## Remove compiled kernels; needed after a change to a kernel that other files call
