@@ -129,7 +129,7 @@ def _batches(number: int, watch: Watch, streams: Mapping[str, Columns], time: st
 
 def _batch(number: int, watch: Watch, name: str, columns: Columns, time: str, arrival: str | None) -> Batch:
     """Read the columns of one stream; rows without time, key or finite values are counted and left out."""
-    read = sorted({column for store in watch.stores if store.stream == name for column in store.columns})
+    read = watch.columns(name)
     times, ok = _times(columns[time], f"stream `{name}`: column {time!r}")
     values = {column: _numbers(columns[column], f"stream `{name}`: column {column!r}") for column in read}
     lengths = {len(times), *(len(value) for value in values.values())}

@@ -34,7 +34,7 @@ class ToyLogic:
             if batch.values["value"][i] > 0:
                 out.alerts.append(self._alert("above", key, batch, i))
         for b in batches:
-            counts = out.counts.setdefault((b.key_set, b.stream), {"received": 0, "quarantined": 0})
+            counts = out.counts.setdefault(b.stream, {"received": 0, "quarantined": 0})
             counts["received"] += len(b.time) + b.quarantined
             counts["quarantined"] += b.quarantined
         if self.step.quiet_us is not None and now_us is not None:

@@ -90,6 +90,10 @@ class Watch:
     outage_us: int
     key_ttl_us: int
 
+    def columns(self, stream: str) -> list[str]:
+        """The value columns that are read of a stream, each once."""
+        return sorted({column for store in self.stores if store.stream == stream for column in store.columns})
+
     @property
     def store_names(self) -> tuple[str, ...]:
         """How counts name each store: its stream, with the columns where a stream has several stores."""

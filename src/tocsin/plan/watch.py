@@ -58,7 +58,7 @@ class WatchLogic:
     def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
         """The rows of one stream; several batches of it are joined."""
         mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
-        columns = sorted({column for store in self.watch.stores if store.stream == name for column in store.columns})
+        columns = self.watch.columns(name)
         if not mine:
             none = np.zeros(0, np.int64)
             return StreamRows(none, none, none, {column: np.zeros(0) for column in columns}, None), none

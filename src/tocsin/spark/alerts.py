@@ -151,7 +151,7 @@ def _feed(
     number: int, watch: Watch, name: str, frame: DataFrame, time: str, arrival: str | None
 ) -> tuple[DataFrame, Feed]:
     """One stream as one key set reads it."""
-    read = sorted({column for store in watch.stores if store.stream == name for column in store.columns})
+    read = watch.columns(name)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     # Whole numbers and text become key text once per distinct key, in Python; the rest is Spark's to write.
     columns = [

@@ -261,8 +261,7 @@ def _raw(out: Out) -> list[tuple[str, str, int, str | None]]:
         ("alert", alert["alert"], 1, json.dumps(alert)) for alert in out.alerts
     ]
     for stream, counts in out.counts.items():
-        name = stream if isinstance(stream, str) else stream[1]
-        rows += [(f"count {count}", name, number, None) for count, number in counts.items() if number]
+        rows += [(f"count {count}", stream, number, None) for count, number in counts.items() if number]
     return rows
 
 
