@@ -28,12 +28,13 @@ import pyarrow.parquet as pq
 from benchmarks.threshold_ratios import draw, ratios, summarize
 from benchmarks.workloads import START_US, two_streams
 from tocsin.logic import Batch, Out, Pages
+from tocsin.spark import ON_LOCAL_DISK
 
 ROOT = Path(__file__).resolve().parent.parent
 PLOT = Path(__file__).resolve().parent / "plots" / "threshold_spark.png"
 PARTS = ("tocsin", "nothing", "spark_join", "catch_up", "keys", "local")
-BUCKETS, PARTITIONS, DELAY = 4, 2, "10 seconds"
-SESSION = {
+BUCKETS, PARTITIONS, DELAY = 2, 2, "10 seconds"
+SESSION = ON_LOCAL_DISK | {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.adaptive.enabled": "false",
@@ -180,10 +181,11 @@ def _spawn(run: Run, data: Path, work: Path) -> dict[str, Any]:
     answer.unlink(missing_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | python
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir=work) as checkpoint:
         command = [sys.executable, "-c", CHILD, json.dumps(asdict(run)), str(folder), checkpoint, str(answer)]
-        done = subprocess.run(command, env=os.environ | python, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         message = f"{run.name}: child ended with {done.returncode}:\n{done.stderr[-4000:]}"
         raise RuntimeError(message)
@@ -357,7 +359,7 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
         read = frame.select("key", F.unix_micros("ts").alias(TIME), "value")
         feeds.append((read, Feed(0, name, ("key",), ("value",))))
     rows = run_stateful(feeds, NothingStep(run.page_bytes), "nothing", BUCKETS)
-    return _states(alerts(counted(rows, "tocsin_nothing", frames)))
+    return _states(alerts(counted(rows, "tocsin_nothing")))
 
 
 def _states(alerts: Any) -> Any:

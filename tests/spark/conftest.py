@@ -32,9 +32,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Give the session; tables of the memory sink leave nothing in the working folder."""
     from pyspark.sql import SparkSession
 
+    from tocsin.spark import ON_LOCAL_DISK
+
     builder = SparkSession.builder.master("local[2]").appName("tocsin-tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | ON_LOCAL_DISK).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     yield session

@@ -39,6 +39,8 @@ def main(folder: Path, name: str, master: str, mode: str) -> None:
 def _session(master: str, folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
+    from tocsin.spark import ON_LOCAL_DISK
+
     builder = SparkSession.builder.appName("tocsin-tests-job")
     builder = builder.remote("local[2]") if master == "connect" else builder.master(master)
     more = {
@@ -50,7 +52,7 @@ def _session(master: str, folder: Path) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    for key, value in {**SETTINGS, **more}.items():
+    for key, value in {**SETTINGS, **ON_LOCAL_DISK, **more}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -27,7 +27,7 @@ from tocsin.plan import Watch, make_plan
 from tocsin.rules import Rule
 from tocsin.rules.durations import Duration
 from tocsin.spark.rows import ARRIVAL, PAYLOAD, TIME, Feed
-from tocsin.spark.stateful import SETTINGS, counted, run_stateful
+from tocsin.spark.stateful import SETTINGS, counted, run_stateful, total
 from tocsin.spark.stateful import alerts as public_alerts
 
 METRICS = "tocsin"
@@ -35,7 +35,6 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
 _TIMES = (TimestampType, TimestampNTZType)
 _SPARK_DEFAULT_PARTITIONS = "200"
-_BUCKETS_PER_PARTITION = 2
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ def alerts(
         Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in
         order of event time.
     buckets
-        Into how many parts keys are divided; default: twice the shuffle partitions. State is bound to this number.
+        Into how many parts keys are divided; default: as many as shuffle partitions. State is bound to this number.
     key_ttl
         Forget keys that were silent for this long, in processing time, and have no open alert.
     act_in_silence
@@ -82,7 +81,7 @@ def alerts(
     plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
     session = next(iter(streams.values())).sparkSession
     partitions = _prepare(session, act_in_silence=act_in_silence)
-    number = _BUCKETS_PER_PARTITION * partitions if buckets is None else buckets
+    number = partitions if buckets is None else buckets
     if number < 1:
         message = f"`buckets` must be at least 1; got {buckets}"
         raise PlanError(message)
@@ -92,20 +91,16 @@ def alerts(
         for name in watch.streams
     ]
     plan.warm_up()
-    names = list(dict.fromkeys(name for watch in plan.watches for name in watch.store_names))
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
-    return public_alerts(counted(rows, f"{METRICS}_{plan.fingerprint}", names))
+    return public_alerts(counted(rows, f"{METRICS}_{plan.fingerprint}"))
 
 
 def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Read the counts per stream out of the observed metrics of a query's progress (`progress.observedMetrics`)."""
-    counts: dict[str, dict[str, int]] = {}
     for name, row in metrics.items():
         if name.startswith(f"{METRICS}_"):
-            for column, number in row.asDict().items():
-                stream, _, count = column.rpartition(".")
-                counts.setdefault(stream, {})[count] = counts.get(stream, {}).get(count, 0) + (number or 0)
-    return counts
+            return total(row.asDict())
+    return {}
 
 
 def _check_frames(streams: Mapping[str, DataFrame]) -> None:

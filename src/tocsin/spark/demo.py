@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tocsin.pages import unpack
 from tocsin.rules import Rule
 from tocsin.spark.alerts import alerts, counts_of
+from tocsin.spark.stateful import HEAD, ON_LOCAL_DISK
 
 _SCHEMA = "machine string, ts timestamp, arrived timestamp, value double"
 _QUIET = """\
@@ -46,7 +47,7 @@ def local_session(folder: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("tocsin-demo")
-    for name, value in settings.items():
+    for name, value in (ON_LOCAL_DISK | settings).items():
         builder = builder.config(name, value)
     with _stderr_to(folder / "jvm.log"):
         session = builder.getOrCreate()
@@ -128,6 +129,8 @@ def state_bytes(session: SparkSession, folder: Path, batch: int, streams: tuple[
     )
     sizes = dict.fromkeys((*streams, "all"), 0)
     for row in stored.collect():
+        if row.user_map_key.name == HEAD:
+            continue
         page = bytes(row.user_map_value.page)
         arrays, _ = unpack(page)
         sizes["all"] += len(page)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -29,7 +29,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from tocsin.errors import RunError
-from tocsin.logic import COUNTS, Logic, Out, Step
+from tocsin.logic import Logic, Out, Step
 from tocsin.spark.rows import BLOBS, Feed, calls, fold, in_order, read_blob
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
@@ -42,9 +42,18 @@ SETTINGS = {
     # A blob has megabytes, and Spark would put 10,000 of them into one transfer to Python.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
+# For sessions whose checkpoints lie on a local disk: the way Spark chooses by itself starts some 50 processes per
+# micro-batch there (`readlink`, `chmod`), a third of its time. Elsewhere Spark's own choice is right.
+ON_LOCAL_DISK = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 MAGIC, VERSION = "tocsin-state", 1
+# The entry beside the pages that says what they belong to.
+HEAD = "head"
 
-_RAW = "kind string, name string, number long, json string"
+_RAW = "kind string, json string"
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
 _ALERT = (
     "alert string, id string, state string, labels map<string,string>, startsAt long, endsAt long, "
@@ -112,16 +121,23 @@ def _public_witness(part: Column) -> Column:
     return part.withField("time", F.timestamp_micros(part["time"]))
 
 
-def counted(rows: DataFrame, name: str, streams: Iterable[str]) -> DataFrame:
-    """Sum the counts of each stream as metrics of the query, `<stream>.<count>`, by `DataFrame.observe`."""
-    totals = [
-        F.sum(F.when((F.col("kind") == f"count {count}") & (F.col("name") == stream), F.col("number"))).alias(
-            f"{stream}.{count}"
-        )
-        for stream in streams
-        for count in COUNTS
-    ]
-    return rows.observe(name, *totals)
+def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
+    """Observe the counts of each call as metrics of the query; `total` adds them up.
+
+    They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
+    """
+    return rows.observe(name, F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts"))
+
+
+def total(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Add up the counts per stream of one observation."""
+    totals: dict[str, dict[str, int]] = {}
+    for text in metrics["counts"] or ():
+        for stream, counts in json.loads(text).items():
+            mine = totals.setdefault(stream, {})
+            for count, number in counts.items():
+                mine[count] = mine.get(count, 0) + number
+    return totals
 
 
 def bucket_ids(buckets: int, partitions: int) -> list[int]:
@@ -169,7 +185,7 @@ class _Operator(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
-        self.head = handle.getValueState("head", "facts string")
+        # One variable for all: Spark sets up each anew, some 20 ms, in every task.
         self.pages = handle.getMapState("pages", "name string", "page binary")
 
     def handleInputRows(
@@ -203,12 +219,13 @@ class _Operator(StatefulProcessor):
                 self.pages.updateValue((name,), (page,))
         old_ms = None if fired else head.get("timer")  # Spark removes a timer that has fired.
         mark, timer = uuid.uuid4().hex, self._set_timer(old_ms, logic.next_timer(), now_ms)
-        self.head.update((json.dumps({**self.work.facts, "mark": mark, "timer": timer}),))
+        new_head = {**self.work.facts, "mark": mark, "timer": timer}
+        self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep(mark, logic)
-        yield pd.DataFrame(_raw(out), columns=["kind", "name", "number", "json"])
+        yield pd.DataFrame(_raw(out), columns=["kind", "json"])
 
     def _head(self) -> dict[str, Any]:
-        stored = self.head.get() if self.head.exists() else None
+        stored = self.pages.getValue((HEAD,))
         if stored is None:
             return {}
         head: dict[str, Any] = json.loads(stored[0])
@@ -219,14 +236,22 @@ class _Operator(StatefulProcessor):
         logic = _alive.pop(head.get("mark", ""), None)
         if logic is not None:
             return logic
-        return self.work.step.build({name[0]: bytes(page[0]) for name, page in self.pages.iterator()} if head else {})
+        pages = {name[0]: bytes(page[0]) for name, page in self.pages.iterator()} if head else {}
+        pages.pop(HEAD, None)
+        return self.work.step.build(pages)
 
     def _set_timer(self, old_ms: int | None, timer_us: int | None, now_ms: int) -> int | None:
-        """Replace the timer; one that is due already fires in the next batch."""
+        """Have a timer no later than asked for; one that is due already fires in the next batch.
+
+        With each batch the time asked for moves on a little. A timer that stands earlier stays: when it fires, the
+        logic finds nothing to do, and the next is set. Moving it in every batch would cost Spark 20 ms each time.
+        """
         new_ms = None if timer_us is None else max(-(-timer_us // 1000), now_ms + 1)
-        if old_ms is not None and old_ms != new_ms:
+        if old_ms is not None and (new_ms is None or old_ms <= new_ms):
+            return old_ms
+        if old_ms is not None:
             self.handle.deleteTimer(old_ms)
-        if new_ms is not None and new_ms != old_ms:
+        if new_ms is not None:
             self.handle.registerTimer(new_ms)
         return new_ms
 
@@ -255,14 +280,10 @@ def _keep(mark: str, logic: Logic) -> None:
         del _alive[next(iter(_alive))]
 
 
-def _raw(out: Out) -> list[tuple[str, str, int, str | None]]:
-    """Alerts and counts as rows of text and number."""
-    rows: list[tuple[str, str, int, str | None]] = [
-        ("alert", alert["alert"], 1, json.dumps(alert)) for alert in out.alerts
-    ]
-    for stream, counts in out.counts.items():
-        rows += [(f"count {count}", stream, number, None) for count, number in counts.items() if number]
-    return rows
+def _raw(out: Out) -> list[tuple[str, str]]:
+    """Alerts, and the counts of this call, as rows of text."""
+    rows = [("alert", json.dumps(alert)) for alert in out.alerts]
+    return [*rows, ("counts", json.dumps(out.counts))] if out.counts else rows
 
 
 def _bounded(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -284,8 +305,5 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
 
 
 def _record_batch(out: Out) -> pa.RecordBatch:
-    rows = _raw(out)
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
-    kinds = [pa.string(), pa.string(), pa.int64(), pa.string()]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, ["kind", "name", "number", "json"])
+    columns = list(zip(*_raw(out), strict=True)) or [(), ()]
+    return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], ["kind", "json"])
