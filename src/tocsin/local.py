@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,25 +22,20 @@ from tocsin.rules.durations import Duration
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+# A thread for fewer rows would cost more than it saves.
+ROWS_PER_THREAD = 200_000
+
 # Columns by name: a mapping of arrays, or a DataFrame of pandas.
 Columns = Any
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
-    """Alerts of a run, and per stream what became of its rows."""
+    """Alerts of a run by their start, per stream what became of its rows, and the bytes of state left."""
 
-    alerts: list[dict[str, Any]] = field(default_factory=list)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    state_bytes: int = 0
-
-    def add(self, out: Out) -> None:
-        """Take over what a logic gave."""
-        self.alerts += [with_times(alert) for alert in out.alerts]
-        for stream, counts in out.counts.items():
-            total = self.counts.setdefault(stream, {})
-            for name, number in counts.items():
-                total[name] = total.get(name, 0) + number
+    alerts: list[dict[str, Any]]
+    counts: dict[str, dict[str, int]]
+    state_bytes: int
 
 
 def run_local(
@@ -81,18 +79,43 @@ def run(
     columns = {name: list(_names(given)) for name, given in streams.items()}
     plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
     batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, streams, time, arrival)]
-    result, pages = Result(), dict[str, bytes]()
-    parts = _cut(batches, cuts) if len(cuts) else [batches]
+    if len(cuts):
+        return _run_calls(plan, _cut(batches, cuts))
+    threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
+    if threads < 2:
+        return _run_calls(plan, [batches])
+    with ThreadPoolExecutor(threads) as pool:
+        return _joined(pool.map(lambda n: _run_calls(plan, [_part(batches, n, threads)]), range(threads)))
+
+
+def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]]) -> Result:
+    """Run a plan to the end of its input, its state being written and read between calls."""
+    out, pages = Out(), dict[str, bytes]()
     logic = plan.build(pages)
-    for i, part in enumerate(parts):
-        result.add(logic.on_data(part))
-        if i + 1 < len(parts):
+    for number, call in enumerate(calls):
+        if number:
             _store(pages, logic.changed_pages())
             logic = plan.build(pages)
-    result.add(logic.on_end())
+        out.add(logic.on_data(call))
+    out.add(logic.on_end())
     _store(pages, logic.changed_pages())
-    result.state_bytes = sum(len(page) for page in pages.values())
-    return result
+    alerts = sorted(out.alerts, key=_moment)
+    return Result([with_times(alert) for alert in alerts], out.counts, sum(len(page) for page in pages.values()))
+
+
+def _joined(results: Iterable[Result]) -> Result:
+    """Put results of different keys together."""
+    whole = Out()
+    size = 0
+    for result in results:
+        whole.add(Out(result.alerts, result.counts))
+        size += result.state_bytes
+    return Result(sorted(whole.alerts, key=_moment), whole.counts, size)
+
+
+def _moment(alert: Mapping[str, Any]) -> tuple[Any, str]:
+    """Order of alerts; changes of one life stay in the order in which they came."""
+    return alert["startsAt"], alert["id"]
 
 
 def explain(streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts") -> Plan:
@@ -157,7 +180,12 @@ class _Payload:
     columns: Mapping[str, Any]
     rows: Int | None
 
+    def of(self, at: Int) -> _Payload:
+        """The payload of some rows."""
+        return _Payload(self.columns, at if self.rows is None else self.rows[at])
+
     def take(self, at: Int) -> list[str]:
+        """The texts of some rows."""
         rows = at if self.rows is None else self.rows[at]
         picked = {name: np.asarray(column)[rows].tolist() for name, column in self.columns.items()}
         return [json.dumps({name: values[i] for name, values in picked.items()}, default=str) for i in range(len(rows))]
@@ -220,6 +248,17 @@ def _encode(column: Any) -> tuple[Int, list[str]]:
     return codes, [str(word) for word in encoded.dictionary.to_pylist()] or [""]
 
 
+def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
+    """The rows of those keys whose text falls into one of several parts."""
+    picked = []
+    for batch in batches:
+        here = np.array([zlib.crc32(json.dumps(key).encode()) % parts == number for key in batch.keys], np.bool_)
+        mine = _rows(batch, np.flatnonzero(here[batch.key]), first=number == 0)
+        keys = [key for key, wanted in zip(batch.keys, here, strict=True) if wanted]
+        picked.append(replace(mine, keys=keys, key=(np.cumsum(here) - 1)[mine.key]))
+    return picked
+
+
 def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
     """Cut the rows of all streams, in order of arrival, into batches."""
     stream = np.repeat(np.arange(len(batches)), [len(batch.time) for batch in batches])
@@ -235,18 +274,12 @@ def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
 
 def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
     values = {column: value[at] for column, value in batch.values.items()}
-    payload = None
-    if batch.payload is not None:
-        payload = np.empty(len(at), dtype=object)
-        payload[:] = batch.payload.take(at)
-    return Batch(
-        batch.key_set,
-        batch.stream,
-        batch.keys,
-        batch.key[at],
-        batch.time[at],
-        batch.arrival[at],
-        values,
-        payload,
-        batch.quarantined if first else 0,
+    return replace(
+        batch,
+        key=batch.key[at],
+        time=batch.time[at],
+        arrival=batch.arrival[at],
+        values=values,
+        payload=None if batch.payload is None else batch.payload.of(at),
+        quarantined=batch.quarantined if first else 0,
     )

@@ -64,6 +64,18 @@ class Out:
     alerts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def add(self, other: Out) -> None:
+        """Take over what another call gave."""
+        self.alerts += other.alerts
+        for stream, counts in other.counts.items():
+            self.count(stream, counts)
+
+    def count(self, stream: str, counts: Mapping[str, int]) -> None:
+        """Add to the counts of a stream."""
+        total = self.counts.setdefault(stream, {})
+        for name, number in counts.items():
+            total[name] = total.get(name, 0) + number
+
 
 class Logic(Protocol):
     """An algorithm with its state. One thread calls it; what it was handed may not be kept beyond the call."""

@@ -131,13 +131,10 @@ def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
 
 def total(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Add up the counts per stream of one observation."""
-    totals: dict[str, dict[str, int]] = {}
+    whole = Out()
     for text in metrics["counts"] or ():
-        for stream, counts in json.loads(text).items():
-            mine = totals.setdefault(stream, {})
-            for count, number in counts.items():
-                mine[count] = mine.get(count, 0) + number
-    return totals
+        whole.add(Out(counts=json.loads(text)))
+    return whole.counts
 
 
 def bucket_ids(buckets: int, partitions: int) -> list[int]:
