@@ -44,7 +44,7 @@ class Driver:
         self.plan, self.through_pages = plan, through_pages
         self.pages: dict[str, bytes] = {}
         self.logic = plan.build(self.pages)
-        self.result = local.Result()
+        self.result = Out()
 
     def take(self, out: Out) -> list[dict[str, Any]]:
         self.result.add(out)
@@ -60,7 +60,7 @@ class Driver:
             self.logic = self.plan.build(self.pages)
         return out.alerts
 
-    def run(self, parts: Iterable[Sequence[Batch]]) -> local.Result:
+    def run(self, parts: Iterable[Sequence[Batch]]) -> Out:
         for part in parts:
             self.take(self.logic.on_data(part))
         self.take(self.logic.on_end())
@@ -191,6 +191,16 @@ def test_a_row_too_late_is_counted_and_one_too_old_has_expired() -> None:
     b = one_machine([500], [-9]) | {"arrival": np.array([9])}
     counts = settled(local.run({"a": a, "b": b}, RULE, arrival="arrival").counts)
     assert counts["a"] == {"received": 4, "late": 1, "expired": 1, "retained": 2}
+
+
+def test_a_row_is_remembered_as_long_as_it_may_excuse_another_whatever_the_batches() -> None:
+    # The interval of a is 8. When 11 comes, 6 lies below 2 and 9, and above 5 and 11: it goes, if 2 is still there.
+    a = one_machine([5, 6, 2, 9, 19, 11], [0, 1, 2, 2, 1, 0]) | {"arrival": np.arange(6)}
+    b = one_machine([], []) | {"arrival": np.zeros(0, np.int64)}
+    rule = Rule("x", "abs(a) + b > 9", within=4, on="machine", shapes={"a": "quasiconvex"}, outage=8)
+    for cuts in ([], [5], [1, 2, 3, 4, 5]):
+        counts = settled(local.run({"a": a, "b": b}, rule, arrival="arrival", cuts=cuts).counts)
+        assert counts["a"] == {"received": 6, "retained": 5, "omitted": 1}
 
 
 def test_a_value_outside_its_domain_stays_is_counted_and_excuses_no_other() -> None:
@@ -324,7 +334,7 @@ def test_a_page_whose_keys_have_no_rows_yet_keeps_its_place() -> None:
     streams = {"a": stream, "b": stream}
     split = local.run(streams, rule, arrival="arrival", cuts=[4, 8, 12])
     assert [(row["labels"]["machine"], row["state"]) for row in split.alerts] == [
-        (str(key), state) for state in ("pending", "inactive", "pending") for key in (0, keys - 1)
+        (str(key), state) for key in (0, keys - 1) for state in ("pending", "inactive", "pending")
     ]
     assert split.counts["a"]["retained"] == keys + 4
 

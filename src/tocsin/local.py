@@ -31,7 +31,7 @@ Columns = Any
 
 @dataclass(frozen=True)
 class Result:
-    """Alerts of a run by their start, per stream what became of its rows, and the bytes of state left."""
+    """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left."""
 
     alerts: list[dict[str, Any]]
     counts: dict[str, dict[str, int]]
@@ -99,7 +99,7 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]]) -> Result:
         out.add(logic.on_data(call))
     out.add(logic.on_end())
     _store(pages, logic.changed_pages())
-    alerts = sorted(out.alerts, key=_moment)
+    alerts = sorted(out.alerts, key=_whose)
     return Result([with_times(alert) for alert in alerts], out.counts, sum(len(page) for page in pages.values()))
 
 
@@ -110,12 +110,12 @@ def _joined(results: Iterable[Result]) -> Result:
     for result in results:
         whole.add(Out(result.alerts, result.counts))
         size += result.state_bytes
-    return Result(sorted(whole.alerts, key=_moment), whole.counts, size)
+    return Result(sorted(whole.alerts, key=_whose), whole.counts, size)
 
 
-def _moment(alert: Mapping[str, Any]) -> tuple[Any, str]:
-    """Order of alerts; changes of one life stay in the order in which they came."""
-    return alert["startsAt"], alert["id"]
+def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Order of alerts: by rule and key, whose changes stay in the order in which they came."""
+    return alert["alert"], *sorted(alert["labels"].items())
 
 
 def explain(streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts") -> Plan:
