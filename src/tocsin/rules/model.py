@@ -5,12 +5,17 @@ What one rule says about itself is checked here; what it says about streams and 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
+from tocsin.rules.limits import Limits
+from tocsin.rules.nearest import nearest
+from tocsin.rules.template import TemplateError, parse_template
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
 CLOSED = ("both", "neither", "left", "right")
@@ -18,7 +23,23 @@ EMITS = ("witness", "all")
 
 Bounds = Mapping[tuple[str, str], tuple[Duration, Duration]]
 
+# Labels that Prometheus gives a meaning of its own; so have all that begin with two underscores.
+RESERVED = ("alertname", "alertstate")
+
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_VALUE = re.compile(r"\{\{[^}]*\$values?\b")
+
+
+class FieldError(RuleError):
+    """A mistake in one field of a rule.
+
+    `path` leads to it, as in `("labels", "team")`, with `"name"` behind if the name itself is wrong; `sentence` says it
+    without the rule's place; `offset` is the place inside a text.
+    """
+
+    def __init__(self, sentence: str, path: Sequence[object], *, place: str = "", offset: int | None = None) -> None:
+        self.sentence, self.path, self.offset = sentence, tuple(path), offset
+        super().__init__(f"{place}: {sentence}" if place else sentence)
 
 
 @dataclass(frozen=True)
@@ -33,7 +54,8 @@ class Rule:
         The condition, such as `ln(humidity/100) + 18.678*air/(257.14+air) - surface > 0`.
     within
         Largest distance in event time between any two rows of a combination, or bounds per pair:
-        `{("r", "s"): ("-5s", "10s")}` means -5 s <= t_s - t_r <= 10 s.
+        `{("r", "s"): ("-5s", "10s")}` means -5 s <= t_s - t_r <= 10 s. Of a rule of one stream it is the interval: with
+        a shape and without `for`, `expr` is called only on rows that some window of this length cannot do without.
     on
         Key columns that must be equal.
     shapes
@@ -44,7 +66,7 @@ class Rule:
         row.
     for_, keep_firing_for, stale
         The life of an alert as in Prometheus, in event time; `stale` is the silence that ends it (default: the span of
-        the rule).
+        the rule; of one stream `within`, and twice that where rows are left out before `expr` is called).
     outage
         How far a row may lie behind the newest of its key and still find every partner.
     idle
@@ -57,6 +79,13 @@ class Rule:
         Which ends of the bounds belong to them: `both`, `neither`, `left`, `right`.
     hop
         Join inside hopping windows [k*hop, k*hop + within] instead of sliding ones.
+    annotations
+        Texts for people, with templates such as `{{ $labels.machine }}: {{ $value | printf "%.1f" }}`.
+    recovery
+        A threshold apart from the firing one: the alert is resolved only when the left side of `expr`, a single
+        comparison with a number or a limit, is past this too.
+    limits
+        Tables of numbers that differ per key, by the name that `expr` reads them by.
     """
 
     alert: str
@@ -74,22 +103,23 @@ class Rule:
     emit: str = "witness"
     closed: str = "both"
     hop: Duration | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    recovery: float | None = None
+    limits: Mapping[str, Limits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check what can be checked without knowing the streams."""
         if not isinstance(self.alert, str) or not self.alert.strip():
-            message = f"`alert` must be a name; got {self.alert!r}"
-            raise RuleError(message)
+            sentence = f"`alert` must be a name; got {self.alert!r}"
+            raise FieldError(sentence, ["alert"])
         if not isinstance(self.expr, str):
-            message = f"{self.place}: `expr` must be text; got {type(self.expr).__name__}"
-            raise RuleError(message)
+            _refuse(self, f"`expr` must be text; got {type(self.expr).__name__}", "expr")
         if isinstance(self.on, str):
             object.__setattr__(self, "on", (self.on,))
-        _check_kinds(self)
-        _check_words(self)
-        _check_durations(self)
-        _check_domains(self)
-        _check_labels(self)
+        for check in (_check_kinds, _check_words, _check_durations, _check_domains):
+            check(self)
+        for check in (_check_labels, _check_annotations, _check_recovery, _check_limits):
+            check(self)
 
     @property
     def place(self) -> str:
@@ -97,71 +127,145 @@ class Rule:
         return f'rule "{self.alert}"'
 
 
+def _refuse(rule: Rule, sentence: str, *path: object, offset: int | None = None) -> NoReturn:
+    raise FieldError(sentence, path, place=rule.place, offset=offset) from None
+
+
 def _check_kinds(rule: Rule) -> None:
-    for name in ("shapes", "domains", "labels"):
+    for name in ("shapes", "domains", "labels", "annotations", "limits"):
         if not isinstance(getattr(rule, name), Mapping):
-            message = f"{rule.place}: `{name}` must map names to settings; got {getattr(rule, name)!r}"
-            raise RuleError(message)
+            _refuse(rule, f"`{name}` must map names to settings; got {getattr(rule, name)!r}", name)
     if not isinstance(rule.on, Sequence):
-        message = f"{rule.place}: `on` must list key columns; got {rule.on!r}"
-        raise RuleError(message)
+        _refuse(rule, f"`on` must list key columns; got {rule.on!r}", "on")
 
 
 def _check_words(rule: Rule) -> None:
-    words = [("emit", rule.emit, EMITS), ("closed", rule.closed, CLOSED)]
-    words += [(f"shapes[{name!r}]", shape, SHAPES) for name, shape in rule.shapes.items() if shape is not None]
-    for name, word, known in words:
+    words: list[tuple[tuple[str, ...], object, tuple[str, ...]]] = [
+        (("emit",), rule.emit, EMITS),
+        (("closed",), rule.closed, CLOSED),
+    ]
+    words += [(("shapes", name), shape, SHAPES) for name, shape in rule.shapes.items() if shape is not None]
+    for path, word, known in words:
         if word not in known:
-            message = f"{rule.place}: `{name}` must be one of {', '.join(known)}; got {word!r}"
-            raise RuleError(message)
+            _refuse(rule, f"`{_written(path)}` must be one of {', '.join(known)}; got {word!r}", *path)
 
 
 def _check_durations(rule: Rule) -> None:
     for name in ("for_", "keep_firing_for", "stale", "outage", "idle", "hop"):
         value = getattr(rule, name)
         if value is not None:
-            microseconds(value, f"{rule.place}: `{name.rstrip('_')}`")
+            _duration(rule, value, name.rstrip("_"))
     if rule.hop is not None and microseconds(rule.hop, "`hop`") == 0:
-        message = f"{rule.place}: `hop` must be longer than 0; got {rule.hop!r}"
-        raise RuleError(message)
+        _refuse(rule, f"`hop` must be longer than 0; got {rule.hop!r}", "hop")
     if isinstance(rule.within, Mapping):
         if rule.hop is not None:
-            message = f"{rule.place}: `hop` needs one `within`, the length of its windows; got bounds per pair"
-            raise RuleError(message)
+            _refuse(rule, "`hop` needs one `within`, the length of its windows; got bounds per pair", "hop")
         for pair, bounds in rule.within.items():
             _check_pair(rule, pair, bounds)
     elif rule.within is not None:
-        microseconds(rule.within, f"{rule.place}: `within`")
+        _duration(rule, rule.within, "within")
 
 
 def _check_pair(rule: Rule, pair: object, bounds: object) -> None:
-    place = f"{rule.place}: `within[{pair!r}]`"
+    path = ("within", pair)
     if not (isinstance(pair, tuple) and len(pair) == 2 and pair[0] != pair[1]):
-        message = f"{place} must name two different streams"
-        raise RuleError(message)
+        _refuse(rule, f"`{_written(path)}` must name two different streams", *path)
     if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-        message = f"{place} must be (lower, upper); got {bounds!r}"
-        raise RuleError(message)
-    lower, upper = (microseconds(bound, place, signed=True) for bound in bounds)
+        _refuse(rule, f"`{_written(path)}` must be (lower, upper); got {bounds!r}", *path)
+    lower, upper = (_duration(rule, bound, *path, signed=True) for bound in bounds)
     if lower > upper:
-        message = f"{place} must have lower <= upper; got {bounds!r}"
-        raise RuleError(message)
+        _refuse(rule, f"`{_written(path)}` must have lower <= upper; got {bounds!r}", *path)
+
+
+def _duration(rule: Rule, value: Duration, *path: object, signed: bool = False) -> int:
+    try:
+        return microseconds(value, f"`{_written(path)}`", signed=signed)
+    except RuleError as error:
+        _refuse(rule, str(error), *path)
+
+
+def _written(path: Sequence[object]) -> str:
+    """Write a path as Python would: `within[('a', 'b')]`."""
+    return str(path[0]) + "".join(f"[{name!r}]" for name in path[1:])
 
 
 def _check_domains(rule: Rule) -> None:
     for name, domain in rule.domains.items():
         pair = isinstance(domain, tuple | list) and len(domain) == 2
         if not (pair and all(isinstance(end, int | float) for end in domain) and domain[0] < domain[1]):
-            message = f"{rule.place}: `domains[{name!r}]` must be (low, high) with low < high; got {domain!r}"
-            raise RuleError(message)
+            sentence = f"`domains[{name!r}]` must be (low, high) with low < high; got {domain!r}"
+            _refuse(rule, sentence, "domains", name)
 
 
 def _check_labels(rule: Rule) -> None:
-    for name in [*rule.labels, *rule.on]:
+    for name in rule.on:
+        check_label_name(name, rule.place, "on", name)
+    for name, value in rule.labels.items():
+        check_label(name, value, rule.place)
+        if name in rule.on:
+            sentence = f"`labels` must not repeat key columns; both have {name!r}"
+            _refuse(rule, sentence, "labels", name, "name")
+
+
+def check_label_name(name: object, place: str, *path: object) -> None:
+    """Refuse a name that Prometheus would not take for a label, or that it keeps for itself."""
+    sentence = ""
+    if not isinstance(name, str) or not _LABEL.fullmatch(name):
+        sentence = f"label and key names must look like `team_1`; got {name!r}"
+    elif name in RESERVED or name.startswith("__"):
+        sentence = f"label and key names must not be {' or '.join(RESERVED)}, nor begin with `__`; got {name!r}"
+    if sentence:
+        raise FieldError(sentence, path, place=place)
+
+
+def check_label(name: object, value: object, place: str) -> None:
+    """Refuse a label that is misnamed, or whose value would change while the alert lives."""
+    check_label_name(name, place, "labels", name, "name")
+    if isinstance(value, str) and "{{" in value:
+        reason = "templates are for `annotations`"
+        if _VALUE.search(value):
+            reason = "with a value in it the alert's identity would change with every evaluation; use `annotations`"
+        sentence = f"label {name!r} must be plain text: {reason}; got {value!r}"
+        raise FieldError(sentence, ["labels", name], place=place)
+
+
+def _check_annotations(rule: Rule) -> None:
+    labels = ["alertname", *rule.on, *rule.labels]
+    for name, text in rule.annotations.items():
+        path = ("annotations", name)
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            message = f"{rule.place}: label and key names must look like `team_1`; got {name!r}"
-            raise RuleError(message)
-    both = sorted(set(rule.labels) & set(rule.on))
-    if both:
-        message = f"{rule.place}: `labels` must not repeat key columns; both have {both[0]!r}"
-        raise RuleError(message)
+            _refuse(rule, f"annotation names must look like `summary_1`; got {name!r}", *path, "name")
+        if not isinstance(text, str):
+            _refuse(rule, f"`{_written(path)}` must be text; got {text!r}", *path)
+        _check_template(rule, text, labels, path)
+
+
+def _check_template(rule: Rule, text: str, labels: Iterable[str], path: Sequence[object]) -> None:
+    try:
+        template = parse_template(text)
+    except TemplateError as error:
+        _refuse(rule, f"`{_written(path)}`: {error}", *path, offset=error.offset)
+    for action in template.actions:
+        if action.term[0] == "labels" and action.term[1] not in labels:
+            sentence = f"`{_written(path)}` must name labels of the alert; got `$labels.{action.term[1]}`"
+            _refuse(rule, sentence + nearest(action.term[1], labels), *path, offset=action.offset)
+
+
+def _check_recovery(rule: Rule) -> None:
+    number = isinstance(rule.recovery, int | float) and not isinstance(rule.recovery, bool)
+    if rule.recovery is None:
+        return
+    if not number or not math.isfinite(rule.recovery):
+        _refuse(rule, f"`recovery` must be a finite number; got {rule.recovery!r}", "recovery")
+    if rule.emit == "all":
+        _refuse(rule, "`recovery` needs alerts that live on; got `emit` all, which has none", "recovery")
+
+
+def _check_limits(rule: Rule) -> None:
+    for name, table in rule.limits.items():
+        if not isinstance(table, Limits):
+            _refuse(rule, f"`limits[{name!r}]` must be a table of limits; got {table!r}", "limits", name)
+        missing = [key for key in table.on if key not in rule.on]
+        if missing:
+            sentence = f"`on` must have the key columns of the limits {name!r} ({', '.join(table.on)})"
+            _refuse(rule, f"{sentence}; {missing[0]!r} is not in it", "limits", name)

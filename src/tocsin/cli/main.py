@@ -1,0 +1,46 @@
+"""Run one command: `tocsin check`, `tocsin demo`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from tocsin.cli import check, demo
+
+COMMANDS = (check, demo)
+EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes found or a failed run, 2 wrong usage."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    chosen = parser().parse_args(arguments)
+    try:
+        code = chosen.run(chosen)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return int(code)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands."""
+    whole = argparse.ArgumentParser(
+        prog="tocsin", description="Alerts from conditions over joined streams.", epilog=EPILOG
+    )
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        mine = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            description=command.__doc__,
+            epilog=command.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.configure(mine)
+        mine.set_defaults(run=command.run)
+    return whole

@@ -1,0 +1,205 @@
+"""Read the section `groups` of a rule file: each rule becomes a `Rule`, which checks itself; mistakes get a place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
+from tocsin.rules.context import Context, found
+from tocsin.rules.fields import Fields, read_fields
+from tocsin.rules.model import FieldError, Rule
+from tocsin.rules.options import GROUP, PAIR, RULE
+from tocsin.rules.references import Known, Placed, check_rule, read_condition, settings
+from tocsin.rules.rulefile import Group
+from tocsin.rules.streams import MICROSECOND, good_labels, item_named
+from tocsin.rules.values import MOST_NAMES
+
+# Stands for a name that is missing, so that the rest of its rule is checked.
+UNNAMED = "unnamed"
+
+_DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop")
+
+
+def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]:
+    """Read all groups; rules with mistakes are left out of them."""
+    groups: list[Group] = []
+    names: dict[str, int] = {}
+    for number, item in enumerate(_items(context, node, "rule file", "groups"), 1):
+        where = _called(item, "name", "group", number)
+        fields = read_fields(context, item, GROUP, where, "a group")
+        if fields is None:
+            continue
+        name = fields["name"] or ""
+        if name in names:
+            message = f"`name` must be unique in the file; the group of line {names[name]} has it too"
+            context.report(fields.at("name"), where, message)
+        elif name:
+            names[name] = item.line
+        groups.append(_group(context, fields, where, known))
+    return tuple(groups)
+
+
+def _called(node: Node, key: str, kind: str, number: int) -> str:
+    """How messages name a group or a rule: by its name, else by its number."""
+    named = node.entries[key][1] if isinstance(node, MapNode) and key in node.entries else None
+    return f'{kind} "{named.text[:100]}"' if isinstance(named, Scalar) and named.text else f"{kind} {number}"
+
+
+def _items(context: Context, node: Node, where: str, name: str) -> list[Node]:
+    if isinstance(node, ListNode):
+        return node.items
+    context.report(node, where, f"`{name}` must be a list; got {found(node)}")
+    return []
+
+
+def _group(context: Context, fields: Fields, where: str, known: Known) -> Group:
+    labels = good_labels(context, fields, where)
+    rules: list[Rule] = []
+    seen: dict[Any, int] = {}
+    items = _items(context, fields.nodes["rules"], where, "rules") if "rules" in fields.nodes else []
+    for number, item in enumerate(items, 1):
+        rule = _RuleReader(context, known, labels, fields.nodes.get("labels")).read(item, where, number)
+        if rule is None:
+            continue
+        rules.append(rule)
+        identity = rule.alert, tuple(sorted(rule.labels.items()))
+        if identity in seen:
+            message = "`alert` and `labels` together must be unique in the group"
+            message += f"; rule {seen[identity]} has the same"
+            at = item.entries["alert"][1] if isinstance(item, MapNode) else item
+            context.report(at, f"{where}: {rule.place}", message)
+        seen.setdefault(identity, number)
+    interval = fields["interval"]
+    return Group(fields["name"] or "", 0 if interval is None else interval // MICROSECOND, labels, tuple(rules))
+
+
+@dataclass
+class _RuleReader:
+    """Read one rule; `group_labels` are the group's, which the rule's own hide."""
+
+    context: Context
+    known: Known
+    group_labels: Mapping[str, str]
+    group_node: Node | None
+    # Where each part of the rule stands, by the path that a FieldError names.
+    places: dict[tuple[object, ...], Node] = field(default_factory=dict)
+    is_joined: bool = True
+
+    def read(self, node: Node, group: str, number: int) -> Rule | None:
+        """Read a rule; None if there is a mistake in it."""
+        before = self.context.mistakes.count
+        where = f"{group}: {_called(node, 'alert', 'rule', number)}"
+        fields = read_fields(self.context, node, RULE, where, "a rule")
+        if fields is None:
+            return None
+        placed = Placed(self.context, self.places, fields.node, where)
+        given = self._given(fields, where)
+        placed.is_joined = self.is_joined
+        read = read_condition(placed, given["expr"], self.known) if given["expr"] is not None else None
+        if read is not None:
+            given |= settings(placed, read, self.known)
+        rule = self._built(given | {"alert": given["alert"] or UNNAMED, "expr": given["expr"] or ""}, placed)
+        if read is not None:
+            check_rule(placed, rule, read, self.known)
+        return rule if self.context.mistakes.count == before else None
+
+    def _given(self, fields: Fields, where: str) -> dict[str, Any]:
+        """The arguments of a Rule, each with its place."""
+        given: dict[str, Any] = {name: fields[name] for name in ("alert", "expr", "recovery")}
+        given |= {name: fields[name] for name in ("emit", "closed") if fields[name] is not None}
+        for name in _DURATIONS:
+            if fields[name] is not None:
+                given["for_" if name == "for" else name] = fields[name]
+        given["on"] = fields["on"] or ()
+        count = self.context.mistakes.count
+        given["within"] = self._within(fields, where)
+        self.is_joined = self.context.mistakes.count == count
+        for name in ("shapes", "annotations"):
+            given[name] = dict(fields[name] or {})
+            self._place_map(name, fields.nodes.get(name))
+        given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
+        self._place_map("labels", self.group_node)
+        self._place_map("labels", fields.nodes.get("labels"))
+        self.places |= {("on", name): item_named(fields.at("on"), name) for name in given["on"]}
+        self.places |= {(name,): node for name, node in fields.nodes.items()}
+        return given
+
+    def _place_map(self, name: str, node: Node | None) -> None:
+        if isinstance(node, MapNode):
+            for word, (key, value) in node.entries.items():
+                self.places[name, word] = value
+                self.places[name, word, "name"] = key
+
+    def _within(self, fields: Fields, where: str) -> Any:
+        node = fields.nodes.get("within")
+        if node is None:
+            return None
+        if not isinstance(node, ListNode):
+            return self._one_within(node, where)
+        pairs: dict[tuple[str, str], tuple[str, str]] = {}
+        if len(node.items) > MOST_NAMES:
+            message = f"`within` must have at most {MOST_NAMES} pairs; got {len(node.items):,}"
+            self.context.report(node, where, message)
+            return pairs
+        for item in node.items:
+            inner = read_fields(self.context, item, PAIR, f"{where}: within", "a pair")
+            pair = self._two(inner, "between", where) if inner else None
+            bounds = self._two(inner, "bounds", where) if inner else None
+            if pair in pairs:
+                self.context.report(
+                    item, where, f"`within` must bound a pair once; {pair[0]} and {pair[1]} stand twice"
+                )
+            elif pair and bounds:
+                pairs[pair] = bounds
+                self.places["within", pair] = item
+        return pairs
+
+    def _one_within(self, node: Node, where: str) -> str | None:
+        if isinstance(node, Scalar) and not node.is_nothing:
+            return node.text
+        message = (
+            "`within` must be a duration, or a list of pairs such as {between: [air, surface], bounds: [-5s, 10s]}"
+        )
+        self.context.report(node, where, f"{message}; got {found(node)}")
+        return None
+
+    def _two(self, fields: Fields, name: str, where: str) -> tuple[str, str] | None:
+        if name not in fields.nodes:
+            return None
+        node = fields.nodes[name]
+        items = node.items if isinstance(node, ListNode) else []
+        if len(items) == 2 and all(isinstance(item, Scalar) and not item.is_nothing for item in items):
+            first, second = (item.text for item in items if isinstance(item, Scalar))
+            return first, second
+        wanted = "two streams" if name == "between" else "[lower, upper] in durations"
+        self.context.report(node, f"{where}: within", f"`{name}` must be {wanted}; got {found(node)}")
+        return None
+
+    def _built(self, given: dict[str, Any], placed: Placed) -> Rule:
+        """Build the Rule; each mistake that it finds is reported, and what it is about is left out."""
+        while True:
+            try:
+                return Rule(**given)
+            except FieldError as error:
+                placed.report(error.sentence, *error.path, offset=error.offset)
+                _leave_out(given, error.path, error.offset)
+
+
+def _leave_out(given: dict[str, Any], path: tuple[object, ...], offset: int | None) -> None:
+    """Take away the part of a rule that a mistake is about; of a template, blank the action alone."""
+    name = "for_" if path[0] == "for" else str(path[0])
+    inner = given.get(name)
+    if offset is not None and isinstance(inner, dict) and "}}" in inner[path[1]][offset:]:
+        text = inner[path[1]]
+        start, end = text.rindex("{{", 0, offset + 2), text.index("}}", offset) + 2
+        inner[path[1]] = text[:start] + " " * (end - start) + text[end:]
+    elif len(path) > 1 and isinstance(inner, dict):
+        del inner[path[1]]
+    elif len(path) > 1 and isinstance(inner, tuple):
+        given[name] = tuple(item for item in inner if item != path[1])
+    elif name == "alert":
+        given[name] = UNNAMED
+    else:
+        del given[name]

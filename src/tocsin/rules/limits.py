@@ -1,0 +1,124 @@
+"""Tables of limits: numbers that differ per key, read from CSV, for use in conditions as `table.column`."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MOST_BYTES = 16 * 1024 * 1024
+MOST_MISTAKES = 20
+
+# Line, column, message.
+Report = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Numbers by key: `rows[key]` has one number per column, a key one text per key column of `on`."""
+
+    file: str
+    on: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: Mapping[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict, repr=False)
+
+    def column(self, name: str) -> list[float]:
+        """Give one column, a number per key."""
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows.values()]
+
+
+def read_limits(path: Path, on: Sequence[str], report: Report) -> Limits:
+    """Read a table; what is wrong with it is reported, up to a number of mistakes that says enough.
+
+    Raises OSError if the file cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file")
+    with path.open("rb") as file:
+        raw = file.read(MOST_BYTES + 1)
+    limits = Limits(str(path), tuple(on), (), {})
+    if len(raw) > MOST_BYTES:
+        report(1, 1, f"a table must have at most {MOST_BYTES // 2**20} MiB; it has more")
+        return limits
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        report(raw.count(b"\n", 0, error.start) + 1, 1, "a table must be UTF-8; a byte here is not")
+        return limits
+    try:
+        return _Table(text, report).read(limits)
+    except csv.Error as error:
+        report(1, 1, f"a table must be CSV; {error}")
+    except _Enough:
+        pass
+    return limits
+
+
+class _Enough(Exception):
+    """So many mistakes that more would say nothing new."""
+
+
+class _Table:
+    def __init__(self, text: str, report: Report) -> None:
+        self._lines = text.splitlines()
+        self._reader = csv.reader(io.StringIO(text, newline=""))
+        self._report = report
+        self._mistakes = 0
+
+    def read(self, limits: Limits) -> Limits:
+        header = [name.strip() for name in next(self._reader, [])]
+        if not self._check_header(header, limits.on):
+            return limits
+        keys = [header.index(name) for name in limits.on]
+        numbers = [at for at in range(len(header)) if at not in keys]
+        rows: dict[tuple[str, ...], tuple[float, ...]] = {}
+        for cells in self._reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                self._note(0, cells, f"a row must have {len(header)} cells like the header; got {len(cells)}")
+                continue
+            key = tuple(cells[at] for at in keys)
+            if key in rows:
+                self._note(keys[0], cells, f"a key must stand once; {', '.join(map(repr, key))} stands above too")
+            rows[key] = tuple(self._number(at, cells, header[at]) for at in numbers)
+        if not rows and not self._mistakes:
+            self._note(0, [], "a table must have at least one row below its header; it has none")
+        return Limits(limits.file, limits.on, tuple(header[at] for at in numbers), rows)
+
+    def _check_header(self, header: list[str], on: Sequence[str]) -> bool:
+        missing = [name for name in on if name not in header]
+        twice = [name for at, name in enumerate(header) if name in header[:at]]
+        if missing:
+            self._note(
+                0, [], f"a header must have the key columns {', '.join(on)}; it has {', '.join(header) or 'nothing'}"
+            )
+        elif twice:
+            self._note(header.index(twice[0]), header, f"a column must stand once; {twice[0]!r} stands twice")
+        elif len(header) == len(on):
+            self._note(0, [], f"a table must have a column of numbers besides {', '.join(on)}; it has none")
+        return not self._mistakes
+
+    def _number(self, at: int, cells: list[str], column: str) -> float:
+        try:
+            value = float(cells[at])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            self._note(at, cells, f"column {column!r} must hold finite numbers; got {cells[at][:40]!r}")
+        return value
+
+    def _note(self, at: int, cells: list[str], message: str) -> None:
+        """Report a mistake at a cell; its column is known where nothing is quoted."""
+        self._mistakes += 1
+        line = max(1, self._reader.line_num)
+        if self._mistakes > MOST_MISTAKES:
+            self._report(line, 1, f"this table has more than {MOST_MISTAKES} mistakes; the rest is not checked")
+            raise _Enough
+        plain = line <= len(self._lines) and '"' not in self._lines[line - 1]
+        self._report(line, sum(len(cell) + 1 for cell in cells[:at]) + 1 if plain else 1, message)

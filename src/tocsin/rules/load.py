@@ -1,0 +1,147 @@
+"""Rule file -> RuleFile: every mistake at once, each with its place.
+
+The file is composed once, and each condition parsed once here and once by the planner. The environment is asked for
+secrets only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, compose, split_lines
+from tocsin.rules.context import Context, found
+from tocsin.rules.fields import Fields, read_fields, read_kind
+from tocsin.rules.groups import read_groups
+from tocsin.rules.mistakes import Mistake, Mistakes, RuleFileError, TooManyMistakes
+from tocsin.rules.options import ARCHIVE, FILE, SINKS
+from tocsin.rules.references import Known, Planner
+from tocsin.rules.rulefile import RuleFile, Sink
+from tocsin.rules.streams import read_streams, read_tables
+
+WHERE = "rule file"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of a file: its mistakes and warnings by place, and the RuleFile if there are no mistakes."""
+
+    path: str
+    file: RuleFile | None
+    mistakes: tuple[Mistake, ...]
+    warnings: tuple[Mistake, ...]
+
+
+def load_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, str]) -> RuleFile:
+    """Read a rule file; mistakes are raised together, as a RuleFileError."""
+    checked = check_rule_file(path, plan, environment)
+    if checked.file is None:
+        raise RuleFileError(checked.mistakes)
+    return checked.file
+
+
+def check_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, str]) -> Checked:
+    """Read a rule file and say all that is wrong with it.
+
+    Parameters
+    ----------
+    path
+        The file; paths in it are taken from its folder.
+    plan
+        Who plans a rule, such as `tocsin.plan.make_plan`; what it refuses is a mistake of the file.
+    environment
+        Where `${VAR}` is looked up.
+    """
+    mistakes = Mistakes(str(path))
+    context = Context(mistakes, Path(path).parent, environment)
+    file = None
+    with contextlib.suppress(TooManyMistakes):
+        node = _compose(context, Path(path))
+        file = None if node is None else _read(context, node, plan)
+    return Checked(str(path), None if mistakes.count else file, mistakes.sorted(), mistakes.sorted(warnings=True))
+
+
+def _compose(context: Context, path: Path) -> Node | None:
+    def report(line: int, column: int, message: str) -> None:
+        context.mistakes.add(line, column, WHERE, message)
+
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such path"
+        report(1, 1, f"a file must be readable; {reason.lower()}")
+        return None
+    if len(raw) > MOST_BYTES:
+        report(1, 1, f"a file must have at most {MOST_BYTES // 2**20} MiB; it has more")
+        return None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        column = len(raw[begin : error.start].decode("utf-8-sig", "replace")) + 1
+        report(
+            raw.count(b"\n", 0, error.start) + 1, column, f"a file must be UTF-8; got the byte 0x{raw[error.start]:02x}"
+        )
+        return None
+    context.lines = split_lines(text)
+    node = compose(text, report)
+    if node is None and not context.mistakes.count:
+        report(1, 1, "a file must have `streams` and `groups`; it is empty")
+    return node
+
+
+def _read(context: Context, node: Node, plan: Planner) -> RuleFile | None:
+    fields = read_fields(context, node, FILE, WHERE, "a rule file")
+    if fields is None:
+        return None
+    nothing = MapNode(node.line, node.column)
+    streams = read_streams(context, fields.nodes.get("streams", nothing))
+    limits = read_tables(context, fields.nodes.get("limits", nothing), streams)
+    sections = [fields.nodes.get(name, nothing) for name in ("streams", "limits")]
+    known = Known(streams, limits, plan, all(isinstance(section, MapNode) for section in sections))
+    groups = read_groups(context, fields.nodes["groups"], known) if "groups" in fields.nodes else ()
+    sinks, archive = _sinks(context, fields), _archive(context, fields)
+    if context.mistakes.count:
+        return None
+    _warn_of_unused(context, fields, known)
+    return RuleFile(
+        context.mistakes.file,
+        {name: stream for name, stream in streams.items() if stream is not None},
+        {name: table for name, table in limits.items() if table is not None},
+        groups,
+        sinks,
+        archive,
+    )
+
+
+def _sinks(context: Context, fields: Fields) -> tuple[Sink, ...]:
+    node = fields.nodes.get("sinks")
+    if node is None:
+        return ()
+    if not isinstance(node, ListNode):
+        context.report(node, WHERE, f"`sinks` must be a list; got {found(node)}")
+        return ()
+    read = [read_kind(context, item, SINKS, f"sink {number}", "sink") for number, item in enumerate(node.items, 1)]
+    return tuple(Sink(*sink) for sink in read if sink is not None)
+
+
+def _archive(context: Context, fields: Fields) -> str | None:
+    if "archive" not in fields.nodes:
+        return None
+    inner = read_fields(context, fields.nodes["archive"], ARCHIVE, "archive", "an archive")
+    return inner["path"] if inner else None
+
+
+def _warn_of_unused(context: Context, fields: Fields, known: Known) -> None:
+    """Warn of streams and tables that no rule reads; a stream that is watched for silence is of use."""
+    for section, names in (("streams", known.streams), ("limits", known.limits)):
+        node = fields.nodes.get(section)
+        for name, thing in names.items():
+            watched = getattr(thing, "no_data", None) is not None
+            if name not in known.used and not watched and isinstance(node, MapNode):
+                key: Scalar = node.entries[name][0]
+                kind = "stream" if section == "streams" else "limits"
+                context.warn(key, f'{kind} "{name}"', "it should be read by a rule; none does")

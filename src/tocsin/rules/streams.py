@@ -1,0 +1,223 @@
+"""Read the sections `streams` and `limits` of a rule file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from tocsin.errors import ExprError
+from tocsin.expr.nodes import Variable
+from tocsin.expr.parse import parse_number
+from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
+from tocsin.rules.context import Context, found
+from tocsin.rules.fields import Fields, read_fields, read_kind
+from tocsin.rules.limits import Limits, read_limits
+from tocsin.rules.model import FieldError, check_label, check_label_name
+from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
+from tocsin.rules.rulefile import Domain, NoData, Source, Stream, Value
+from tocsin.rules.values import MOST_ENTRIES, read_number
+
+MICROSECOND = timedelta(microseconds=1)
+
+_DOMAIN = re.compile(r"([\[(])\s*([^,\s]+)\s*,\s*([^,\s]+)\s*([\])])")
+
+
+def read_streams(context: Context, node: Node) -> dict[str, Stream | None]:
+    """Read all streams; None stands for one whose columns are in doubt, so that rules which read it are not blamed."""
+    streams: dict[str, Stream | None] = {}
+    for name, key, value in _named(context, node, "streams"):
+        where = f'stream "{name}"'
+        _check_name(context, key, name, where)
+        streams[name] = _stream(context, value, name, where)
+    return streams
+
+
+def _named(context: Context, node: Node, section: str) -> list[tuple[str, Scalar, Node]]:
+    if not isinstance(node, MapNode):
+        context.report(node, "rule file", f"`{section}` must be a mapping by name; got {found(node)}")
+        return []
+    if len(node.entries) > MOST_ENTRIES:
+        context.report(node, "rule file", f"`{section}` must have at most {MOST_ENTRIES:,} entries")
+        return []
+    return [(name, key, value) for name, (key, value) in node.entries.items()]
+
+
+def _check_name(context: Context, key: Scalar, name: str, where: str) -> None:
+    if not _is_variable(name, Variable(name)):
+        message = "a name must be usable in `expr`: letters, digits and `_`, no function and no reserved word"
+        context.report(key, where, f"{message}; got {found(key)}")
+
+
+def _is_variable(text: str, wanted: Variable) -> bool:
+    try:
+        return parse_number(text) == wanted
+    except ExprError:
+        return False
+
+
+def _stream(context: Context, node: Node, name: str, where: str) -> Stream | None:
+    fields = read_fields(context, node, STREAM, where, "a stream")
+    if fields is None:
+        return None
+    source = None
+    if "source" in fields.nodes:
+        source = read_kind(context, fields.nodes["source"], SOURCES, where, "source")
+    keys, before = fields["keys"] or (), context.mistakes.count
+    _check_key_names(context, fields, keys, where)
+    values = {"value": Value("value")}
+    if "values" in fields.nodes:
+        values = _values(context, fields.nodes["values"], where)
+    stream = Stream(
+        name,
+        Source(*source) if source else Source(""),
+        keys=keys,
+        time=fields["time"] or "ts",
+        time_unit=fields["time_unit"] or "us",
+        arrival=fields["arrival"],
+        values=values,
+        idle_us=None if fields["idle"] is None else fields["idle"] // MICROSECOND,
+    )
+    _check_columns(context, fields, stream, where)
+    is_clear = context.mistakes.count == before and _is_whole(fields, keys)
+    stream = replace(stream, no_data=_no_data(context, fields, where))
+    return stream if is_clear else None
+
+
+def _is_whole(fields: Fields, keys: tuple[str, ...]) -> bool:
+    """Whether all keys were read, and no misspelt one may have said more."""
+    given = fields.nodes.get("keys")
+    items = len(given.items) if isinstance(given, ListNode) else int(given is not None)
+    known = {field.name for field in STREAM}
+    return items == len(keys) and isinstance(fields.node, MapNode) and known >= set(fields.node.entries)
+
+
+def _check_key_names(context: Context, fields: Fields, keys: tuple[str, ...], where: str) -> None:
+    node = fields.at("keys")
+    for name in keys:
+        try:
+            check_label_name(name, "")
+        except FieldError as error:
+            context.report(item_named(node, name), where, error.sentence)
+
+
+def item_named(node: Node, name: str) -> Node:
+    """Find an item of a list by its text, or give the list itself."""
+    items = node.items if isinstance(node, ListNode) else []
+    return next((item for item in items if isinstance(item, Scalar) and item.text == name), node)
+
+
+def _check_columns(context: Context, fields: Fields, stream: Stream, where: str) -> None:
+    """Refuse a column in two roles."""
+    roles = {name: "a key column" for name in stream.keys}
+    for role, name in (("time", stream.time), ("arrival", stream.arrival)):
+        if name in roles:
+            context.report(
+                fields.at(role), where, f"`{role}` must be a column of its own; {name!r} is {roles[name]} too"
+            )
+        elif name is not None:
+            roles[name] = f"the column of `{role}`"
+    node = fields.at("values")
+    for name in stream.values:
+        if name in roles:
+            at = node.entries[name][0] if isinstance(node, MapNode) and name in node.entries else node
+            context.report(at, where, f"a value must have a column of its own; {name!r} is {roles[name]} too")
+
+
+def _values(context: Context, node: Node, where: str) -> dict[str, Value]:
+    if not isinstance(node, MapNode) or not node.entries:
+        context.report(node, where, f"`values` must map at least one column to its settings; got {found(node)}")
+        return {"value": Value("value")}
+    values = {}
+    for name, (key, settings) in node.entries.items():
+        here = f"{where}: value {name!r}"
+        if not _is_variable(f"s.{name}", Variable("s", name)):
+            context.report(key, here, f"a column must have a name of letters, digits and `_`; got {found(key)}")
+        values[name] = _value(context, settings, name, here)
+    return values
+
+
+def _value(context: Context, node: Node, name: str, where: str) -> Value:
+    if isinstance(node, Scalar) and node.is_nothing:
+        return Value(name)
+    fields = read_fields(context, node, VALUE, where, "a value")
+    if fields is None:
+        return Value(name)
+    domain = _domain(context, fields.nodes["domain"], where) if "domain" in fields.nodes else None
+    return Value(name, domain, fields["unit"])
+
+
+def _domain(context: Context, node: Node, where: str) -> Domain | None:
+    """Read `[low, high]`, or the same as text with round brackets where an end does not belong to it."""
+    left, low, high, right = "[", "", "", "]"
+    if isinstance(node, ListNode) and len(node.items) == 2:
+        low, high = (item.text if isinstance(item, Scalar) else "" for item in node.items)
+    elif isinstance(node, Scalar) and (match := _DOMAIN.fullmatch(node.text.strip())):
+        left, low, high, right = match.groups()
+    ends = read_number(low), read_number(high)
+    if ends[0] is not None and ends[1] is not None and ends[0] < ends[1]:
+        domain = Domain(ends[0], ends[1], left == "(", right == ")")
+        if domain.ends[0] < domain.ends[1]:
+            return domain
+    shown = f"[{low}, {high}]" if low and high and isinstance(node, ListNode) else found(node)
+    message = '`domain` must be [low, high] with low < high, or text such as "[0, 100)"'
+    context.report(node, where, f"{message}; got {shown}")
+    return None
+
+
+def _no_data(context: Context, fields: Fields, where: str) -> NoData | None:
+    if "no_data" not in fields.nodes:
+        return None
+    here = f"{where}: no_data"
+    inner = read_fields(context, fields.nodes["no_data"], NO_DATA, here, "`no_data`")
+    if inner is None:
+        return None
+    labels = good_labels(context, inner, here)
+    return None if inner["for"] is None else NoData(inner["for"] // MICROSECOND, labels)
+
+
+def good_labels(context: Context, fields: Fields, where: str) -> dict[str, str]:
+    """Give the labels of a group or of `no_data` that are right; the others are reported."""
+    labels, node = {}, fields.at("labels")
+    for name, value in (fields["labels"] or {}).items():
+        try:
+            check_label(name, value, "")
+            labels[name] = value
+        except FieldError as error:
+            assert isinstance(node, MapNode)
+            at = node.entries[name][1 if "{{" in value else 0]
+            context.report(at, where, error.sentence)
+    return labels
+
+
+def read_tables(context: Context, node: Node, streams: Mapping[str, object]) -> dict[str, Limits | None]:
+    """Read the tables of limits; None stands for one that could not be read."""
+    tables = {}
+    for name, key, value in _named(context, node, "limits"):
+        where = f'limits "{name}"'
+        _check_name(context, key, name, where)
+        if name in streams:
+            context.report(key, where, f"a table must have a name of its own; {name!r} is a stream too")
+        tables[name] = _table(context, value, where)
+    return tables
+
+
+def _table(context: Context, node: Node, where: str) -> Limits | None:
+    fields = read_fields(context, node, LIMITS, where, "limits")
+    if fields is None or not fields["file"] or not fields["on"]:
+        return None
+    path = Path(fields["file"])
+    before = context.mistakes.count
+
+    def report(line: int, column: int, message: str) -> None:
+        context.mistakes.add(line, column, where, message, file=str(path))
+
+    try:
+        table = read_limits(path, fields["on"], report)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such path"
+        context.report(fields.at("file"), where, f"`file` must be a readable table; {path}: {reason.lower()}")
+        return None
+    return table if context.mistakes.count == before else None

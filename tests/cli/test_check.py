@@ -1,0 +1,172 @@
+"""`tocsin check`: what it prints where, its exit codes, and what it does not import."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rules.files import GOOD, write_tables
+from tocsin.cli import main as entry
+from tocsin.cli.main import main, parser
+from tocsin.cli.terminal import write_line
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = "examples/cold-store.yaml"
+HEAVY = ("numba", "pandas", "pyarrow", "pyspark", "rich")
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PASS", "hunter2")
+    write_tables(tmp_path)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(GOOD.replace("for: 10m", "for: -5s").replace("archive:", "archiv:"))
+    Path("spare.yaml").write_text(GOOD.replace("limits:\n", "  spare: {source: {csv: {path: x}}}\nlimits:\n"))
+
+
+MISTAKES = """\
+bad.yaml:9:20: stream "air": no_data: `for` must not be negative; got '-5s'
+bad.yaml:26:14: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
+bad.yaml:42:1: rule file: `archiv` is not a key of a rule file; did you mean `archive`?
+"""
+WARNING = 'spare.yaml:14:3: warning: stream "spare": it should be read by a rule; none does\n'
+
+
+def test_a_file_that_is_fine_gives_one_line_and_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "good.yaml"]) == 0
+    assert capsys.readouterr() == ("good.yaml: 1 group, 3 rules, 2 streams: ok\n", "")
+
+
+def test_mistakes_go_to_standard_error_a_line_each_and_give_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "bad.yaml"]) == 1
+    assert capsys.readouterr() == ("", MISTAKES)
+
+
+def test_several_files_are_checked_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "bad.yaml", "good.yaml", "none.yaml"]) == 1
+    none = "none.yaml:1:1: rule file: a file must be readable; no such file or directory\n"
+    assert capsys.readouterr() == ("good.yaml: 1 group, 3 rules, 2 streams: ok\n", MISTAKES + none)
+
+
+def test_warnings_change_the_exit_code_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "spare.yaml"]) == 0
+    assert capsys.readouterr() == ("spare.yaml: 1 group, 3 rules, 3 streams: ok\n", WARNING)
+    assert main(["check", "--strict", "spare.yaml"]) == 1
+    assert main(["check", "--strict", "good.yaml"]) == 0
+
+
+def test_a_program_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json", "good.yaml", "bad.yaml", "spare.yaml"]) == 1
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    good, bad, spare = answer["files"]
+    assert err == ""
+    assert answer["ok"] is False
+    assert good == {
+        "file": "good.yaml", "ok": True, "groups": 1, "rules": 3, "streams": 2, "mistakes": [], "warnings": []
+    }  # fmt: skip
+    assert (bad["ok"], len(bad["mistakes"])) == (False, 3)
+    assert bad["mistakes"][1] == {
+        "file": "bad.yaml", "line": 26, "column": 14, "where": 'group "cold-store": rule "Condensation"',
+        "message": "`for` must not be negative; got '-5s'",
+    }  # fmt: skip
+    assert [warning["line"] for warning in spare["warnings"]] == [14]
+
+
+@pytest.mark.parametrize("arguments", [[], ["chek"], ["check"], ["check", "--jsn", "good.yaml"]])
+def test_wrong_usage_gives_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: tocsin" in capsys.readouterr().err
+
+
+def test_a_secret_is_in_no_output(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--json", "good.yaml", "bad.yaml"])
+    main(["check", "good.yaml", "bad.yaml"])
+    out, err = capsys.readouterr()
+    assert "hunter2" not in out + err
+
+
+def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["check", "--help"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "Exit codes: 0 fine" in shown
+    assert re.search(r"0  no mistakes.*\n  1  mistakes found.*\n  2  wrong usage", shown)
+
+
+def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    for command in entry.COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        assert f"## `tocsin {name}" in page
+        usage = parser().parse_args([name, "x"]) if name == "check" else parser().parse_args([name])
+        assert all(f"--{option}" in page for option, value in vars(usage).items() if isinstance(value, bool))
+
+
+class _Terminal:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def test_a_terminal_gets_colours_and_whole_lines_without_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal, line = _Terminal(), "a.yaml:1:2: [bold]x[/bold] " + "y" * 200
+    write_line(line, terminal, "red")  # type: ignore[arg-type]
+    assert "\x1b[" in terminal.text
+    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.text) == line + "\n"
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_help_and_check_import_nothing_heavy() -> None:
+    code = (
+        "import sys; from tocsin.cli.main import main; "
+        f"print(main(['check', {EXAMPLE!r}]), *[name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = _run("-c", code)
+    assert done.stdout.splitlines()[-1] == "0", done.stderr
+
+
+def test_the_module_is_the_command() -> None:
+    done = _run("-m", "tocsin", "check", EXAMPLE)
+    assert (done.returncode, done.stdout) == (0, f"{EXAMPLE}: 1 group, 3 rules, 3 streams: ok\n")
+    assert _run("-m", "tocsin").returncode == 2
+
+
+def test_an_output_that_nobody_reads_is_no_failure_of_python() -> None:
+    code = f"{sys.executable} -m tocsin check --json {' '.join([EXAMPLE] * 200)} | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, env=dict(os.environ)
+    )
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_the_demo_runs_under_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    monkeypatch.setattr("tocsin.demo.main", lambda: ran.append("demo"))
+    assert main(["demo"]) == 0
+    assert ran == ["demo"]
