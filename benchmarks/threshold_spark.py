@@ -348,7 +348,7 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
     """All that the engine does around a step, and a step that does nothing."""
     from pyspark.sql import functions as F
 
-    from tocsin.spark.rows import TIME, Feed
+    from tocsin.spark.blobs import TIME, Feed
     from tocsin.spark.stateful import SETTINGS, alerts, counted, run_stateful
 
     feeds = []

@@ -49,7 +49,7 @@ def write(folder: Path, number: int, rows: list[tuple[int | None, int | None, fl
 
 
 def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
-    from tocsin.spark.rows import Feed
+    from tocsin.spark.blobs import Feed
 
     reader = session.readStream.option("maxFilesPerTrigger", 1) if streaming else session.read
     return [
@@ -160,7 +160,7 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
 def test_bucket_ids_spread_by_sparks_own_hash(session: Any) -> None:
     from pyspark.sql import functions as F
 
-    from tocsin.spark.stateful import bucket_ids, spark_hash
+    from tocsin.spark.buckets import bucket_ids, spark_hash
 
     numbers = session.range(50).select(F.col("id").cast("int").alias("n"), F.hash(F.col("id").cast("int")).alias("h"))
     assert all(spark_hash(row.n) == row.h for row in numbers.collect())

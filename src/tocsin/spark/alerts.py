@@ -17,7 +17,6 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
-    StringType,
     TimestampNTZType,
     TimestampType,
 )
@@ -26,7 +25,7 @@ from tocsin.errors import PlanError
 from tocsin.plan import Watch, make_plan
 from tocsin.rules import Rule
 from tocsin.rules.durations import Duration
-from tocsin.spark.rows import ARRIVAL, PAYLOAD, TIME, Feed
+from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed
 from tocsin.spark.stateful import SETTINGS, counted, run_stateful, total
 from tocsin.spark.stateful import alerts as public_alerts
 
@@ -76,6 +75,30 @@ def alerts(
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
     """
+    return public_alerts(
+        rows_of(
+            streams,
+            rules,
+            time=time,
+            arrival=arrival,
+            buckets=buckets,
+            key_ttl=key_ttl,
+            act_in_silence=act_in_silence,
+        )
+    )
+
+
+def rows_of(
+    streams: Mapping[str, DataFrame],
+    rules: Rule | Iterable[Rule],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    buckets: int | None = None,
+    key_ttl: Duration | None = None,
+    act_in_silence: bool = False,
+) -> DataFrame:
+    """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text."""
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
     plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
@@ -92,7 +115,7 @@ def alerts(
     ]
     plan.warm_up()
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
-    return public_alerts(counted(rows, f"{METRICS}_{plan.fingerprint}"))
+    return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 
 def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -148,11 +171,7 @@ def _feed(
     """One stream as one key set reads it."""
     read = watch.columns(name)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
-    # Whole numbers and text become key text once per distinct key, in Python; the rest is Spark's to write.
-    columns = [
-        F.col(key) if isinstance(kinds[key], (*_WHOLE, StringType)) else F.col(key).cast("string").alias(key)
-        for key in watch.on
-    ]
+    columns = [_key(key, kinds[key]) for key in watch.on]
     columns.append(_micros(name, time, kinds[time]).alias(TIME))
     for column in read:
         if not isinstance(kinds[column], _NUMBERS):
@@ -164,11 +183,24 @@ def _feed(
             message = f"stream `{name}` must have the column {arrival!r} (`arrival`); it has {', '.join(kinds)}"
             raise PlanError(message)
         columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
-    rest = [column for column in frame.columns if column not in {time, arrival, *watch.on, *read}]
-    if rest:
-        columns.append(F.to_json(F.struct(*rest), {"ignoreNullFields": "false"}).alias(PAYLOAD))
-    feed = Feed(number, name, watch.on, tuple(read), arrival=arrival is not None, payload=bool(rest))
-    return frame.select(*columns), feed
+    used = {time, arrival, *watch.on, *read, PAYLOAD, REASON, RAW}
+    rest = [column for column in frame.columns if column not in used]
+    if PAYLOAD in kinds:
+        columns.append(F.col(PAYLOAD))
+    elif rest:
+        text = F.to_json(F.struct(*rest), {"ignoreNullFields": "false"})
+        columns.append(F.make_valid_utf8(text).alias(PAYLOAD))
+    dead, payload = REASON in kinds, bool(rest) or PAYLOAD in kinds
+    columns += [F.col(REASON), F.col(RAW)] if dead else []
+    return frame.select(*columns), Feed(number, name, watch.on, tuple(read), arrival is not None, payload, dead)
+
+
+def _key(name: str, kind: DataType) -> Column:
+    """A key column: whole numbers become text once per distinct key, in Python. Text that is not UTF-8 is no key."""
+    if isinstance(kind, _WHOLE):
+        return F.col(name)
+    text = F.col(name).cast("string")
+    return F.when(F.is_valid_utf8(text), text).alias(name)
 
 
 def _micros(stream: str, column: str, kind: DataType) -> Column:

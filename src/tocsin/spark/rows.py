@@ -11,20 +11,17 @@ laid side by side by (stream, partition, piece) and sorted stably by arrival are
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.logic import Batch, Float, Int
+from tocsin.logic import Batch, Int
+from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed, Piece, write_blob
+from tocsin.spark.buckets import bucket
 
-# Names that no column of a user has.
-TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"
-BLOBS = "bucket int, first long, blob binary"
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
 PIECE_ROWS = 262_144
 # Rows that a bounded run hands to the logic in one call.
@@ -32,59 +29,6 @@ CALL_ROWS = 500_000
 _EMPTY_FIRST = -(2**63)
 
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Feed:
-    """How one stream's columns are read for one key set; the same stream has a feed per key set.
-
-    The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long
-    microseconds, or timestamp_ntz, read as UTC), those of `values` (double), and, if said so, `ARRIVAL` (like `TIME`;
-    where null, the time counts) and `PAYLOAD` (string).
-    """
-
-    key_set: int
-    stream: str
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    arrival: bool = False
-    payload: bool = False
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that travel, each once."""
-        names = [*self.keys, TIME, *self.values, *[ARRIVAL] * self.arrival, *[PAYLOAD] * self.payload]
-        return list(dict.fromkeys(names))
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows of one feed, partition and fold, in order of arrival."""
-
-    feed: int
-    partition: int
-    number: int
-    keys: Sequence[tuple[str, ...]]
-    key: Int
-    time: Int
-    order: Int
-    values: tuple[Float, ...]
-    payload: NDArray[Any] | None
-    quarantined: int
-
-    def take(self, start: int, stop: int) -> Piece:
-        """A run of its rows; what was quarantined stays with the first."""
-        at = slice(start, stop)
-        values = tuple(value[at] for value in self.values)
-        payload = None if self.payload is None else self.payload[at]
-        cut = {
-            "key": self.key[at],
-            "time": self.time[at],
-            "order": self.order[at],
-            "values": values,
-            "payload": payload,
-        }
-        return replace(self, **cut, quarantined=self.quarantined if start == 0 else 0)  # type: ignore[arg-type]
 
 
 def fold(feed: Feed, number: int, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -149,14 +93,16 @@ def _blobs(table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int) -> 
         arrays = {name: column[at] for name, column in columns.items()}
         if not feed.arrival:
             del arrays["order"]
-        bad = int(len(ok) - ok.sum()) if b == 0 else 0
+        bad = np.flatnonzero(~ok) if b == 0 else np.zeros(0, np.int64)
+        about = {**facts, "quarantined": len(bad), "dead": _dead(table, bad) if feed.dead else []}
         first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
-        yield b, first, _write(local[codes[at]], [texts[i] for i in mine], arrays, {**facts, "quarantined": bad})
+        yield b, first, write_blob(local[codes[at]], [texts[i] for i in mine], arrays, about)
 
 
-def bucket(key_set: int, text: str, buckets: int) -> int:
-    """The bucket of a key: part of the state's format, so never to be changed."""
-    return zlib.crc32(text.encode(), key_set) % buckets
+def _dead(table: pa.Table, at: Int) -> list[tuple[str, str]]:
+    """Reason and text of rows that cannot be used."""
+    rows = table.select([REASON, RAW]).take(pa.array(at))
+    return [(reason or "", raw or "") for reason, raw in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
 
 
 def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
@@ -202,43 +148,6 @@ def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bool
     if feed.payload:
         columns["payload"] = table.column(PAYLOAD).combine_chunks().to_numpy(zero_copy_only=False)
     return columns, ok
-
-
-def _write(
-    codes: NDArray[np.int32], texts: list[str], columns: dict[str, NDArray[Any]], facts: dict[str, int]
-) -> bytes:
-    arrays = {"key": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))}
-    for name, column in columns.items():
-        arrays[name] = pa.array(column, pa.string() if name == "payload" else None)
-    batch = pa.RecordBatch.from_pydict(arrays, metadata={"facts": json.dumps(facts)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
-    """Read a blob that `fold` wrote."""
-    table = pa.ipc.open_stream(blob).read_all().combine_chunks()
-    facts = json.loads(table.schema.metadata[b"facts"])
-    feed = feeds[facts["feed"]]
-    columns = {name: table.column(name).to_numpy() for name in table.column_names if name != "key"}
-    encoded = table.column("key").combine_chunks()
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    texts = encoded.dictionary.to_pylist()
-    keys = [(text,) for text in texts] if len(feed.keys) == 1 else [tuple(json.loads(text)) for text in texts]
-    return Piece(
-        facts["feed"],
-        facts["partition"],
-        facts["piece"],
-        keys,
-        encoded.indices.to_numpy().astype(np.int64),
-        columns["time"],
-        columns.get("order", columns["time"]),
-        tuple(columns[f"v{slot}"] for slot in range(len(feed.values))),
-        columns.get("payload"),
-        facts["quarantined"],
-    )
 
 
 def in_order(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> list[Batch]:

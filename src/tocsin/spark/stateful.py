@@ -30,7 +30,9 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from tocsin.errors import RunError
 from tocsin.logic import Logic, Out, Step
-from tocsin.spark.rows import BLOBS, Feed, calls, fold, in_order, read_blob
+from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
+from tocsin.spark.buckets import bucket_ids
+from tocsin.spark.rows import calls, fold, in_order
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
 SETTINGS = {
@@ -60,6 +62,9 @@ _ALERT = (
     f"value double, margin double, witness array<{_WITNESS}>, quality string"
 )
 _ALIVE_LOGICS = 64
+
+# What the operator gives: kind (alert, counts, dead) and JSON text.
+Rows = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -137,38 +142,6 @@ def total(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return whole.counts
 
 
-def bucket_ids(buckets: int, partitions: int) -> list[int]:
-    """Name the buckets so that Spark's hash spreads them evenly over partitions.
-
-    Plain numbers do not: 0 to 3 fall 3:1 on two partitions. The first is always 0, so that state written under other
-    numbers of buckets or partitions is found, and refused.
-    """
-    ids, load, number = [0], [0] * partitions, 0
-    load[spark_hash(0) % partitions] += 1
-    while len(ids) < buckets:
-        number += 1
-        at = spark_hash(number) % partitions
-        if load[at] == min(load):
-            ids.append(number)
-            load[at] += 1
-    return ids
-
-
-def spark_hash(number: int) -> int:
-    """Spark's hash of an int: Murmur3 with the seed 42, as a signed number."""
-    mask = 0xFFFFFFFF
-
-    def rotate(x: int, by: int) -> int:
-        return (x << by | x >> 32 - by) & mask
-
-    k = rotate(number * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
-    h = (rotate(42 ^ k, 13) * 5 + 0xE6546B64) & mask ^ 4
-    h = (h ^ h >> 16) * 0x85EBCA6B & mask
-    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
-    h ^= h >> 16
-    return h - (1 << 32) if h >> 31 else h
-
-
 # Logics that a worker keeps between batches, by mark. Workers swap partitions and tasks are tried twice, so every write
 # of state bears a new mark: a logic is taken up again only if the state is the very one it wrote.
 _alive: dict[str, Logic] = {}
@@ -191,7 +164,8 @@ class _Operator(StatefulProcessor):
         """Hand over the rows of one batch."""
         pieces = [read_blob(blob, self.work.feeds) for frame in rows for blob in frame["blob"]]
         batches = in_order(pieces, self.work.feeds)
-        yield from self._call(timerValues, lambda logic, now_us: logic.on_data(batches, now_us))
+        dead = _dead(pieces, self.work.feeds)
+        yield from self._call(timerValues, lambda logic, now_us: logic.on_data(batches, now_us), dead)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
@@ -203,7 +177,7 @@ class _Operator(StatefulProcessor):
         """Leave nothing open."""
 
     def _call(
-        self, times: TimerValues, call: Callable[[Logic, int], Out], *, fired: bool = False
+        self, times: TimerValues, call: Callable[[Logic, int], Out], dead: Rows = (), *, fired: bool = False
     ) -> Iterator[pd.DataFrame]:
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
@@ -219,7 +193,7 @@ class _Operator(StatefulProcessor):
         new_head = {**self.work.facts, "mark": mark, "timer": timer}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep(mark, logic)
-        yield pd.DataFrame(_raw(out), columns=["kind", "json"])
+        yield pd.DataFrame([*_raw(out), *dead], columns=["kind", "json"])
 
     def _head(self) -> dict[str, Any]:
         stored = self.pages.getValue((HEAD,))
@@ -277,10 +251,19 @@ def _keep(mark: str, logic: Logic) -> None:
         del _alive[next(iter(_alive))]
 
 
-def _raw(out: Out) -> list[tuple[str, str]]:
+def _raw(out: Out) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
     rows = [("alert", json.dumps(alert)) for alert in out.alerts]
     return [*rows, ("counts", json.dumps(out.counts))] if out.counts else rows
+
+
+def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:
+    """The rows that could not be used, as rows of text."""
+    return [
+        ("dead", json.dumps({"stream": feeds[piece.feed].stream, "reason": reason, "raw": raw}))
+        for piece in pieces
+        for reason, raw in piece.dead
+    ]
 
 
 def _bounded(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -295,12 +278,23 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
     rows = (row for batch in batches for row in zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True))
     for _, mine in groupby(rows, key=lambda row: row[0]):
         logic = work.step.build({})
-        pieces = ((first, read_blob(blob, work.feeds)) for _, first, blob in mine)
-        for call in calls(pieces, work.feeds):
-            yield _record_batch(logic.on_data(call))
-        yield _record_batch(logic.on_end())
+        dead: list[tuple[str, str]] = []
+        for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
+            yield _record_batch([*_raw(logic.on_data(call)), *dead])
+            dead.clear()
+        yield _record_batch(_raw(logic.on_end()))
 
 
-def _record_batch(out: Out) -> pa.RecordBatch:
-    columns = list(zip(*_raw(out), strict=True)) or [(), ()]
+def _pieces(
+    rows: Iterable[tuple[int, int, bytes]], feeds: Sequence[Feed], dead: list[tuple[str, str]]
+) -> Iterator[tuple[int, Piece]]:
+    """Read blobs with their first arrival, and set aside what could not be used."""
+    for _, first, blob in rows:
+        piece = read_blob(blob, feeds)
+        dead += _dead([piece], feeds)
+        yield first, piece
+
+
+def _record_batch(rows: Rows) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [(), ()]
     return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], ["kind", "json"])
