@@ -8,11 +8,14 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 CODE := src tests $(wildcard benchmarks examples) scripts
 NOJIT := $(wildcard tests/stages tests/expr)
+# Test files run side by side, each whole in one process: most of a Spark test is waiting for a JVM to warm up.
+JOBS ?= 2
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
 
 # Numba keeps compiled kernels in __pycache__, next to the bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-fast test-nojit check fmt bench clean clean-cache
+.PHONY: help setup java demo test test-fast test-newest test-nojit check fmt bench clean clean-cache
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,10 +33,13 @@ demo: setup ## Run a small example on this machine
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/python -m tocsin demo
 
 test: setup ## Run all tests, those that start Spark too
-	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/pytest -q --durations=10
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) --durations=10
 
 test-fast: setup ## Run the tests that need no JVM and are quick
-	@$(BIN)/pytest -q -m "not spark and not cluster and not slow"
+	@$(PYTEST) -m "not spark and not cluster and not slow"
+
+test-newest: setup ## Run the tests of the Spark engine on the newest PySpark that is supported, in an environment of its own
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; scripts/newest.sh tests/spark/test_alerts.py tests/spark/test_stateful.py
 
 test-nojit: setup ## Run the tests of kernels and expressions on plain Python, uncompiled
 	@test -n "$(NOJIT)" || { echo "no tests of kernels or expressions found"; exit 1; }
