@@ -171,8 +171,8 @@ def joins(draw: st.DrawFn, streams: Sequence[str]) -> Join:
     names, closed = tuple(streams), draw(st.sampled_from(CLOSED))
     kind = draw(st.sampled_from(["within", "hop", "graph", "graph"]))
     if len(names) == 1 or kind != "graph":
-        within = draw(st.integers(2, 10))
-        hop = draw(st.integers(1, 12)) if kind == "hop" and len(names) > 1 else None
+        within = draw(st.integers(1 if len(names) == 1 else 2, 10))
+        hop = draw(st.integers(1, 12)) if kind == "hop" else None
         return Join(names, within_bounds(names, within), closed, hop, within)
     # Bounds around places that the streams could take together always leave a combination, also with open ends.
     far = draw(st.sampled_from([1, 3, 6]))
@@ -220,9 +220,10 @@ def cases(
     disorder: Sequence[str] = ("none", "between", "bounded", "unbounded"),
     duplicates: bool = True,
     emit: str = "witness",
+    streams_of_a_rule: Sequence[int] = (1, 2, 2, 3, 3, 4),
 ) -> Case:
     """Draw an input and a rule; `shaped` ones declare true shapes of some or all streams."""
-    names = NAMES[: draw(st.sampled_from([1, 2, 2, 3, 3, 4]))]
+    names = NAMES[: draw(st.sampled_from(streams_of_a_rule))]
     condition = draw(conditions(names, shaped=shaped))
     moved = draw(st.sampled_from(disorder))
     machines = ["m1", "m2", "m3"][: draw(st.sampled_from([1, 1, 1, 2, 3]))]
@@ -232,8 +233,20 @@ def cases(
         table = draw(tables(machines, negative=not condition.domains, broken=broken, duplicates=duplicates))
         streams[name] = table | {"arrival": draw(arrivals(table["ts"], moved))}
     declared = [name for name in condition.shapes if shaped and draw(st.sampled_from([True, True, False]))]
-    rule = draw(rules(draw(joins(names)), condition))
-    return Case(streams, replace(rule, emit=emit), condition, {name: condition.shapes[name] for name in declared})
+    rule = replace(draw(rules(draw(joins(names)), condition)), emit=emit)
+    if len(names) == 1 and declared:
+        # What one variable decides alone is as its shape says on any domain.
+        domain = draw(st.sampled_from([None, None, (-1.5, 1.5)]))
+        condition = replace(condition, domains={} if domain is None else {declared[0]: domain})
+        rule = replace(rule, shape=condition.shapes[declared[0]], domain=domain)
+    return Case(streams, rule, condition, {name: condition.shapes[name] for name in declared})
+
+
+def reduced(disorder: Sequence[str] = ("none", "bounded", "unbounded"), **options: Any) -> st.SearchStrategy[Case]:
+    """Draw an input and a rule of one stream that evaluates only what it must."""
+    drawn = cases(shaped=True, disorder=disorder, streams_of_a_rule=(1,), **options)
+    at_once = drawn.map(lambda case: replace(case, rule=replace(case.rule, for_us=0)))
+    return at_once.filter(lambda case: case.rule.reduction is not None)
 
 
 @st.composite

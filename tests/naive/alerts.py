@@ -8,110 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.naive.join import Join, Row, completed_by, span
+from tests.naive.join import Row, completed_by, span
+from tests.naive.lives import Alert, Evaluation, Life, Rule, Verdict, alert
+from tests.naive.settled import Settling
 
 Streams = Mapping[str, Mapping[str, Sequence[Any]]]
-Verdict = tuple[Any, bool, Any]
-Alert = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What must be watched: `condition` maps {(stream, column): value} of `columns` to (margin, truth, value)."""
-
-    join: Join
-    condition: Callable[[Mapping[tuple[str, str], Any]], Verdict]
-    columns: tuple[tuple[str, str], ...]
-    alert: str = "alert"
-    on: tuple[str, ...] = ("machine",)
-    for_us: int = 0
-    keep_us: int = 0
-    stale_us: int | None = None
-    outage_us: int = 1_000_000
-    idle_us: int | None = None
-    emit: str = "witness"
-
-    @property
-    def silence_us(self) -> int:
-        """How long after the last evaluation a life ends by itself."""
-        if self.stale_us is not None:
-            return self.stale_us
-        return (self.join.within or 0) if len(self.join.streams) == 1 else span(self.join)
-
-
-class Evaluation(NamedTuple):
-    """The best combination that one row completed."""
-
-    key: tuple[Any, ...]
-    time: int
-    margin: Any
-    truth: bool
-    value: Any
-    witness: tuple[Row, ...]
-    late: bool
-
-
-@dataclass
-class Life:
-    """The life of one (rule, key), on time or late; it writes its changes of state to `output`."""
-
-    rule: Rule
-    output: list[Alert]
-    late: bool
-    state: str | None = None
-    start: int = 0
-    last: int = 0
-    false_since: int | None = None
-    best: Evaluation | None = None
-
-    def take(self, evaluation: Evaluation) -> None:
-        """Live through one evaluation."""
-        self.pass_time(evaluation.time)
-        if self.state is not None:
-            self.last = evaluation.time
-            assert self.best is not None
-            self.best = evaluation if evaluation.margin > self.best.margin else self.best
-        if evaluation.truth:
-            self._true(evaluation)
-        elif self.state is not None:
-            self._false(evaluation.time)
-
-    def pass_time(self, now: float) -> None:
-        """End what has ended before `now`: by silence, or by the end of `keep_firing_for`."""
-        if self.state is not None and self.false_since is None and now > self.last + self.rule.silence_us:
-            self._false(self.last + self.rule.silence_us)
-        if self.false_since is not None and now > self.false_since + self.rule.keep_us:
-            self._end("resolved", self.false_since + self.rule.keep_us)
-
-    def _true(self, evaluation: Evaluation) -> None:
-        self.false_since = None
-        if self.state is None:
-            self.start, self.last, self.best = evaluation.time, evaluation.time, evaluation
-            self._become("pending" if self.rule.for_us > 0 else "firing")
-        elif self.state == "pending" and evaluation.time - self.start >= self.rule.for_us:
-            self._become("firing")
-
-    def _false(self, time: int) -> None:
-        if self.state == "pending":
-            self._end("inactive", time)
-        elif self.rule.keep_us == 0:
-            self._end("resolved", time)
-        elif self.false_since is None:
-            self.false_since = time
-
-    def _end(self, state: str, time: int) -> None:
-        self._become(state, time)
-        self.state, self.false_since, self.best = None, None, None
-
-    def _become(self, state: str, ends_at: int | None = None) -> None:
-        self.state = state
-        assert self.best is not None
-        self.output.append(_alert(self.rule, self.best, state, self.start, ends_at, self.late))
 
 
 @dataclass
@@ -126,6 +32,7 @@ class KeyState:
     progress: float = -math.inf
     waiting: list[Evaluation] = field(default_factory=list)
     late_before: float = -math.inf
+    settling: Settling | None = None
 
 
 @dataclass
@@ -153,6 +60,9 @@ class Replay:
             count["late"] += 1
             return
         self._expire(key)
+        if key.settling is not None:
+            self._settle(key, key.settling, row)
+            return
         if len(self.rule.join.streams) > 1 and row in key.remembered:  # a rule of one stream remembers nothing
             count["duplicates"] += 1
             return
@@ -167,6 +77,9 @@ class Replay:
     def end(self) -> None:
         """Learn that nothing more will come."""
         for key in self.keys.values():
+            if key.settling is not None:
+                for row in key.settling.end():
+                    self._judge_alone(key, row, late=False)
             if key.largest:
                 key.progress = max(key.largest.values())
                 _advance(key)
@@ -176,16 +89,24 @@ class Replay:
     def close(self) -> None:
         """Count what is still remembered."""
         for key in self.keys.values():
-            for row in key.remembered:
+            for row in key.remembered if key.settling is None else key.settling.remembered:
                 self.counts[row.stream]["retained"] += 1
 
     def _key(self, key: tuple[Any, ...]) -> KeyState:
         if key not in self.keys:
-            self.keys[key] = KeyState(Life(self.rule, self.output, late=False), Life(self.rule, self.output, late=True))
+            lives = Life(self.rule, self.output, late=False), Life(self.rule, self.output, late=True)
+            reduction = self.rule.reduction
+            self.keys[key] = KeyState(*lives, settling=None if reduction is None else Settling(reduction))
         return self.keys[key]
 
     def _expire(self, key: KeyState) -> None:
         assert key.newest is not None
+        if key.settling is not None:
+            reduction = key.settling.reduction
+            reach = 2 * reduction.interval + (reduction.hop or 0)
+            count = self.counts[self.rule.join.streams[0]]
+            count["expired"] += key.settling.forget(key.newest - self.rule.outage_us - reach)
+            return
         oldest = key.newest - self.rule.outage_us - span(self.rule.join)
         for row in key.remembered:
             self.counts[row.stream]["expired"] += row.time < oldest
@@ -198,17 +119,38 @@ class Replay:
         if not judged:
             return
         best = min(judged, key=_best_first)
-        self.evaluations.append(best)
         if self.rule.emit == "all":
+            self.evaluations.append(best)
             # Choice: without lives nothing is late.
             self.output.extend(_match(self.rule, each) for each in judged if each.truth)
-        elif late:
-            if row.time < key.late_before:
-                key.late_life.pass_time(math.inf)
-            key.late_before = row.time
-            key.late_life.take(best)
         else:
-            key.waiting.append(best)
+            self._deliver(key, best)
+
+    def _settle(self, key: KeyState, settling: Settling, row: Row) -> None:
+        """Take a row of a reduced rule of one stream, and evaluate what it settles."""
+        before = settling.progress
+        settled, gone = settling.arrive(row)
+        self.served.append(row)
+        self.counts[row.stream]["omitted"] += gone
+        for each in settled:
+            self._judge_alone(key, each, late=each is row and row.time < before)
+        key.largest[row.stream], key.progress = int(settling.newest), settling.progress
+        _advance(key)
+
+    def _judge_alone(self, key: KeyState, row: Row, *, late: bool) -> None:
+        for rows in completed_by(self.rule.join, row, []):  # none where no hopping window holds the row
+            self._deliver(key, Evaluation(row.key, row.time, *judge(self.rule, rows), rows, late))
+
+    def _deliver(self, key: KeyState, evaluation: Evaluation) -> None:
+        """Let a late evaluation drive its life at once, and others wait for progress."""
+        self.evaluations.append(evaluation)
+        if not evaluation.late:
+            key.waiting.append(evaluation)
+            return
+        if evaluation.time < key.late_before:
+            key.late_life.pass_time(math.inf)
+        key.late_before = evaluation.time
+        key.late_life.take(evaluation)
 
 
 def naive_alerts(streams: Streams, rule: Rule, *, arrival: str | None = "arrival", end: bool = True) -> list[Alert]:
@@ -223,7 +165,7 @@ def naive_evaluations(streams: Streams, rule: Rule, *, arrival: str | None = "ar
 
 def naive_counts(streams: Streams, rule: Rule, *, arrival: str | None = "arrival") -> dict[str, dict[str, int]]:
     """Give what became of the rows of each stream: received is the sum of all others."""
-    names = ("received", "quarantined", "late", "expired", "duplicates", "retained")
+    names = ("received", "quarantined", "late", "expired", "duplicates", "omitted", "retained")
     counts = replay(streams, rule, arrival=arrival).counts
     return {stream: {name: count[name] for name in names} for stream, count in counts.items()}
 
@@ -285,11 +227,4 @@ def _advance(key: KeyState) -> None:
 
 def _match(rule: Rule, evaluation: Evaluation) -> Alert:
     times = [row.time for row in evaluation.witness]
-    return _alert(rule, evaluation, "match", min(times), max(times), late=False)
-
-
-def _alert(rule: Rule, best: Evaluation, state: str, start: int, end: int | None, late: bool) -> Alert:
-    read = {stream: [column for owner, column in rule.columns if owner == stream] for stream in rule.join.streams}
-    witness = [(row.stream, row.time, {name: row.columns[name] for name in read[row.stream]}) for row in best.witness]
-    return {"alert": rule.alert, "key": best.key, "state": state, "startsAt": start, "endsAt": end,
-            "value": best.value, "margin": best.margin, "witness": witness, "late": late}  # fmt: skip
+    return alert(rule, evaluation, "match", min(times), max(times), late=False)

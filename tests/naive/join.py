@@ -66,8 +66,6 @@ def is_inside(value: int, low: int, high: int, closed: str) -> bool:
 
 def may_join(join: Join, times: Mapping[str, int]) -> bool:
     """Tell whether one row of each stream with these times makes a combination."""
-    if len(join.streams) == 1:
-        return True
     if join.hop is not None:
         return _share_a_window(join, times.values())
     return all(is_inside(times[s] - times[r], low, high, join.closed) for (r, s), (low, high) in join.bounds.items())

@@ -68,10 +68,13 @@ def minimum(asked: set[frozenset[int]], n: int) -> int:
 
 
 class OneAtATime:
-    """The remembered tuples of one stream, as each arrival changes them; a tuple is (time, value, number)."""
+    """The remembered tuples of one stream, as each arrival changes them; a tuple is (time, value, number).
 
-    def __init__(self, sides: Sequence[Side], closed: str = "both") -> None:
-        self.sides, self.closed = sides, closed
+    With `hop`, out of order, other tuples may stay that meet the same demands.
+    """
+
+    def __init__(self, sides: Sequence[Side], closed: str = "both", hop: Any = None) -> None:
+        self.sides, self.closed, self.hop = sides, closed, hop
         self.state: list[Tuple] = []
 
     def arrive(self, t: Any, v: Any, number: int) -> set[int]:
@@ -93,19 +96,25 @@ class OneAtATime:
         return gone if new in after else gone | {new[2]}
 
     def _last_extremes(self, tuples: list[Tuple]) -> list[Tuple]:
-        """The last tuples of the extreme value, in all windows that end at or after the newest time."""
+        """Those of the extreme value that stay longest, in all windows that end at or after the newest time."""
         found = []
         for length, sign in self.sides:
-            for start, holds in windows([x[0] for x in tuples], length, self.closed):
+            for start, holds in windows([x[0] for x in tuples], length, self.closed, self.hop):
                 inside = [x for x in tuples if holds(x[0])]
                 if inside and (start > max(x[0] for x in tuples) - length or holds(max(x[0] for x in tuples))):
                     best = max(sign * x[1] for x in inside)
-                    found.append([x for x in inside if sign * x[1] == best][-1])
+                    found.append(max((x for x in inside if sign * x[1] == best), key=lambda x: self._stays(x, length)))
         return found
+
+    def _stays(self, x: Tuple, length: Any) -> Any:
+        """Give how long a tuple stays: its time, or the start of the last window that holds it."""
+        if self.hop is None:
+            return x[0]
+        return max(start for start, holds in windows([x[0]], length, self.closed, self.hop) if holds(x[0]))
 
     def _needed_alone(self, x: Tuple, new: Tuple) -> bool:
         for length, sign in self.sides:
-            for start, holds in windows([y[0] for y in [*self.state, new]], length, self.closed):
+            for start, holds in windows([y[0] for y in [*self.state, new]], length, self.closed, self.hop):
                 inside = [y for y in self.state if holds(y[0])]
                 ended = start + length <= new[0] and not holds(new[0])
                 if ended and x in inside and [y for y in inside if sign * y[1] >= sign * x[1]] == [x]:
@@ -114,16 +123,16 @@ class OneAtATime:
 
     def _late(self, new: Tuple) -> set[int]:
         """Out of order, the tuples around the new one are reduced from scratch."""
-        reach = 2 * max(length for length, _ in self.sides)
+        reach = 2 * max(length for length, _ in self.sides) + (self.hop or 0)
         zone = sorted([x for x in self.state if abs(x[0] - new[0]) <= reach] + [new], key=lambda x: x[0])
-        kept = greedy([x[0] for x in zone], [x[1] for x in zone], self.sides, self.closed)
+        kept = greedy([x[0] for x in zone], [x[1] for x in zone], self.sides, self.closed, self.hop)
         return {x[2] for i, x in enumerate(zone) if i not in kept}
 
 
-def greedy(t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str) -> set[int]:
+def greedy(t: Sequence[Any], v: Sequence[Any], sides: Sequence[Side], closed: str, hop: Any = None) -> set[int]:
     """Meet the demands of sorted tuples, those that end first first, each by its last tuple unless it is met."""
     kept: set[int] = set()
-    for demand in sorted(demands(t, v, sides, closed), key=max):
+    for demand in sorted(demands(t, v, sides, closed, hop), key=max):
         if not kept & demand:
             kept.add(max(demand))
     return kept

@@ -126,8 +126,58 @@ def test_the_arrival_column_is_no_value() -> None:
     assert watch.stores[0].columns == ("temp",)
 
 
-def test_a_rule_of_one_stream_remembers_nothing() -> None:
-    assert not stores(rule("wall > 0", shapes={"wall": "increasing"}))["wall"].remember
+EVERY_ROW = {
+    "no shape": (rule("wall > 0"), ""),
+    "no `within`": (rule("wall > 0", shapes={"wall": "increasing"}, within=None), "it has no interval"),
+    "a `within` of nothing": (rule("wall > 0", shapes={"wall": "increasing"}, within=0), "it has no interval"),
+    "a `within` that open ends leave nothing of": (
+        rule("wall > 0", shapes={"wall": "increasing"}, within=1, closed="neither"), "it has no interval"),
+    "every true row asked for": (rule("wall > 0", shapes={"wall": "increasing"}, emit="all"), "it emits all"),
+    "two values": (rule("wall.value + wall.note > 0", shapes={"wall.value": "increasing"}), "it reads two values"),
+    "`for`": (rule("wall > 0", shapes={"wall": "increasing"}, for_="1s"), "`for` counts them"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", EVERY_ROW)
+def test_a_rule_of_one_stream_evaluates_every_row_and_remembers_none_because_of(reason: str) -> None:
+    given, said = EVERY_ROW[reason]
+    ((threshold,),) = [watch.rules for watch in plan(given).watches]
+    assert not stores(given)["wall"].remember
+    assert threshold.lag_us == 0
+    assert str(threshold).endswith(f"; every row, because {said}" if said else ")")
+
+
+def test_a_rule_of_one_stream_is_reduced_with_within_as_its_interval() -> None:
+    def found(shape: str, **settings: Any) -> tuple[int, int, int, int]:
+        (watch,) = plan(rule("wall > 0", shapes={"wall": shape}, **settings)).watches
+        ((store,), (threshold,)) = (watch.stores, watch.rules)
+        return store.above_us, store.below_us, threshold.lag_us, threshold.stale_us
+
+    assert found("increasing") == (5_000_000, -1, 5_000_000, 10_000_000)
+    assert found("decreasing") == (-1, 5_000_000, 5_000_000, 10_000_000)
+    assert found("quasiconvex", stale="7s") == (5_000_000, 5_000_000, 5_000_000, 7_000_000)
+    assert found("increasing", closed="left") == (5_000_000, -1, 5_000_000, 10_000_000)
+    assert found("increasing", closed="neither") == (4_999_999, -1, 4_999_999, 10_000_000)
+    # The windows of `hop` say themselves which of their ends belong.
+    assert found("increasing", closed="neither", hop="2s") == (5_000_000, -1, 5_000_001, 10_000_000)
+
+
+def test_a_reduced_rule_of_one_stream_shares_its_store_with_its_like_and_with_rules_that_remember_nothing() -> None:
+    increasing = {"shapes": {"wall": "increasing"}}
+    one, same = rule("wall > 0", alert="one", **increasing), rule("wall > 3", alert="same", **increasing)
+    lasting = rule("wall > 3", alert="lasting", for_="1m", **increasing)
+    for order in ([one, same, lasting], [lasting, same, one]):
+        (watch,) = plan(*order).watches
+        assert watch.stores == (Store("wall", ("value",), above_us=5_000_000),)
+        assert [threshold.stores for threshold in watch.rules] == [(0,), (0,), (0,)]
+    # What it evaluates must not depend on what others remember.
+    longer = rule("wall > 0", alert="longer", within="9s", **increasing)
+    bounded = rule("wall > 0", alert="bounded", domains={"wall": (0, 1)}, **increasing)
+    joined = rule("wall - surface > 0", alert="joined", shapes=SHAPED, within="2s")
+    for other in (longer, bounded, joined):
+        (watch,) = plan(one, other).watches
+        assert [store.stream for store in watch.stores].count("wall") == 2
+        assert watch.stores[0] == Store("wall", ("value",), above_us=5_000_000)
 
 
 def test_each_shape_keeps_the_side_that_it_needs() -> None:
@@ -215,6 +265,12 @@ def test_the_plan_says_what_is_remembered_and_joined() -> None:
         "  Store keyless(temp): nothing to remember",
     ]
     assert re.fullmatch(r'  Threshold alert "loose" if .*keyless.* within 0s \(at once\)', lines[7])
+
+
+def test_the_plan_says_what_a_rule_of_one_stream_keeps() -> None:
+    lines = str(plan(rule("wall > 3", shapes={"wall": "increasing"}, within="10m"))).split("\n")
+    assert lines[1] == "  Store wall(value): keep the largest of every 10m"
+    assert re.fullmatch(r'  Threshold alert "x" if .*wall.* on rows kept, 10m behind \(stale 20m\)', lines[2])
 
 
 def test_the_fingerprint_of_a_plan_tells_it_from_others() -> None:

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_number
-from tocsin.expr.nodes import Variable, variables
-from tocsin.expr.program import compile_condition, hoist
+from tocsin.expr.nodes import Variable
 from tocsin.jit import kernel
 from tocsin.logic import Int
+from tocsin.plan.condition import compile_rule
 from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
-from tocsin.plan.witness import NEVER_SEEN, PayloadOf, Show, Witnesses
+from tocsin.plan.witness import NEVER_SEEN, Show, Witnesses
 from tocsin.stages import alert
-from tocsin.stages.join import Condition, Evaluations, Probes, Tuples, combine
+from tocsin.stages.join import Evaluations, Probes, Tuples, combine
+from tocsin.stages.reduce.settled import settle
 
 # A change of state: key, state, start, end, witness, whether late.
 Change = tuple[int, str, int, int | None, Witnesses, bool]
@@ -64,7 +65,7 @@ class Followed:
         self.streams = np.array([self._stream(name) for name in streams], np.int64)
         self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
-        self.condition, self.hoisted = _compile(rule, self.stores)
+        self.condition, self.hoisted = compile_rule(rule, self.stores)
         self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
         self.progress = np.full(keys, NEVER_SEEN)
         self.lives = [alert.new_lives(keys), alert.new_lives(keys)]
@@ -85,15 +86,13 @@ class Followed:
         self.lives = [_joined_lives(lives, alert.new_lives(count)) for lives in self.lives]
         self.bests = [best.joined(self._no_witnesses(count)) for best in self.bests]
 
-    def evaluate(
-        self, arrivals: Arrivals, segments: Sequence[Segments], payload_of: PayloadOf
-    ) -> tuple[list[Change], Witnesses]:
+    def evaluate(self, arrivals: Arrivals, segments: Sequence[Segments]) -> tuple[list[Change], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         mine = self.streams[arrivals.stream]
+        if self.rule.lag_us:
+            return self._settle(arrivals.key[mine == 0], arrivals.row[mine == 0], segments[0]), self._no_witnesses(0)
         late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
-        tuples = self._tuples(segments)
-        bases = np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
-        found = np.full(len(mine), -1)
+        bases, found = _bases(segments), np.full(len(mine), -1)
         for i, segment in enumerate(segments):
             at = np.flatnonzero(mine == i)
             row = arrivals.row[at]
@@ -101,18 +100,42 @@ class Followed:
             silent = segment.silent[row] & (len(segments) > 1)
             found[at] = np.where(silent, -1, bases[i] + segment.place[row])
         chosen = np.flatnonzero(found >= 0)
-        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen])
-        every = self.rule.emit == "all"
+        return self._judge(Probes(mine[chosen], arrivals.key[chosen], found[chosen]), late[chosen], segments)
+
+    def _settle(self, key: Int, row: Int, segment: Segments) -> list[Change]:
+        """Take arrivals of a reduced rule of one stream, and judge the rows whose place they settle."""
+        rows = (segment.offsets, segment.time, segment.rank, segment.gone)
+        arrived = (key, segment.place[row])
+        settled, late = settle(arrived, rows, self.newest[:, 0], self.progress, self.rule.lag_us)
+        return self._judge_settled(settled, late, segment)
+
+    def settle_rest(self, progress: Int, segment: Segments) -> list[Change]:
+        """Learn that no row will come up to `progress`, and judge the remembered rows that it settles."""
+        key = np.repeat(np.arange(len(self.progress)), np.diff(segment.offsets))
+        settled = np.flatnonzero((segment.time > self.progress[key]) & (segment.time <= progress[key]))
+        self.progress = np.maximum(self.progress, progress)
+        return self._judge_settled(settled, np.zeros(len(settled), np.bool_), segment)
+
+    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: Segments) -> list[Change]:
+        """Call the condition on settled rows, and on no others; they are ordered by key."""
+        key = np.searchsorted(segment.offsets, settled, side="right") - 1
+        probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)))
+        return self._judge(probes, late, [segment.pick(settled, key)])[0]
+
+    def _judge(
+        self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[Segments]
+    ) -> tuple[list[Change], Witnesses]:
+        """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
+        tuples, every = self._tuples(segments), self.rule.emit == "all"
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
-        show = Show(self.value_offsets, tuples, segments, bases, payload_of)
+        show = Show(self.value_offsets, tuples, segments, _bases(segments))
         if every:
             return [], show.matches(matches, scores)
-        return self._live(evaluations, arrivals.time[chosen], probes.key, late[chosen], show), self._no_witnesses(0)
+        return self._live(evaluations, tuples.time[probes.row], probes.key, late, show), self._no_witnesses(0)
 
     def _tuples(self, segments: Sequence[Segments]) -> Tuples:
         """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""
-        counts = [len(segment.time) for segment in segments]
-        bases = np.concatenate([[0], np.cumsum(counts)])
+        bases = _bases(segments)
         offsets = [segment.offsets[:-1] + base for segment, base in zip(segments, bases[:-1], strict=True)]
         slots = np.zeros((int(bases[-1]), max(1, int(np.diff(self.condition.slot_offsets).max()))))
         names = dict(self.rule.columns)
@@ -211,10 +234,17 @@ class Followed:
             changes += self._changes(1, events, None, empty, empty, None, old)
         return changes
 
+    def waits(self) -> NDArray[np.bool_]:
+        """Keys for which progress is waited for: by evaluations, or by rows that are not settled."""
+        waits: NDArray[np.bool_] = (self.newest[:, 0] > self.progress) & (self.rule.lag_us > 0)
+        waits[self.waiting.key] = True
+        return waits
+
     def busy(self) -> NDArray[np.bool_]:
-        """Keys that have an open life or evaluations that wait."""
-        busy: NDArray[np.bool_] = (self.lives[0].phase != alert.NONE) | (self.lives[1].phase != alert.NONE)
-        busy[self.waiting.key] = True
+        """Keys that have an open life, or something that waits."""
+        busy = self.waits()
+        for lives in self.lives:
+            busy |= lives.phase != alert.NONE
         return busy
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
@@ -241,31 +271,9 @@ class Followed:
         self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
 
 
-def _compile(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[list[Any]]]:
-    """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream."""
-    residual, parts = hoist(rule.condition)
-    slots, hoisted, offsets = [], [], [0]
-    read = [variable.key for variable in variables(residual)]
-    for store in stores:
-        mine = [key for key in read if key[0] == store.stream]
-        hoisted.append([parts.get(key, Variable(*key)) for key in mine])
-        slots += mine
-        offsets.append(len(slots))
-    program = compile_condition(residual, slots)  # type: ignore[arg-type]
-    topology = rule.topology
-    condition = Condition(
-        upper=np.array(topology.implied, np.int64),
-        hop=topology.hop_us,
-        window=topology.window_us,
-        open_left=int(topology.closed in {"neither", "right"}),
-        open_right=int(topology.closed in {"neither", "left"}),
-        slot_offsets=np.array(offsets, np.int64),
-        ops=program.ops,
-        args=program.args,
-        consts=program.consts,
-        depth=program.stack,
-    )
-    return condition, hoisted
+def _bases(segments: Sequence[Segments]) -> Int:
+    """Where the rows of each stream begin when they stand one behind the other, and where the last ones end."""
+    return np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
 
 
 def _joined_lives(one: alert.Lives, other: alert.Lives) -> alert.Lives:

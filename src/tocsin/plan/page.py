@@ -76,35 +76,40 @@ class Page:
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             s = self.watch.streams.index(memory.store.stream)
             late = 0 if timely.all() else int((~timely[stream == s]).sum())
-            add_counts(out, name, {"late": late, "out_of_domain": memory.out_of_domain(rows[s])})
+            out.count(name, {"late": late, "out_of_domain": memory.out_of_domain(rows[s])})
 
     def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
         """Reduce, join, evaluate, alert; then keep what stays."""
         of_store = [rows[self.watch.streams.index(store.stream)] for store in self.watch.stores]
         merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
-            segments = [merged[i] for i in rule.stores]
-
-            def payload_of(i: int, at: Int, rule: Threshold = rule) -> NDArray[Any]:
-                store = rule.stores[i]
-                return self.remembered[store].texts(of_store[store], merged[store], at)
-
-            changes, matches = followed.evaluate(arrivals, segments, payload_of)
+            changes, matches = followed.evaluate(arrivals, [merged[i] for i in rule.stores])
             self._report(rule, followed, changes, out)
             self._report_matches(rule, followed, matches, out)
         self._keep(of_store, merged, out)
 
     def _keep(self, of_store: Sequence[StreamRows], merged: Sequence[Segments], out: Out) -> None:
-        floor = self.newest - self.watch.horizon_us
-        for memory, mine, segments, name in zip(self.remembered, of_store, merged, self.watch.store_names, strict=True):
-            add_counts(out, name, memory.keep(mine, segments, floor))
+        floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            if rule.lag_us:  # A row that is not settled yet does not expire.
+                floors[rule.stores[0]] = np.minimum(floors[rule.stores[0]], followed.progress + 1)
+        for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
+            out.count(name, memory.keep(of_store[i], merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
         self.dirty = True
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
-            self._report(rule, followed, followed.advance(front, front, late_too=True), out)
+            self._go_on(rule, followed, front, front, out)
+
+    def _go_on(self, rule: Threshold, followed: Followed, progress: Int, silence: Int, out: Out) -> None:
+        """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
+        if rule.lag_us:
+            memory = self.remembered[rule.stores[0]]
+            segment = memory.merge(StreamRows.none(memory.store.columns))
+            self._report(rule, followed, followed.settle_rest(progress, segment), out)
+        self._report(rule, followed, followed.advance(progress, silence, late_too=True), out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
@@ -116,7 +121,7 @@ class Page:
                 self.dirty = True
                 silence = np.where(idle, front + quiet, NEVER_SEEN)
                 progress = np.where(idle, front, NEVER_SEEN)
-                self._report(rule, followed, followed.advance(progress, silence, late_too=True), out)
+                self._go_on(rule, followed, progress, silence, out)
         self._free_keys(now_us, out)
 
     def _free_keys(self, now_us: int, out: Out) -> None:
@@ -133,7 +138,7 @@ class Page:
             followed.drop_keys(gone)
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.drop_keys(gone)
-            add_counts(out, name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+            out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
 
     def next_timer(self) -> int | None:
         """When a quiet key should be looked at."""
@@ -143,7 +148,7 @@ class Page:
             if busy.any():
                 # A life ends when silence has passed its end, not when it has reached it.
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
-                wait[followed.waiting.key] = rule.idle_us
+                wait[followed.waits()] = rule.idle_us
                 times.append(int((self.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
         return min(times, default=None)
 
@@ -223,10 +228,4 @@ class Page:
         for followed in self.followed:
             assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
             assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
-
-
-def add_counts(out: Out, name: str, counts: dict[str, int]) -> None:
-    """Add to the counts of a store."""
-    total = out.counts.setdefault(name, {})
-    for count, number in counts.items():
-        total[count] = total.get(count, 0) + number
+            assert (followed.progress <= followed.newest.max(axis=1)).all()

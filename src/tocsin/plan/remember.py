@@ -6,7 +6,9 @@ at that moment, and what never went is the state of the next batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,12 @@ class StreamRows:
     values: dict[str, Float]
     payload: Any
     picked: Int | None = None
+
+    @classmethod
+    def none(cls, columns: Iterable[str]) -> StreamRows:
+        """No rows of a stream with these value columns."""
+        empty = np.zeros(0, np.int64)
+        return cls(empty, empty, empty, {column: np.zeros(0) for column in columns}, None)
 
     def pick(self, at: Int) -> StreamRows:
         """Some of the rows."""
@@ -60,7 +68,7 @@ class Segments:
     """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
 
     `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was
-    left out at once. `source` numbers remembered rows first, then new ones.
+    left out at once. `source` numbers remembered rows first, then new ones; `payload` gives texts by these numbers.
     """
 
     offsets: Int
@@ -69,8 +77,20 @@ class Segments:
     gone: Int
     values: tuple[Float, ...]
     source: Int
+    payload: Callable[[Int], Texts]
     place: Int
     silent: NDArray[np.bool_]
+
+    def texts(self, at: Int) -> Texts:
+        """Payload of some rows."""
+        return self.payload(self.source[at])
+
+    def pick(self, at: Int, key: Int) -> Segments:
+        """Some rows, which are ordered by key, as if each had just come in this order."""
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
+        number, values = np.arange(len(at)), tuple(value[at] for value in self.values)
+        stays, silent = np.full(len(at), NEVER), np.zeros(len(at), np.bool_)
+        return Segments(offsets, self.time[at], number, stays, values, self.source[at], self.payload, number, silent)
 
 
 @kernel
@@ -168,7 +188,7 @@ class Remembered:
         place = place[len(self.time) :]
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
         silent = brings_nothing(offsets, time, rank, gone, values[0], self.store.whole)[place]
-        return Segments(offsets, time, rank, gone, values, source[order], place, silent)
+        return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, silent)
 
     def _date(self, bounds: tuple[Int, Int], time: Int, value: Float, tag: Int, rank: Int) -> tuple[Int, Int]:
         """Order the rows of each key by time, and tell when each goes."""
@@ -206,10 +226,6 @@ class Remembered:
         texts[~old] = rows.texts(source[~old] - len(self.time))
         return texts
 
-    def texts(self, rows: StreamRows, segments: Segments, at: Int) -> Texts:
-        """Payload of rows by their positions in the segments."""
-        return self._texts(rows, segments.source[at])
-
     def keep(self, rows: StreamRows, segments: Segments, floor: Int) -> dict[str, int]:
         """Take over what stays; say what became of the rest."""
         before = len(self.time)
@@ -217,7 +233,7 @@ class Remembered:
             return {"expired": len(rows.time)}
         stay, offsets, expired = survivors(segments.offsets, segments.time, segments.gone, floor)
         if rows.payload is not None or self.payload is not None:
-            self.payload = self.texts(rows, segments, stay)
+            self.payload = segments.texts(stay)
         self.offsets, self.time = offsets, segments.time[stay]
         self.values = tuple(value[stay] for value in segments.values)
         gained = len(stay) - before

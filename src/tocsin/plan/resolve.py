@@ -17,6 +17,8 @@ from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.model import Rule
 
 T = TypeVar("T")
+# What a store is shared by: stream, columns, hopping windows, and all of it where a rule evaluates what is remembered.
+Place = tuple[str, tuple[str, ...], int, str, Store | None]
 
 MOST_STREAMS = 8
 NEVER_US = 10**17
@@ -54,24 +56,33 @@ def _watch(
     special: tuple[str, str | None],
     ttl: int,
 ) -> Watch:
-    stores: dict[tuple[str, tuple[str, ...], int, str], Store] = {}
-    thresholds = []
+    stores: dict[Place, Store] = {}
+    resolved = []
     for rule in rules:
         condition = parse_condition(rule.expr)
         read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition)}
         needs, topo = _needs(rule, condition, read)
-        for name, store in needs.items():
-            stores[name] = _share(stores.get(name), store)
-        order = list(stores)
-        thresholds.append(_threshold(rule, condition, topo, read, tuple(order.index(name) for name in needs)))
-    streams = tuple(name for name in columns if any(name == store.stream for store in stores.values()))
+        resolved.append((rule, condition, topo, read, needs))
+        for place, store in needs.items():
+            stores[place] = _share(stores.get(place), store)
+    home = {place: _home(place, stores) for place in stores}
+    order = list(dict.fromkeys(home.values()))
+    thresholds = []
+    for rule, condition, topo, read, needs in resolved:
+        found = {order.index(home[place]): store for place, store in needs.items()}
+        thresholds.append(_threshold(rule, condition, topo, read, found))
+    streams = tuple(name for name in columns if any(name == place[0] for place in order))
     outage = max(microseconds(rule.outage, "`outage`") for rule in rules)
-    return Watch(on, streams, tuple(stores.values()), tuple(thresholds), outage, ttl)
+    return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl)
 
 
-def _needs(
-    rule: Rule, condition: Node, read: Mapping[Key, str]
-) -> tuple[dict[tuple[str, tuple[str, ...], int, str], Store], Topology]:
+def _home(place: Place, stores: Mapping[Place, Store]) -> Place:
+    """Where a rule that remembers nothing finds its rows: with any that remembers the same columns, else alone."""
+    same = [other for other in stores if other[:2] == place[:2] and stores[other].remember]
+    return place if stores[place].remember or not same else same[0]
+
+
+def _needs(rule: Rule, condition: Node, read: Mapping[Key, str]) -> tuple[dict[Place, Store], Topology]:
     """The stores of a rule, in stream order, each with the least that this rule needs remembered."""
     streams = list(dict.fromkeys(stream for stream, _ in read))
     if not 1 <= len(streams) <= MOST_STREAMS:
@@ -84,7 +95,8 @@ def _needs(
     for i, stream in enumerate(streams):
         keys = [key for key in read if key[0] == stream]
         store = _store(rule, topo, i, keys, tuple(dict.fromkeys(read[key] for key in keys)))
-        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else ""] = store
+        alone = store if len(streams) == 1 and store.remember else None
+        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else "", alone] = store
     return needs, topo
 
 
@@ -93,18 +105,26 @@ def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tup
     domain = _setting(rule.domains, keys[0]) if len(columns) == 1 else None
     if domain is not None:
         store = replace(store, domain=(float(domain[0]), float(domain[1])))
-    if len(topo.streams) == 1:
-        return replace(store, remember=False)
-    shape = _setting(rule.shapes, keys[0])
-    interval = topo.interval_us(i)
-    # A shape speaks of one variable: a stream read through two, even if both read one column, is kept whole.
-    if rule.emit == "all" or len(keys) > 1 or shape is None or interval is None:
-        return store
+    shape, interval = _setting(rule.shapes, keys[0]), topo.interval_us(i)
+    if shape is None or interval is None or _needs_every_row(rule, keys, len(topo.streams)):
+        return replace(store, remember=len(topo.streams) > 1)
     return replace(
         store,
         above_us=interval if shape != "decreasing" else -1,
         below_us=interval if shape != "increasing" else -1,
     )
+
+
+def _needs_every_row(rule: Rule, keys: Sequence[Key], streams: int) -> str:
+    """Say why no row of a stream may be left out, whatever shape it has; nothing if it may."""
+    if rule.emit == "all":
+        return "it emits all"
+    if len(keys) > 1:
+        # A shape speaks of one variable: a stream read through two, even if both read one column, is kept whole.
+        return "it reads two values"
+    if streams == 1 and microseconds(rule.for_, "`for`"):
+        return "`for` counts them"
+    return ""
 
 
 def _share(one: Store | None, other: Store) -> Store:
@@ -134,22 +154,36 @@ def _narrower(one: tuple[float, float] | None, other: tuple[float, float] | None
 
 
 def _threshold(
-    rule: Rule, condition: Node, topo: Topology, read: Mapping[Key, str], stores: tuple[int, ...]
+    rule: Rule, condition: Node, topo: Topology, read: Mapping[Key, str], stores: Mapping[int, Store]
 ) -> Threshold:
-    span = topo.span_us if len(topo.streams) > 1 else topo.window_us
+    span = stale = topo.span_us if len(topo.streams) > 1 else topo.window_us
+    lag, every_row = 0, ""
+    if len(topo.streams) == 1:
+        lag = _lag(*stores.values())
+        stale = 2 * span if lag else span
+        shaped = not lag and any(shape is not None for shape in rule.shapes.values())
+        every_row = (_needs_every_row(rule, list(read), 1) or "it has no interval") if shaped else ""
     return Threshold(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
         condition=condition,
-        stores=stores,
+        stores=tuple(stores),
         columns=tuple(read.items()),
         topology=topo,
         for_us=microseconds(rule.for_, "`for`"),
         keep_us=microseconds(rule.keep_firing_for, "`keep_firing_for`"),
-        stale_us=span if rule.stale is None else microseconds(rule.stale, "`stale`"),
+        stale_us=stale if rule.stale is None else microseconds(rule.stale, "`stale`"),
         idle_us=span if rule.idle is None else microseconds(rule.idle, "`idle`"),
         emit=rule.emit,
+        lag_us=lag,
+        every_row=every_row,
     )
+
+
+def _lag(store: Store) -> int:
+    """How far behind the newest row the rows of a reduced rule of one stream are settled; 0: it is not reduced."""
+    # A hopping window may hold two rows that lie its whole length apart.
+    return max(store.above_us, store.below_us) + (store.hop_us > 0) if store.remember else 0
 
 
 def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> str:

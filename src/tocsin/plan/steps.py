@@ -57,7 +57,12 @@ class Store:
 
 @dataclass(frozen=True)
 class Threshold:
-    """One rule: which stores it joins within which bounds, its condition, and how its alerts live."""
+    """One rule: which stores it joins within which bounds, its condition, and how its alerts live.
+
+    `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
+    that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
+    one stream is not reduced though its shape is known.
+    """
 
     alert: str
     labels: tuple[tuple[str, str], ...]
@@ -70,13 +75,18 @@ class Threshold:
     stale_us: int
     idle_us: int
     emit: str
+    lag_us: int = 0
+    every_row: str = ""
 
     def __str__(self) -> str:
         """Say what is joined and when it alerts."""
         times = [("for", self.for_us), ("keep_firing_for", self.keep_us), ("stale", self.stale_us)]
         life = ", ".join(f"{name} {duration_text(us)}" for name, us in times if us)
-        span = duration_text(self.topology.span_us)
-        return f'alert "{self.alert}" if {self.condition} within {span} ({life or "at once"})'
+        within = f"within {duration_text(self.topology.span_us)}"
+        if self.lag_us:
+            within = f"on rows kept, {duration_text(self.lag_us)} behind"
+        why = f"; every row, because {self.every_row}" if self.every_row else ""
+        return f'alert "{self.alert}" if {self.condition} {within} ({life or "at once"}){why}'
 
 
 @dataclass(frozen=True)
@@ -105,9 +115,14 @@ class Watch:
 
     @property
     def horizon_us(self) -> int:
-        """How far behind the newest of its key a row is remembered: any row in time finds its partners and brackets."""
+        """How far behind the newest of its key a row is remembered: any row in time finds its partners and brackets.
+
+        A row that comes behind is merged with what shares a window with what shares a window with it. Were some of that
+        forgotten already, the cut into batches would show in what stays.
+        """
         spans = [rule.topology.span_us for rule in self.rules]
-        return self.outage_us + max(spans + [max(store.above_us, store.below_us) for store in self.stores])
+        reaches = [2 * max(store.above_us, store.below_us) + store.hop_us for store in self.stores]
+        return self.outage_us + max(spans + reaches)
 
     def __str__(self) -> str:
         """Draw the tree."""

@@ -44,7 +44,10 @@ class Topology:
 
     def interval_us(self, stream: int) -> int | None:
         """How far apart two rows may lie and still excuse one between them; None: no row may be left out."""
-        if self.hop_us or len(self.streams) == 1:
+        if len(self.streams) == 1:
+            # Two open ends of a sliding window are one microsecond; which ends of a hopping one belong is in its keys.
+            return max(0, self.window_us - (self.closed == "neither" and not self.hop_us)) or None
+        if self.hop_us:
             return self.window_us
         upper = np.array(self.stated)
         neighbours = [i for i in range(len(self.streams)) if i != stream and upper[i, stream] < FAR]

@@ -11,7 +11,7 @@ from tocsin.errors import RunError
 from tocsin.jit import kernel
 from tocsin.logic import Batch, Int, Out, Pages
 from tocsin.plan.follow import Arrivals
-from tocsin.plan.page import KEYS_PER_PAGE, Page, add_counts
+from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
 
@@ -60,8 +60,7 @@ class WatchLogic:
         mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
         columns = self.watch.columns(name)
         if not mine:
-            none = np.zeros(0, np.int64)
-            return StreamRows(none, none, none, {column: np.zeros(0) for column in columns}, None), none
+            return StreamRows.none(columns), np.zeros(0, np.int64)
         key = np.concatenate([self._places(batch)[batch.key] for batch in mine])
         time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
         values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
@@ -86,7 +85,7 @@ class WatchLogic:
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
             bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
             good = len(rows[self.watch.streams.index(store.stream)].time)
-            add_counts(out, name, {"received": good + bad, "quarantined": bad})
+            out.count(name, {"received": good + bad, "quarantined": bad})
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on; where some were freed, those behind them have moved up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,6 @@ from tocsin.plan.remember import Segments, Texts
 from tocsin.stages.join import Evaluations, Tuples
 
 NEVER_SEEN = -(1 << 62)
-
-# Takes (stream of the rule, positions in its segments) to payload texts.
-PayloadOf = Callable[[int, Int], Texts]
 
 
 @dataclass
@@ -62,7 +59,6 @@ class Show:
     tuples: Tuples
     segments: Sequence[Segments]
     bases: Int
-    payload_of: PayloadOf
 
     def evaluations(self, evaluations: Evaluations, at: Int, time: Int, key: Int) -> Witnesses:
         """Some evaluations of this batch."""
@@ -86,5 +82,5 @@ class Show:
             shown.times[:, i] = segment.time[at]
             for c, column in enumerate(segment.values):
                 shown.values[:, int(self.value_offsets[i]) + c] = column[at]
-            shown.payload[:, i] = self.payload_of(i, at)
+            shown.payload[:, i] = segment.texts(at)
         return Witnesses(key, time, margin, truth, value, shown.times, shown.values, shown.payload)
