@@ -15,6 +15,6 @@ EOF
 uv=$(command -v uv || echo .cache/uv-venv/bin/uv)
 unset VIRTUAL_ENV
 UV_PROJECT_ENVIRONMENT=$ENVIRONMENT UV_PYTHON_DOWNLOADS=never "$uv" sync --locked --quiet --python .venv/bin/python
-"$uv" pip install --quiet --upgrade --python "$ENVIRONMENT/bin/python" "$RANGE"
+"$uv" pip install --quiet --upgrade-package pyspark --python "$ENVIRONMENT/bin/python" "$RANGE"
 "$ENVIRONMENT/bin/python" -c 'import pyspark; print("newest: PySpark", pyspark.__version__)'
 exec "$ENVIRONMENT/bin/pytest" -q "$@"

@@ -1,4 +1,4 @@
-"""Three small inputs with their rules, as every engine takes them: columns, files by micro-batch, the oracle's form.
+"""Four small inputs with their rules, as every engine takes them: columns, files by micro-batch, the oracle's form.
 
 A batch engine, at the end of its input, applies what waits for progress and ends what is silent; a stream waits on.
 So each input ends with closing rows: false, at the same time in every stream, for every key, longer after the rest than
@@ -200,7 +200,30 @@ def _both_high(values: Mapping[tuple[str, str], Any]) -> tuple[Any, bool, Any]:
     return value - 8, value >= 8, value
 
 
-SCENARIOS = {"condensation": condensation, "disorder": disorder, "matches": matches}
+def peaks(machines: int = 3, seconds: int = 120) -> Scenario:
+    """One stream, whose condition is called on what is retained only."""
+    table: Table = {"ts": [], "machine": [], "value": []}
+    for machine in range(machines):
+        for second in [*range(seconds), *range(seconds + 60, seconds + 160, 20)]:
+            table["ts"].append(START + second * SECOND + 1000 * machine)
+            table["machine"].append(f"m{machine}")
+            height = 3 * math.sin(0.21 * second + machine) + math.sin(1.3 * second)
+            table["value"].append(0.0 if second >= seconds else round(height, 1))
+    text = "abs(level) > 2.5"
+    rule = tocsin.Rule("peak", text, within="5s", on=["machine"], shapes={"level": "quasiconvex"}, outage="20s")
+    naive = NaiveRule(
+        Join(("level",), {}, within=5 * SECOND), _peak, (("level", "value"),), "peak", ("machine",),
+        outage_us=20 * SECOND, shape="quasiconvex",
+    )  # fmt: skip
+    return Scenario({"level": table}, rule, naive, None, {})
+
+
+def _peak(values: Mapping[tuple[str, str], Any]) -> tuple[Any, bool, Any]:
+    value = abs(values["level", "value"])
+    return value - 2.5, value > 2.5, value
+
+
+SCENARIOS = {"condensation": condensation, "disorder": disorder, "matches": matches, "peaks": peaks}
 
 
 def plain(alerts: Sequence[Any]) -> list[tuple[Any, ...]]:

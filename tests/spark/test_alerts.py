@@ -56,7 +56,7 @@ def test_a_bounded_query_gives_the_alerts_of_the_local_engine(spark: Any, tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "files", "buckets"),
-    [("condensation", 4, None), ("disorder", 2, 1), ("disorder", 5, 3), ("matches", 3, 5)],
+    [("condensation", 4, None), ("disorder", 2, 1), ("disorder", 5, 3), ("matches", 3, 5), ("peaks", 4, 2)],
 )
 def test_a_stream_gives_the_same_alerts_however_it_is_cut(
     spark: Any, tmp_path: Path, name: str, files: int, buckets: int | None
