@@ -96,7 +96,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder that keeps the workloads from call to call")
     parser.add_argument("--only", help=f"parts, with commas between: {','.join(PARTS)}")
     parser.add_argument("--repeat", type=int, help="runs of each query (default 3; 1 for Spark's join)")
-    parser.add_argument("--full", action="store_true", help=f"let Spark's join take more than {JOIN_BUDGET_S:.0f} s")
+    parser.add_argument(
+        "--budget", type=float, default=JOIN_BUDGET_S, help="seconds after which Spark's join is stopped (default 300)"
+    )
+    parser.add_argument("--full", action="store_true", help="let Spark's join run to its end")
     parser.add_argument("--quick", action="store_true", help="small inputs, 10 s only: only to see that it runs")
     return parser
 
@@ -108,7 +111,9 @@ def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> di
     data = options.data or work
     references = {w: _spawn(replace(base, within_s=w), data, work) for w in withins}
     runs: list[dict[str, Any]] = []
-    for part, queries in _by_turns(_queries(parts, base, withins, references, full=options.full)):
+    for part, queries in _by_turns(
+        _queries(parts, base, withins, references, None if options.full else options.budget)
+    ):
         rounds = options.repeat or (1 if part == "spark_join" or options.quick else 3)
         for number in range(rounds):
             for run in queries[::-1] if number % 2 else queries:
@@ -146,14 +151,14 @@ def _size(quick: bool) -> dict[str, Any]:
 
 
 def _queries(
-    parts: Sequence[str], base: Run, withins: Iterable[int], references: Mapping[int, Any], *, full: bool
+    parts: Sequence[str], base: Run, withins: Iterable[int], references: Mapping[int, Any], budget_s: float | None
 ) -> list[Run]:
     """Name every query of the parts."""
     runs = []
     for within in withins:
         one = replace(base, within_s=within, page_bytes=references[within]["state_bytes"] // BUCKETS)
         large = replace(one, part="catch_up", rows=4 * one.rows, files=max(2, one.files * 2 // 5))
-        join = replace(one, part="spark_join", query="join", budget_s=None if full else JOIN_BUDGET_S)
+        join = replace(one, part="spark_join", query="join", budget_s=budget_s)
         runs += [replace(one, part=query, query=query) for query in ("tocsin", "nothing")]
         runs += [join, replace(join, store="memory")]
         runs += [replace(large, query=query) for query in ("tocsin", "nothing")]
@@ -441,7 +446,9 @@ def versions() -> dict[str, str]:
 
 def notes(options: argparse.Namespace) -> list[str]:
     """Say how to read the numbers."""
-    limit = "ran to its end" if options.full else f"was stopped after {JOIN_BUDGET_S:.0f} s if not at its end (`whole`)"
+    limit = (
+        "ran to its end" if options.full else f"was stopped after {options.budget:.0f} s if not at its end (`whole`)"
+    )
     return [
         "later_ms is the median of all batches but the first; later_rows_per_s is their rows over their summed time",
         f"Spark's join {limit}; its throughput is that of the batches it finished, per row",
