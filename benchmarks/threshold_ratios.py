@@ -74,7 +74,7 @@ def _asked(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], within: int) -> It
     if tocsin:
         yield "tocsin, rows/s (Flink's)", tocsin["later_rows_per_s"], ">=", FLINK[within]
         for place, bound in ((("spark_join", "join"), 10), (("spark_join", "join", "memory"), None)):
-            if place in rows:
+            if "later_rows_per_s" in rows.get(place, {}):  # One stopped in its first batch says nothing of later ones.
                 name, sign = f"throughput, tocsin / {' '.join(place[1:])}", ">=" if bound else ""
                 yield name, tocsin["later_rows_per_s"] / rows[place]["later_rows_per_s"], sign, bound
     yield from _asked_more(rows, within)
