@@ -8,6 +8,7 @@ import sys
 
 # Name on the command line, and what it measures. The module has the same name with underscores, and a `main(argv)`.
 BENCHMARKS = {
+    "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
     "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
 }

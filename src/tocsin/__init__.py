@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
-from tocsin.local import explain, run_local
-from tocsin.rules.model import Rule
-from tocsin.stages.reduce.sorter import ThresholdSorter, retained
-
 if TYPE_CHECKING:
-    from tocsin.spark import alerts
+    from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
+    from tocsin.local import explain, run_local
+    from tocsin.rules.model import Rule
+    from tocsin.spark.alerts import alerts
+    from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 __all__ = [
     "ExprError",
@@ -26,12 +26,33 @@ __all__ = [
     "run_local",
 ]
 
+# Where each name lives. It is imported when it is first asked for: a command that needs no engine starts without one.
+_HOMES = {
+    "ExprError": "tocsin.errors",
+    "PlanError": "tocsin.errors",
+    "Rule": "tocsin.rules.model",
+    "RuleError": "tocsin.errors",
+    "RunError": "tocsin.errors",
+    "ThresholdSorter": "tocsin.stages.reduce.sorter",
+    "TocsinError": "tocsin.errors",
+    "alerts": "tocsin.spark",
+    "explain": "tocsin.local",
+    "retained": "tocsin.stages.reduce.sorter",
+    "run_local": "tocsin.local",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what needs pyspark only when it is asked for."""
-    if name == "alerts":
-        from tocsin.spark import alerts
+    """Import the home of a public name when it is first asked for, and bind the name here."""
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module 'tocsin' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
 
-        return alerts
-    message = f"module 'tocsin' has no attribute {name!r}"
-    raise AttributeError(message)
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})
