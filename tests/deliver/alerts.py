@@ -1,0 +1,102 @@
+"""Alerts, logs and clocks for tests of delivery."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tocsin.deliver import AlertLog, AlertWriter
+from tocsin.deliver.clock import Backoff
+
+MINUTE_US = 60_000_000
+# 2026-01-01.
+START_US = 1_767_225_600_000_000
+
+
+class ManualClock:
+    """A clock that moves only when somebody waits."""
+
+    def __init__(self, now: float = START_US / 1e6) -> None:
+        self.time = now
+        self.waits: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def wait(self, stop: threading.Event, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.time += seconds
+
+
+def quick_backoff() -> Backoff:
+    return Backoff(chance=random.Random(0))
+
+
+def row(
+    state: str = "firing", *, key: str = "p1", start: int = 0, end: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """A change of state; times in minutes after START_US."""
+    alert = more.pop("alert", "Condensation")
+    starts = START_US + start * MINUTE_US
+    return {
+        "alert": alert,
+        "id": f"{alert}-{key}-{start}",
+        "state": state,
+        "labels": {"machine": key, "severity": "critical"},
+        "startsAt": starts,
+        "endsAt": None if end is None else START_US + end * MINUTE_US,
+        "value": 16.0,
+        "margin": 2.0,
+        "witness": [
+            {"stream": "dew_point", "time": starts, "values": {"value": 16.0}, "payload": {"site": "north"}},
+            {"stream": "surface", "time": starts, "values": {"value": 14.0, "probe": 3.0}, "payload": None},
+        ],
+        "quality": "exact",
+        "annotations": {"summary": f"damp at {key}"},
+        **more,
+    }
+
+
+def write_log(
+    run: Path, batches: Iterable[Sequence[dict[str, Any]]], *, first: int = 0, form: str = "json"
+) -> AlertLog:
+    writer = AlertWriter(run / "alerts", form)
+    for number, rows in enumerate(batches, first):
+        writer.write(number, rows)
+    return AlertLog(run / "alerts")
+
+
+def changes(log: AlertLog) -> list[tuple[str, str]]:
+    """Identity and state of all lines, in order."""
+    return [(alert["id"], alert["state"]) for _, alert in log.read()]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Batches of what a few keys went through: lives of every kind, one after the other per key."""
+    clocks = {key: 0 for key in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c", "d"]]))}
+    lines: list[dict[str, Any]] = []
+    open_lives: dict[str, int] = {}
+    for _ in range(draw(st.integers(0, 25))):
+        key = draw(st.sampled_from(sorted(clocks)))
+        clocks[key] += draw(st.integers(1, 3))
+        now = clocks[key]
+        if key in open_lives:
+            lines.append(row("resolved", key=key, start=open_lives.pop(key), end=now))
+            continue
+        kind = draw(st.sampled_from(["firing", "firing", "pending", "inactive", "match"]))
+        if kind in {"firing", "pending"}:
+            lines += [row("pending", key=key, start=now)] if kind == "pending" else []
+            lines.append(row("firing", key=key, start=now))
+            open_lives[key] = now
+        elif kind == "inactive":
+            lines += [row("pending", key=key, start=now), row("inactive", key=key, start=now, end=now)]
+        else:
+            lines.append(row("match", key=key, start=now, end=now, id=f"match-{key}-{now}"))
+    cuts = sorted(draw(st.lists(st.integers(0, len(lines)), max_size=6)))
+    return [lines[i:j] for i, j in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
