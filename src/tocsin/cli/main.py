@@ -1,4 +1,4 @@
-"""Run one command: `tocsin check`, `tocsin demo`."""
+"""Run one command: `tocsin check`, `tocsin test`, `tocsin edge`, `tocsin demo`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import check, demo
+from tocsin.cli import check, demo, edge, test
 
-COMMANDS = (check, demo)
+COMMANDS = (check, test, edge, demo)
 EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes found or a failed run, 2 wrong usage."
 
 

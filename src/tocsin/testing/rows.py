@@ -1,0 +1,75 @@
+"""Series -> rows of the streams that a watch reads: samples of several columns at one time are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tocsin.logic import Batch, Float
+from tocsin.plan import Watch
+from tocsin.rules.rulefile import RuleFile
+from tocsin.testing.model import Scenario, Series
+
+
+def make_batches(scenario: Scenario, file: RuleFile, watch: Watch) -> list[Batch]:
+    """Give a batch per stream of a watch; rows with a read value that is not finite are left out, as a run does."""
+    return [_batch(scenario, file, watch, stream) for stream in watch.streams]
+
+
+def _batch(scenario: Scenario, file: RuleFile, watch: Watch, stream: str) -> Batch:
+    groups: dict[tuple[tuple[str, str], ...], list[Series]] = {}
+    for series in scenario.series:
+        if series.stream == stream:
+            groups.setdefault(tuple(sorted(series.labels.items())), []).append(series)
+    keys: dict[tuple[str, ...], int] = {}
+    parts = []
+    for labels, group in groups.items():
+        key = keys.setdefault(tuple(dict(labels)[name] for name in watch.on), len(keys))
+        parts.append((key, *_rows(scenario, file, watch, stream, group)))
+    columns = watch.columns(stream)
+    none = np.zeros(0, np.int64)
+    return Batch(
+        0,
+        stream,
+        list(keys),
+        np.concatenate([none, *(np.full(len(time), key) for key, time, _, _ in parts)]),
+        np.concatenate([none, *(time for _, time, _, _ in parts)]),
+        np.concatenate([none, *(arrival for _, _, arrival, _ in parts)]),
+        {
+            column: np.concatenate([np.zeros(0), *(values[at] for *_, values in parts)])
+            for at, column in enumerate(columns)
+        },
+    )
+
+
+def _rows(
+    scenario: Scenario, file: RuleFile, watch: Watch, stream: str, group: Sequence[Series]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]], list[Float]]:
+    """Time, arrival and values of the rows that the series of one stream and key make."""
+    count = max(len(series.samples) for series in group)
+    there, delay = np.zeros(count, np.bool_), np.zeros(count, np.int64)
+    values = {column: np.full(count, np.nan) for column in watch.columns(stream)}
+    # A column that only untested rules read may be missing; what stands in it then decides nothing.
+    given = _read(watch, stream)
+    for series in group:
+        mine = np.flatnonzero(series.samples.there)
+        there[mine], delay[mine] = True, series.delays_us[mine]
+        column = file.streams[stream].column(series.column)
+        if column in values:
+            values[column][mine] = series.samples.values[mine]
+            given.add(column)
+    for column, numbers in values.items():
+        if column in given:
+            there &= np.isfinite(numbers)
+        else:
+            numbers[:] = 0.0
+    at = np.flatnonzero(there)
+    time = scenario.start_us + at * scenario.interval_us
+    return time, time + delay[at], [numbers[at] for numbers in values.values()]
+
+
+def _read(watch: Watch, stream: str) -> set[str]:
+    """The columns of a stream that the rules of a watch read."""
+    stores = [watch.stores[at] for rule in watch.rules for at in rule.stores]
+    return {column for store in stores if store.stream == stream for column in store.columns}

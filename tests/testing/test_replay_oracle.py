@@ -1,0 +1,103 @@
+"""What is known at a time, against the oracle that takes one row at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tocsin
+from tests.naive.alerts import Replay as NaiveReplay
+from tests.naive.alerts import rows_in_order
+from tests.strategies import Case, cases, reduced
+from tocsin.logic import Batch
+from tocsin.plan import Watch, make_plan
+from tocsin.testing.model import Scenario
+from tocsin.testing.replay import Moment, Replay
+
+TIMES = st.lists(st.integers(0, 120), min_size=1, max_size=3)
+# Key, state, start, margin.
+Known = set[tuple[Any, ...]]
+
+
+def _oracle(case: Case, idle_us: int, now: int) -> Known:
+    """The lives that are open once the rows of up to `now` were taken; keys quiet for `idle` wait for nothing."""
+    run = NaiveReplay(case.rule, counts={stream: Counter() for stream in case.rule.join.streams})
+    seen: dict[Any, int] = {}
+    for row in rows_in_order(_arrived(case, now), case.rule, "arrival"):
+        run.take(row)
+    for stream, table in _arrived(case, now).items():
+        for machine, value, arrival in zip(table["machine"], table["value"], table["arrival"], strict=True):
+            if stream in case.rule.join.streams and machine is not None and math.isfinite(value):
+                seen[machine,] = max(arrival, seen.get((machine,), arrival))
+    everyone = run.keys
+    run.keys = {key: state for key, state in everyone.items() if now - seen[key] >= idle_us and state.largest}
+    run.end()
+    for key, state in run.keys.items():
+        silence = max(state.largest.values()) + now - seen[key]
+        state.life.pass_time(silence)
+        state.late_life.pass_time(silence)
+    return {shown for key, state in everyone.items() if (shown := _shown(run, key, state))}
+
+
+def _arrived(case: Case, now: int) -> dict[str, dict[str, list[Any]]]:
+    tables = {}
+    for name, table in case.streams.items():
+        at = [i for i, arrival in enumerate(table["arrival"]) if arrival <= now]
+        tables[name] = {column: [cells[i] for i in at] for column, cells in table.items()}
+    return tables
+
+
+def _shown(run: NaiveReplay, key: Any, state: Any) -> tuple[Any, ...]:
+    """The life that fires, else the one in order, as it was last told."""
+    lives = [life for life in (state.life, state.late_life) if life.state is not None]
+    if not lives:
+        return ()
+    life = min(lives, key=lambda one: one.state != "firing")
+    told = [row for row in run.output if row["key"] == key and row["late"] == life.late][-1]
+    assert (told["state"], told["startsAt"]) == (life.state, life.start)
+    return key, life.state, life.start, float(told["margin"])
+
+
+def _batches(case: Case, watch: Watch) -> list[Batch]:
+    batches = []
+    for name in watch.streams:
+        rows = list(zip(*case.streams[name].values(), strict=True))
+        names = list(case.streams[name])
+        table = [dict(zip(names, row, strict=True)) for row in rows]
+        table = [row for row in table if row["machine"] is not None and math.isfinite(row["value"])]
+        keys = list(dict.fromkeys((row["machine"],) for row in table))
+        columns = {
+            column: np.array([row[column] for row in table], np.int64 if column != "value" else np.float64)
+            for column in ("ts", "arrival", "value")
+        }
+        key = np.array([keys.index((row["machine"],)) for row in table], np.int64)
+        batches.append(Batch(0, name, keys, key, columns["ts"], columns["arrival"], {"value": columns["value"]}))
+    return batches
+
+
+def _known(moment: Moment) -> Known:
+    return {((one.labels["machine"],), one.state, one.starts_at_us, one.margin) for one in moment.alerts}
+
+
+def _check(case: Case, times: list[int]) -> None:
+    rule = tocsin.Rule(**case.keywords())
+    watch = make_plan(rule, {name: list(table) for name, table in case.streams.items()}, arrival="arrival").watches[0]
+    replay = Replay(Scenario("", 1, 1, 0, (), ()), watch, {rule.alert: rule}, _batches(case, watch))
+    for time in sorted(times):
+        replay.go_to(time)
+        assert _known(replay.moment(time)) == _oracle(case, watch.rules[0].idle_us, time)
+
+
+@given(cases(), TIMES)
+def test_what_is_known_at_a_time_is_what_the_oracle_knows(case: Case, times: list[int]) -> None:
+    _check(case, times)
+
+
+@given(reduced(), TIMES)
+def test_the_same_holds_for_one_stream_with_rows_left_out(case: Case, times: list[int]) -> None:
+    _check(case, times)

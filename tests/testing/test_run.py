@@ -1,0 +1,282 @@
+"""What a test means: hand-made cases of time, delay, `for`, `keep_firing_for`, silence, states, labels and numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.testing.files import check, one_test, run
+from tocsin.testing.run import CaseResult
+
+M1 = 'air{machine="m1"}'
+S1 = 'surface{machine="m1"}'
+WARM = "exp_labels: {machine: m1, team: hvac}"
+
+
+def cases(folder: Path, series: dict[str, str], text: str, **options: str) -> list[CaseResult]:
+    return list(run(folder, one_test(series, text, **options))[0].cases)
+
+
+def passes(folder: Path, series: dict[str, str], text: str, **options: str) -> bool:
+    return all(case.ok for case in cases(folder, series, text, **options))
+
+
+def kinds(folder: Path, series: dict[str, str], text: str, **options: str) -> list[list[str]]:
+    return [[one.kind for one in case.differences] for case in cases(folder, series, text, **options)]
+
+
+def firing(folder: Path, alert: str, series: dict[str, str], times: str) -> str:
+    """Which of some times see the alert: `+` firing, `p` pending, `-` nothing."""
+    text = "\n".join(f"{{eval_time: {time}, alertname: {alert}}}" for time in times.split())
+    marks = {"firing": "+", "pending": "p", "match": "m"}
+    found = cases(folder, series, text)
+    return " ".join("".join(marks[alert.state] for alert in case.alerts) or "-" for case in found)
+
+
+def test_an_alert_fires_while_its_condition_holds(tmp_path: Path) -> None:
+    assert firing(tmp_path, "Warm", {M1: "20 20 21 22 20"}, "0 1m 119s 2m 3m 210s 4m 5m") == "- - - + + + - -"
+
+
+def test_a_pending_alert_fires_when_for_has_passed(tmp_path: Path) -> None:
+    assert firing(tmp_path, "WarmFor", {M1: "20 21x5"}, "0 1m 2m 2m59s 3m 4m") == "- p p p + +"
+    assert firing(tmp_path, "WarmFor", {M1: "20 21 20 21x2"}, "1m 2m 3m 4m 5m") == "p - p p +"
+
+
+def test_an_alert_is_kept_firing_after_its_condition_ended(tmp_path: Path) -> None:
+    # False at 2m, so it is kept until 5m and resolved when that has passed.
+    assert firing(tmp_path, "WarmKept", {M1: "21 21 20x8"}, "1m 2m 4m 5m 6m") == "+ + + + -"
+    assert firing(tmp_path, "Warm", {M1: "21 21 20x8"}, "1m 2m 4m 5m 6m") == "+ - - - -"
+
+
+def test_silence_ends_an_alert_after_stale(tmp_path: Path) -> None:
+    assert firing(tmp_path, "Warm", {M1: "21 21 _x5"}, "1m 2m 150s 151s 1h") == "+ + + - -"
+    # Silent since 1m: false at 2m30s, kept until 5m30s.
+    assert firing(tmp_path, "WarmKept", {M1: "21 21"}, "2m 3m 5m30s 5m31s") == "+ + + -"
+    assert firing(tmp_path, "WarmFor", {M1: "21 21"}, "1m 150s 151s") == "p p -"
+
+
+def test_a_key_is_silent_though_others_go_on(tmp_path: Path) -> None:
+    series = {M1: "21 21", 'air{machine="m2"}': "21x9"}
+    assert firing(tmp_path, "Warm", series, "9m") == "+"
+    assert passes(
+        tmp_path, series, "{eval_time: 9m, alertname: Warm, exp_alerts: [exp_labels: {machine: m2, team: hvac}]}"
+    )
+
+
+def test_a_sample_that_is_late_is_not_there_before_it_arrives(tmp_path: Path) -> None:
+    series = {M1: "20 20 21 21 20; 0s x2 30s"}
+    assert firing(tmp_path, "Warm", series, "2m 2m29s 2m30s 3m 4m") == "- - + + -"
+    assert passes(
+        tmp_path, series, f"{{eval_time: 2m30s, alertname: Warm, exp_alerts: [{{{WARM}, exp_starts_at: 2m}}]}}"
+    )
+
+
+def test_a_partner_that_is_late_holds_the_alert_back(tmp_path: Path) -> None:
+    late = {M1: "20 21 21 21", S1: "18x3; 0s 40s x3"}
+    assert firing(tmp_path, "Apart", {M1: "20 21 21 21", S1: "18x3"}, "0 1m 2m 3m") == "- + + +"
+    assert firing(tmp_path, "Apart", late, "0 1m 1m39s 1m40s 2m 3m 3m40s") == "- - - + + + +"
+    assert passes(tmp_path, late, """
+{eval_time: 1m40s, alertname: Apart, exp_alerts: [{exp_labels: {machine: m1, team: hvac, severity: critical},
+ exp_annotations: {summary: "m1: 3", cause: "18"}, exp_starts_at: 1m}]}""".replace("\n ", " "))  # fmt: skip
+
+
+def test_a_sample_that_comes_behind_makes_a_late_life_of_its_own(tmp_path: Path) -> None:
+    # The 25 of 1m comes when the rule is at 3m, where 20 is false; `idle` is 10s.
+    series = {M1: "20 25 20 20 20; 0s 125s", S1: "18x3"}
+    found = cases(tmp_path, series, "{eval_time: 3m5s, alertname: Apart}")[0]
+    assert [(one.state, one.starts_at_us, one.is_late) for one in found.alerts] == [("firing", 60_000_000, True)]
+    assert firing(tmp_path, "Apart", series, "1m 2m 3m 3m5s 3m14s 3m15s") == "- - - + + -"
+    # A rule of one stream without `within` waits for nothing: its late life ended at 2m30s, which is over.
+    assert firing(tmp_path, "Warm", {M1: "20 25 20 20 20; 0s 125s"}, "1m 2m 3m 3m5s") == "- - - -"
+
+
+def test_of_two_lives_with_the_same_labels_there_is_one_alert(tmp_path: Path) -> None:
+    # In order it fires since 3m; the late 25 of 1m begins another life.
+    series = {M1: "20 25 20 21 21; 0s 125s", S1: "18x4"}
+    found = cases(tmp_path, series, "{eval_time: 3m5s, alertname: Apart}")[0]
+    assert [(one.starts_at_us, one.is_late) for one in found.alerts] == [(180_000_000, False)]
+
+
+def test_a_rule_of_one_stream_that_leaves_rows_out_tells_later(tmp_path: Path) -> None:
+    series = {M1: "20 20 21x6"}
+    assert firing(tmp_path, "Reduced", series, "2m 3m 4m 5m") == "- - + +"
+    assert passes(
+        tmp_path, series, f"{{eval_time: 4m, alertname: Reduced, exp_alerts: [{{{WARM}, exp_starts_at: 2m}}]}}"
+    )
+
+
+def test_rows_that_are_left_out_change_no_alert_of_joined_streams(tmp_path: Path) -> None:
+    series = {M1: "20 21 20 20 23 25 20; 0s x3 90s", S1: "18x7"}
+    times = "0 1m 2m 3m 4m 4m30s 5m 6m 7m"
+    assert firing(tmp_path, "Slow", series, times) == firing(tmp_path, "Apart", series, times) == "- + - - + + + - -"
+
+
+def test_time_0_is_the_start_timestamp(tmp_path: Path) -> None:
+    text = one_test({M1: "20 21"}, f"{{eval_time: 1m, alertname: Warm, exp_alerts: [{{{WARM}, exp_starts_at: 1m}}]}}")
+    for start in ("1609459200", "2021-01-01T00:00:00Z", "2021-01-01T01:00:00+01:00", "-5.5", "0"):
+        result = run(tmp_path, text.replace("    interval: 1m", f"    interval: 1m\n    start_timestamp: {start}"))[0]
+        assert result.ok
+        assert result.scenario.start_us == {"-5.5": -5_500_000, "0": 0}.get(start, 1_609_459_200_000_000)
+
+
+def test_the_interval_is_the_evaluation_interval_if_there_is_none(tmp_path: Path) -> None:
+    text = one_test(
+        {M1: "20 21"}, f"{{eval_time: 10s, alertname: Warm, exp_alerts: [{WARM}]}}", evaluation_interval="10s"
+    )
+    assert run(tmp_path, text.replace("    interval: 1m\n", ""))[0].ok
+    assert not run(tmp_path, text)[0].ok
+
+
+def test_a_pending_alert_is_expected_only_by_who_asks_for_it(tmp_path: Path) -> None:
+    series = {M1: "21x5"}
+    ask = f"{{eval_time: TIME, alertname: WarmFor, exp_alerts: [{{{WARM}, exp_state: STATE}}]}}"
+
+    def asked(time: str, state: str) -> list[list[str]]:
+        return kinds(tmp_path, series, ask.replace("TIME", time).replace("STATE", state))
+
+    assert kinds(tmp_path, series, "{eval_time: 1m, alertname: WarmFor}") == [[]]
+    assert (asked("1m", "pending"), asked("2m", "firing")) == ([[]], [[]])
+    assert (asked("1m", "firing"), asked("2m", "pending")) == ([["missing"]], [["missing", "unexpected"]])
+
+
+def test_labels_are_compared_as_a_whole_without_the_name(tmp_path: Path) -> None:
+    def compared(labels: str) -> list[str]:
+        return kinds(tmp_path, {M1: "21"}, f"{{eval_time: 0, alertname: Warm, exp_alerts: [exp_labels: {labels}]}}")[0]
+
+    assert compared("{machine: m1, team: hvac}") == []
+    assert compared("{machine: m1, team: hvac, alertname: Warm}") == []
+    assert compared("{machine: m1}") == ["missing", "unexpected"]
+    assert compared("{machine: m2, team: hvac}") == ["missing", "unexpected"]
+
+
+def test_annotations_are_compared_as_a_whole_with_templates_filled_in(tmp_path: Path) -> None:
+    labels = "exp_labels: {machine: m1, team: hvac, severity: critical}"
+
+    def compared(annotations: str) -> list[tuple[str, str | None, str | None]]:
+        text = f"{{eval_time: 1m, alertname: Apart, exp_alerts: [{{{labels}{annotations}}}]}}"
+        found = cases(tmp_path, {M1: "20 21", S1: "18x1"}, text)[0]
+        return [detail for one in found.differences for detail in one.details]
+
+    assert compared(', exp_annotations: {summary: "m1: 3", cause: 18}') == []
+    assert compared(', exp_annotations: {summary: "m1: 4", cause: 18}') == [
+        ("annotation summary", '"m1: 4"', '"m1: 3"')
+    ]
+    assert compared(', exp_annotations: {summary: "m1: 3"}') == [("annotation cause", None, '"18"')]
+    assert compared("") == [("annotation summary", None, '"m1: 3"'), ("annotation cause", None, '"18"')]
+
+
+def test_numbers_are_compared_where_they_are_given(tmp_path: Path) -> None:
+    labels = "exp_labels: {machine: m1, team: hvac, severity: critical}"
+
+    def compared(more: str, **options: str) -> list[tuple[str, str | None, str | None]]:
+        given = f"{{{labels}, exp_annotations: {{summary: 'm1: 2.1', cause: '18.2'}}, {more}}}"
+        text = f"{{eval_time: 1m, alertname: Apart, exp_alerts: [{given}]}}"
+        found = cases(tmp_path, {M1: "20 20.3", S1: "18.2x1"}, text, **options)[0]
+        return [detail for one in found.differences for detail in one.details if "annotation" not in detail[0]]
+
+    assert compared("exp_starts_at: 1m, exp_witness: {air: 20.3, surface: 18.2}") == []
+    assert compared("exp_witness: {surface: 18.3}") == [("witness surface", "18.3", "18.2")]
+    assert compared("exp_starts_at: 61s") == [("starts at", "1m1s", "1m")]
+    # 20.3 - 18.2 is not 2.1 in binary.
+    assert compared("exp_value: 2.1") == [("value", "2.1", repr(20.3 - 18.2))]
+    assert compared("exp_margin: 0.1") == [("margin", "0.1", repr(20.3 - 18.2 - 2))]
+    assert compared("exp_value: 2.1, exp_margin: 0.1", fuzzy_compare="true") == []
+    assert compared("exp_value: 2.10001", fuzzy_compare="true") == [("value", "2.10001", repr(20.3 - 18.2))]
+
+
+def test_value_and_witness_are_those_of_the_alert_as_it_was_last_told(tmp_path: Path) -> None:
+    told = [("1m", "pending", 21), ("2m", "firing", 25), ("4m", "firing", 25)]
+    text = "\n".join(
+        f"{{eval_time: {time}, alertname: WarmFor, exp_alerts: [{{{WARM}, exp_state: {state}, exp_value: {value}}}]}}"
+        for time, state, value in told
+    )
+    assert passes(tmp_path, {M1: "21 25 24 30 30"}, text)
+
+
+def test_all_matches_so_far_are_the_alerts_of_a_rule_that_emits_all(tmp_path: Path) -> None:
+    series = {M1: "20 21 22", S1: "18x2"}
+    assert firing(tmp_path, "Matches", series, "0 1m 2m 1h") == "- m mm mm"
+    both = f"exp_alerts: [{{{WARM}, exp_value: 4}}, {{{WARM}, exp_value: 3, exp_state: match}}]"
+    assert passes(tmp_path, series, f"{{eval_time: 2m, alertname: Matches, {both}}}")
+    assert kinds(tmp_path, series, f"{{eval_time: 2m, alertname: Matches, exp_alerts: [{WARM}]}}") == [["unexpected"]]
+
+
+def test_rules_of_the_same_name_are_tested_together(tmp_path: Path) -> None:
+    series = {M1: "20 21 23"}
+    both = [f"exp_labels: {{machine: m1, team: hvac, severity: {word}}}" for word in ("warning", "critical")]
+    assert passes(
+        tmp_path,
+        series,
+        f"""
+{{eval_time: 1m, alertname: Two, exp_alerts: [{both[0]}]}}
+{{eval_time: 2m, alertname: Two, exp_alerts: [{both[1]}, {both[0]}]}}""",
+    )
+    assert kinds(tmp_path, series, f"{{eval_time: 2m, alertname: Two, exp_alerts: [{both[0]}]}}") == [["unexpected"]]
+
+
+def test_series_of_one_stream_and_key_are_columns_of_the_same_rows(tmp_path: Path) -> None:
+    hum = 'air.hum{machine="m1"}'
+    assert firing(tmp_path, "Both", {M1: "21 21 21", hum: "3 2 1"}, "0 1m 2m") == "- + +"
+    # A row that lacks a value is quarantined: the alert ends by silence.
+    assert firing(tmp_path, "Both", {M1: "21 21 21 21", hum: "1 _ NaN 1"}, "0 1m 90s 91s 2m 3m") == "+ + + - - +"
+    assert firing(tmp_path, "Damp", {hum: "20 21"}, "0 1m") == "- +"
+
+
+def test_only_the_keys_of_the_rule_make_its_alerts(tmp_path: Path) -> None:
+    series = {
+        'door{machine="m1", site="n"}': "0 1",
+        'door{machine="m2", site="n"}': "0 1",
+        'door{machine="m2", site="s"}': "0",
+    }
+    expected = "[exp_labels: {site: n, team: hvac}]"
+    assert passes(tmp_path, series, f"{{eval_time: 1m, alertname: Door, exp_alerts: {expected}}}")
+
+
+def test_a_stream_without_series_has_no_rows(tmp_path: Path) -> None:
+    assert firing(tmp_path, "Apart", {M1: "30x5"}, "1m 5m") == "- -"
+
+
+def test_several_rule_files_are_tested_together(tmp_path: Path) -> None:
+    text = one_test({M1: "21"}, f"{{eval_time: 0, alertname: Warm, exp_alerts: [{WARM}, exp_labels: {{machine: m1}}]}}")
+    other = "streams: {air: {source: {csv: {path: x}}, keys: machine}}\n"
+    other += "groups: [{name: g, rules: [{alert: Warm, expr: air > 0, on: machine}]}]\n"
+    (tmp_path / "rules-2.yaml").write_text(other)
+    assert run(tmp_path, text.replace("[rules.yaml]", "[rules*.yaml, rules.yaml]"))[0].ok
+
+
+@pytest.mark.parametrize(("alert", "reason"), [
+    ("Limited", 'rule "Limited": `limits` are read and checked, but no engine runs rules with them yet'),
+    ("Recovers", 'rule "Recovers": `recovery` is read and checked, but no engine runs rules with it yet'),
+])  # fmt: skip
+def test_what_the_engine_does_not_run_fails_its_tests_and_no_others(tmp_path: Path, alert: str, reason: str) -> None:
+    text = f"{{eval_time: 0, alertname: {alert}}}\n{{eval_time: 0, alertname: Warm, exp_alerts: [{WARM}]}}"
+    refused, other = cases(tmp_path, {M1: "21"}, text)
+    assert (refused.ok, refused.error) == (False, reason)
+    assert other.ok
+
+
+def test_what_the_engine_refuses_while_it_runs_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tocsin.errors import RunError
+    from tocsin.testing.replay import Replay
+
+    def refuse(*_: object) -> None:
+        message = "no"
+        raise RunError(message)
+
+    monkeypatch.setattr(Replay, "go_to", refuse)
+    found = cases(tmp_path, {M1: "21"}, "{eval_time: 0, alertname: Warm}")[0]
+    assert (found.ok, found.error) == (False, "the engine refuses it: no")
+
+
+def test_secrets_of_rule_files_need_not_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    assert check(tmp_path, one_test({M1: "21"}, "{eval_time: 0, alertname: Damp}".replace("Damp", "Warm"))).suite
+
+
+def test_debugging_shows_what_was_told_when_its_rows_arrived(tmp_path: Path) -> None:
+    text = one_test({M1: "20 21 20 21; 0s 30s"}, "{eval_time: 90s, alertname: Warm}")
+    plain, debugged = run(tmp_path, text)[0], run(tmp_path, text, is_debugging=True)[0]
+    assert debugged.cases == plain.cases
+    story = [(time // 1_000_000, alert.state) for time, alert in debugged.story]
+    assert story == [(90, "firing"), (120, "resolved"), (180, "firing")]
