@@ -14,7 +14,7 @@ import pytest
 
 from rules.files import GOOD, write_tables
 from tocsin.cli import main as entry
-from tocsin.cli.main import main, parser
+from tocsin.cli.main import main
 from tocsin.cli.terminal import write_line
 
 ROOT = Path(__file__).resolve().parents[2]
