@@ -22,6 +22,7 @@ Table = dict[str, list[Any]]
 NAMES = ("a", "b", "c", "d")
 CLOSED = ("both", "neither", "left", "right")
 LONG = 1_000
+KINDS = ("within", "hop", "graph", "graph")
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,13 @@ def conditions(draw: st.DrawFn, streams: Sequence[str], *, shaped: bool) -> Cond
 
 
 @st.composite
-def joins(draw: st.DrawFn, streams: Sequence[str]) -> Join:
+def joins(draw: st.DrawFn, streams: Sequence[str], kinds: Sequence[str] = KINDS) -> Join:
     """Draw a connected graph of bounds that some times meet, or one `within`, sliding or hopping."""
     names, closed = tuple(streams), draw(st.sampled_from(CLOSED))
-    kind = draw(st.sampled_from(["within", "hop", "graph", "graph"]))
+    kind = draw(st.sampled_from(kinds))
     if len(names) == 1 or kind != "graph":
         within = draw(st.integers(1 if len(names) == 1 else 2, 10))
-        hop = draw(st.integers(1, 12)) if kind == "hop" else None
+        hop = draw(st.sampled_from([*range(1, 13), LONG])) if kind == "hop" else None
         return Join(names, within_bounds(names, within), closed, hop, within)
     # Bounds around places that the streams could take together always leave a combination, also with open ends.
     far = draw(st.sampled_from([1, 3, 6]))
@@ -221,6 +222,7 @@ def cases(
     duplicates: bool = True,
     emit: str = "witness",
     streams_of_a_rule: Sequence[int] = (1, 2, 2, 3, 3, 4),
+    kinds: Sequence[str] = KINDS,
 ) -> Case:
     """Draw an input and a rule; `shaped` ones declare true shapes of some or all streams."""
     names = NAMES[: draw(st.sampled_from(streams_of_a_rule))]
@@ -233,7 +235,7 @@ def cases(
         table = draw(tables(machines, negative=not condition.domains, broken=broken, duplicates=duplicates))
         streams[name] = table | {"arrival": draw(arrivals(table["ts"], moved))}
     declared = [name for name in condition.shapes if shaped and draw(st.sampled_from([True, True, False]))]
-    rule = replace(draw(rules(draw(joins(names)), condition)), emit=emit)
+    rule = replace(draw(rules(draw(joins(names, kinds)), condition)), emit=emit)
     if len(names) == 1 and declared:
         # What one variable decides alone is as its shape says on any domain.
         domain = draw(st.sampled_from([None, None, (-1.5, 1.5)]))

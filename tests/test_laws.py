@@ -101,6 +101,19 @@ def test_splits_and_pages_change_neither_rows_nor_counts(case: Case, cuts: list[
     assert settled(split.counts) == settled(whole.counts)
 
 
+HOPPING = cases(shaped=True, disorder=("bounded", "unbounded"), streams_of_a_rule=(2, 2, 3), kinds=("hop",))
+
+
+@given(HOPPING, CUTS)
+def test_splits_change_nothing_in_hopping_windows_with_disorder(case: Case, cuts: list[int]) -> None:
+    streams, rule = case.arrays(), Rule(**case.keywords())
+    plan = plan_of(streams, rule, arrival="arrival")
+    whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
+    split = Driver(plan).run(parts_of(plan, streams, cuts, "arrival"))
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+
+
 @given(cases(shaped=True), CUTS)
 def test_the_local_engine_cuts_as_the_test_engine_does(case: Case, cuts: list[int]) -> None:
     streams, rule = case.arrays(), Rule(**case.keywords())
@@ -193,6 +206,23 @@ def test_a_row_too_late_is_counted_and_one_too_old_has_expired() -> None:
     assert counts["a"] == {"received": 4, "late": 1, "expired": 1, "retained": 2}
 
 
+def test_rules_with_the_same_keys_share_the_largest_outage() -> None:
+    # 10 comes 20 behind: too late by the outage of 5, not by that of 30; a rule with other keys is not concerned.
+    a = one_machine([30, 10], [-1, 1]) | {"arrival": np.arange(2)}
+    short, long, other = (
+        Rule(name, "a > 0", within=0, on=on, outage=us)
+        for name, on, us in [("short", "machine", 5), ("long", "machine", 30), ("other", (), 30)]
+    )
+
+    def fired(*rules: Rule) -> list[str]:
+        alerts = local.run({"a": a}, rules, arrival="arrival").alerts
+        return [row["alert"] for row in alerts if row["state"] == "firing"]
+
+    assert (fired(short), fired(long), fired(short, other)) == ([], ["long"], ["other"])
+    assert fired(short, long) == ["long", "short"]
+    assert settled(local.run({"a": a}, [short, long], arrival="arrival").counts)["a"] == {"received": 2, "expired": 2}
+
+
 def test_a_row_is_remembered_as_long_as_it_may_excuse_another_whatever_the_batches() -> None:
     # The interval of a is 8. When 11 comes, 6 lies below 2 and 9, and above 5 and 11: it goes, if 2 is still there.
     a = one_machine([5, 6, 2, 9, 19, 11], [0, 1, 2, 2, 1, 0]) | {"arrival": np.arange(6)}
@@ -201,6 +231,18 @@ def test_a_row_is_remembered_as_long_as_it_may_excuse_another_whatever_the_batch
     for cuts in ([], [5], [1, 2, 3, 4, 5]):
         counts = settled(local.run({"a": a, "b": b}, rule, arrival="arrival", cuts=cuts).counts)
         assert counts["a"] == {"received": 6, "retained": 5, "omitted": 1}
+
+
+def test_a_row_behind_one_that_was_refused_is_behind_whatever_the_batches() -> None:
+    # One hopping window holds all. 5 at 1 excuses 4 at 3, the newest of its stream, which is refused and forgotten;
+    # 3 at 2 then comes behind it and is left out: it is no evaluation, though no newer row of a is remembered.
+    a = one_machine([1, 3, 2], [5, 4, 3]) | {"arrival": np.array([1, 2, 3])}
+    b = one_machine([0], [0]) | {"arrival": np.array([0])}
+    rule = Rule("x", "a + b > 3.5", within=10, hop=100, on="machine", shapes={"a": "increasing"})
+    for cuts in ([], [3], [1, 2, 3]):
+        result = local.run({"a": a, "b": b}, rule, arrival="arrival", cuts=cuts)
+        assert [(row["state"], row["startsAt"].microsecond) for row in result.alerts] == [("firing", 1)], cuts
+        assert settled(result.counts)["a"] == {"received": 3, "retained": 1, "omitted": 2}
 
 
 def test_a_value_outside_its_domain_stays_is_counted_and_excuses_no_other() -> None:
@@ -258,6 +300,34 @@ def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> 
     # A key that comes back begins anew, and no key gets the state of another.
     assert send(["m3", "m1", "m4"], 3, 8 * MINUTE, a=-0.5) == ["m3", "m1", "m4"]
     assert send(["m2"], 4, 8 * MINUTE, a=-0.5) == ["m2"]
+
+
+def test_a_timer_stands_where_a_silent_key_is_to_be_freed() -> None:
+    streams = {"a": one_machine([1], [-9]), "b": one_machine([1], [1])}
+    rule = Rule("x", "a + b > 0", within=10, on="machine")
+    plan = plan_of(streams, rule, key_ttl="5m")
+    driver = Driver(plan)
+    assert driver.logic.next_timer() is None
+    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
+    timer = driver.logic.next_timer()
+    assert timer == 6 * MINUTE + 1
+    driver.take(driver.logic.on_time(timer - 1))
+    assert driver.logic.next_timer() == timer
+    driver.take(driver.logic.on_time(timer))
+    assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
+    assert driver.logic.next_timer() is None
+    without = plan_of(streams, rule).build({})
+    without.on_data(parts_of(plan, streams)[0], MINUTE)
+    assert without.next_timer() is None
+
+
+def test_the_timer_of_a_busy_key_is_that_of_its_alert_though_its_time_to_live_is_over() -> None:
+    streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
+    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
+    driver.take(driver.logic.on_time(3 * MINUTE))
+    assert driver.logic.next_timer() == 61 * MINUTE + 1
 
 
 def test_a_key_with_an_open_alert_is_not_freed() -> None:

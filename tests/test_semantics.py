@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -248,3 +249,26 @@ EXAMPLES = {
 def test_example(name: str, answer: Callable[[Case], list[dict[str, Any]]]) -> None:
     case, expected = EXAMPLES[name]
     assert told(case, answer) == expected
+
+
+NULL_ARRIVALS = {
+    "datetime64": np.array([None, 104, 106], "datetime64[us]"),
+    "datetimes": np.array([None, EPOCH + timedelta(microseconds=104), EPOCH + timedelta(microseconds=106)], object),
+    "microseconds": np.array([None, 104, 106], object),
+}
+
+
+@pytest.mark.parametrize("kind", NULL_ARRIVALS)
+def test_a_row_without_arrival_arrived_at_its_event_time(kind: str) -> None:
+    # By event time, 105 comes between those that arrived at 104 and 106: all rows are in order, none is late.
+    table = {"ts": [105, 103, 107], "arrival": [None, 104, 106], "value": [1.0, 1.0, -1.0], "machine": ["m1"] * 3}
+    condition = signed_sum(("a",), (1,), ">", Fraction(0))
+    rule = Rule(Join(("a",), {}, within=10), condition.judge, (("a", "value"),))
+    expected = naive_alerts({"a": table}, rule)
+    assert [(row["state"], row["startsAt"], row["late"]) for row in expected] == [
+        ("firing", 103, False), ("resolved", 103, False)
+    ]  # fmt: skip
+    columns = {**arrays({name: cells for name, cells in table.items() if name != "arrival"})}
+    given_rule = tocsin.Rule(**Case({}, rule, condition).keywords())
+    found = tocsin.run_local({"a": columns | {"arrival": NULL_ARRIVALS[kind]}}, given_rule, arrival="arrival")
+    assert stories(_in_oracle_form(row, rule) for row in found) == stories(expected)

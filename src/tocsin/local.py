@@ -18,7 +18,6 @@ from tocsin.errors import PlanError
 from tocsin.logic import Batch, Int, Out
 from tocsin.plan import Plan, Watch, make_plan
 from tocsin.rules import Rule
-from tocsin.rules.durations import Duration
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,7 +43,6 @@ def run_local(
     *,
     time: str = "ts",
     arrival: str | None = None,
-    key_ttl: Duration | None = None,
     cuts: Sequence[int] = (),
 ) -> list[dict[str, Any]]:
     """Run rules over bounded streams and give their alerts.
@@ -63,7 +61,7 @@ def run_local(
         Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and
         read between them.
     """
-    return run(streams, rules, time=time, arrival=arrival, key_ttl=key_ttl, cuts=cuts).alerts
+    return run(streams, rules, time=time, arrival=arrival, cuts=cuts).alerts
 
 
 def run(
@@ -72,12 +70,10 @@ def run(
     *,
     time: str = "ts",
     arrival: str | None = None,
-    key_ttl: Duration | None = None,
     cuts: Sequence[int] = (),
 ) -> Result:
     """Run like `run_local`, and give counts and the size of the state too."""
-    columns = {name: list(_names(given)) for name, given in streams.items()}
-    plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
+    plan = explain(streams, rules, time=time, arrival=arrival)
     batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, streams, time, arrival)]
     if len(cuts):
         return _run_calls(plan, _cut(batches, cuts))
@@ -118,9 +114,12 @@ def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
     return alert["alert"], *sorted(alert["labels"].items())
 
 
-def explain(streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts") -> Plan:
+def explain(
+    streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts", arrival: str | None = None
+) -> Plan:
     """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
-    return make_plan(rules, {name: list(_names(columns)) for name, columns in streams.items()}, time=time)
+    columns = {name: list(_names(given)) for name, given in streams.items()}
+    return make_plan(rules, columns, time=time, arrival=arrival)
 
 
 def with_times(alert: dict[str, Any]) -> dict[str, Any]:
@@ -153,17 +152,21 @@ def _batches(number: int, watch: Watch, streams: Mapping[str, Columns], time: st
 def _batch(number: int, watch: Watch, name: str, columns: Columns, time: str, arrival: str | None) -> Batch:
     """Read the columns of one stream; rows without time, key or finite values are counted and left out."""
     read = watch.columns(name)
-    times, ok = _times(columns[time], f"stream `{name}`: column {time!r}")
-    values = {column: _numbers(columns[column], f"stream `{name}`: column {column!r}") for column in read}
-    lengths = {len(times), *(len(value) for value in values.values())}
+    lengths = {len(columns[column]) for column in _names(columns)}
     if len(lengths) > 1:
         message = f"stream `{name}`: columns must have equal lengths; got {sorted(lengths)}"
         raise PlanError(message)
+    times, ok = _times(columns[time], f"stream `{name}`: column {time!r}")
+    values = {column: _numbers(columns[column], f"stream `{name}`: column {column!r}") for column in read}
     for value in values.values():
         ok = ok & np.isfinite(value)
-    key, keys, known = _keys([columns[column] for column in watch.on], len(times))
+    places = [f"stream `{name}`: key column {column!r}" for column in watch.on]
+    key, keys, known = _keys([columns[column] for column in watch.on], places, len(times))
     ok &= known
-    order = times if arrival is None else _times(columns[arrival], f"stream `{name}`: column {arrival!r}")[0]
+    order = times
+    if arrival is not None:
+        arrived, there = _times(columns[arrival], f"stream `{name}`: column {arrival!r}")
+        order = np.where(there, arrived, times)
     rest = [column for column in _names(columns) if column not in {time, arrival, *watch.on, *read}]
     at = None if ok.all() else np.flatnonzero(ok)
     if at is not None:
@@ -200,15 +203,17 @@ def _times(column: Any, place: str) -> tuple[Int, NDArray[np.bool_]]:
         return array.astype("datetime64[us]").astype(np.int64), ~np.isnat(array)
     if array.dtype.kind in "iu":
         return array.astype(np.int64), np.ones(len(array), np.bool_)
-    if array.dtype == object and all(isinstance(t, datetime) or t is None for t in array):
-        there = np.array([t is not None for t in array], np.bool_)
-        micros = [0 if t is None else _micros(t) for t in array]
-        return np.array(micros, np.int64), there
+    if array.dtype == object and all(t is None or isinstance(t, datetime | int | np.integer) for t in array):
+        # pandas' NaT is a datetime that is not even itself.
+        there = np.array([t is not None and t == t for t in array], np.bool_)
+        return np.array([_micros(t) if ok else 0 for t, ok in zip(array, there, strict=True)], np.int64), there
     message = f"{place} must hold datetimes or whole microseconds; it holds {array.dtype}"
     raise PlanError(message)
 
 
-def _micros(time: datetime) -> int:
+def _micros(time: datetime | int) -> int:
+    if not isinstance(time, datetime):
+        return int(time)
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
 
 
@@ -223,14 +228,16 @@ def _numbers(column: Any, place: str) -> NDArray[np.float64]:
         raise PlanError(message) from error
 
 
-def _keys(columns: Sequence[Any], rows: int) -> tuple[Int, list[tuple[str, ...]], NDArray[np.bool_]]:
+def _keys(
+    columns: Sequence[Any], places: Sequence[str], rows: int
+) -> tuple[Int, list[tuple[str, ...]], NDArray[np.bool_]]:
     """Number the distinct keys; a key with a null is none."""
     if not columns:
         return np.zeros(rows, np.int64), [()], np.ones(rows, np.bool_)
     codes, keys = np.zeros(rows, np.int64), list[tuple[str, ...]]([()])
     known = np.ones(rows, np.bool_)
-    for column in columns:
-        mine, words = _encode(column)
+    for column, place in zip(columns, places, strict=True):
+        mine, words = _encode(column, place)
         known &= mine >= 0
         codes, used = codes * len(words) + np.maximum(mine, 0), np.arange(len(words))
         if len(columns) > 1:
@@ -239,13 +246,23 @@ def _keys(columns: Sequence[Any], rows: int) -> tuple[Int, list[tuple[str, ...]]
     return codes, keys, known
 
 
-def _encode(column: Any) -> tuple[Int, list[str]]:
-    """Number the distinct values of a column; -1 where it is null."""
+def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
+    """Number the distinct values of a key column, -1 where it is null; give their texts."""
     import pyarrow as pa
 
-    encoded = pa.array(np.asarray(column), from_pandas=True).dictionary_encode()
+    given = np.asarray(column)
+    try:
+        array = pa.array(given, from_pandas=True)
+        kind = array.type
+    except pa.ArrowException:  # values of several types
+        array, kind = None, given.dtype
+    plain = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+    if array is None or not any(is_plain(kind) for is_plain in plain):
+        message = f"{place} must hold text, whole numbers or booleans; it holds {kind}"
+        raise PlanError(message)
+    encoded = array.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, [str(word) for word in encoded.dictionary.to_pylist()] or [""]
+    return codes, encoded.dictionary.cast(pa.string()).to_pylist() or [""]
 
 
 def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
@@ -274,6 +291,7 @@ def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
 
 def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
     values = {column: value[at] for column, value in batch.values.items()}
+    assert batch.payload is None or isinstance(batch.payload, _Payload)  # `_batch` made it.
     return replace(
         batch,
         key=batch.key[at],

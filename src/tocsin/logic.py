@@ -37,13 +37,20 @@ COUNTS = (
 )
 
 
+class Payload(Protocol):
+    """What travels along with the rows of a batch: a JSON text per row, or None; made when it is asked for."""
+
+    def take(self, positions: Int, /) -> Sequence[str | None] | NDArray[Any]:
+        """Give the texts of the rows at some positions."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows of one stream and one key set, in columns of equal length; the arrays are the engine's: read, never write.
 
     `key` numbers the keys inside this batch and `keys[key]` is the key itself (a tuple of strings), `time` is event
     time in microseconds, `arrival` orders the rows of all batches of one call (and of no other), `values` has a column
-    per value read, `payload` is JSON text or None.
+    per value read, `payload` gives the text of any of its rows, or is None where no row has one.
     """
 
     key_set: int
@@ -53,7 +60,7 @@ class Batch:
     time: Int
     arrival: Int
     values: Mapping[str, Float]
-    payload: Any = None
+    payload: Payload | None = None
     quarantined: int = 0
 
 

@@ -187,7 +187,9 @@ def rows_in_order(streams: Streams, rule: Rule, arrival: str | None) -> Iterator
     for position, (stream, table) in enumerate(streams.items()):
         for index in range(len(table["ts"]) if stream in rule.join.streams else 0):
             cells = {column: table[column][index] for column in table}
-            order = cells.pop(arrival) if arrival in cells else cells["ts"]
+            order = cells.pop(arrival) if arrival in cells else None
+            order = cells["ts"] if order is None else order
+            # A row without time is quarantined, wherever it stands.
             placed.append((-math.inf if order is None else order, position, index, stream, cells))
     for place, (_, _, _, stream, cells) in enumerate(sorted(placed, key=lambda item: item[:3])):
         key = tuple(cells.pop(column) for column in rule.on)

@@ -10,6 +10,7 @@ import pytest
 import tocsin
 from tocsin import PlanError, Rule, RuleError
 from tocsin.plan import Plan, Store, make_plan
+from tocsin.rules.limits import Limits
 
 COLUMNS = {
     "air": ["ts", "site", "temp", "humidity"],
@@ -104,6 +105,16 @@ def test_no_rules_are_refused() -> None:
 def test_two_rules_of_one_name_are_refused() -> None:
     with pytest.raises(PlanError, match=r'^`rules` must have different `alert` names; "x" stands 2 times$'):
         plan(rule("surface > 0"), rule("wall > 0"))
+
+
+def test_what_no_engine_runs_is_refused() -> None:
+    recovery = 'rule "x": `recovery` is read and checked, but no engine runs rules with it yet'
+    with pytest.raises(PlanError, match=f"^{re.escape(recovery)}$"):
+        plan(rule("surface > 3", recovery=2))
+    limits = 'rule "x": `limits` are read and checked, but no engine runs rules with them yet'
+    for expr in ("surface > t.most", "surface > 3"):
+        with pytest.raises(PlanError, match=f"^{re.escape(limits)}$"):
+            plan(rule(expr, limits={"t": Limits("t.csv", ("site",), ("most",), {("x",): (5.0,)})}))
 
 
 def test_a_negative_time_to_live_is_refused() -> None:

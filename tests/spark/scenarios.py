@@ -49,7 +49,8 @@ class Scenario:
 
     def oracle(self, *, end: bool = True) -> list[dict[str, Any]]:
         """What brute force gives, in its own form; without `end`, as if more might come."""
-        return naive_alerts(self.streams, self.naive, arrival=self.arrival, end=end)
+        alerts = naive_alerts(self.streams, self.naive, arrival=self.arrival, end=end)
+        return [{**alert, "key": tuple(_key_text(part) for part in alert["key"])} for alert in alerts]
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
         """The streams as arrays."""
@@ -86,6 +87,10 @@ class Scenario:
             reader = session.readStream.option("maxFilesPerTrigger", 1) if streaming else session.read
             frames[name] = reader.schema(schema).parquet(str(folder / name))
         return frames
+
+
+def _key_text(part: Any) -> str:
+    return str(part).lower() if isinstance(part, bool) else str(part)
 
 
 def condensation(machines: int = 3, seconds: int = 60) -> Scenario:
@@ -176,20 +181,23 @@ def _overheat(values: Mapping[tuple[str, str], Any]) -> tuple[Any, bool, Any]:
 
 
 def matches(seconds: int = 40) -> Scenario:
-    """Every true combination of two streams, keyed by two columns; times without a zone, whole and decimal numbers."""
-    streams: dict[str, Table] = {name: {"ts": [], "site": [], "line": [], "value": []} for name in ("left", "right")}
-    for number, (site, line) in enumerate([("a", 1), ("a", 2), ("b", 1)]):
+    """Every true combination of two streams, keyed by three columns; times without a zone, whole numbers."""
+    columns = ("ts", "site", "line", "night", "value")
+    streams: dict[str, Table] = {name: {column: [] for column in columns} for name in ("left", "right")}
+    for number, (site, line, night) in enumerate([("a", 1, True), ("a", 2, False), ("b", 1, False), ("b", 1, True)]):
         for second in [*range(seconds), seconds + 30]:
             for place, table in enumerate(streams.values()):
                 table["ts"].append(START + second * SECOND + 250_000 * place)
                 table["site"].append(site)
                 table["line"].append(line)
+                table["night"].append(night)
                 table["value"].append(0 if second > seconds else (second * (3 + place) + number) % 10)
     streams["right"]["value"][3] = None
-    rule = tocsin.Rule("both_high", "min(left, right) >= 8", within="1250ms", on=["site", "line"], emit="all")
+    on = ("site", "line", "night")
+    rule = tocsin.Rule("both_high", "min(left, right) >= 8", within="1250ms", on=on, emit="all")
     naive = NaiveRule(
         Join(("left", "right"), within_bounds(("left", "right"), 1_250_000), within=1_250_000), _both_high,
-        (("left", "value"), ("right", "value")), "both_high", ("site", "line"), outage_us=3600 * SECOND, emit="all",
+        (("left", "value"), ("right", "value")), "both_high", on, outage_us=3600 * SECOND, emit="all",
     )  # fmt: skip
     types = {"ts": pa.timestamp("us"), "value": pa.int32(), "line": pa.int16()}
     return Scenario(streams, rule, naive, None, types)

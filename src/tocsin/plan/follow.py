@@ -14,9 +14,9 @@ from tocsin.expr.nodes import Variable
 from tocsin.jit import kernel
 from tocsin.logic import Int
 from tocsin.plan.condition import compile_rule
-from tocsin.plan.remember import Segments
+from tocsin.plan.remember import NEVER_SEEN, Segments
 from tocsin.plan.steps import Store, Threshold
-from tocsin.plan.witness import NEVER_SEEN, Show, Witnesses
+from tocsin.plan.witness import Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
 from tocsin.stages.reduce.settled import settle
@@ -75,6 +75,15 @@ class Followed:
     def _stream(self, name: str) -> int:
         names = [store.stream for store in self.stores]
         return names.index(name) if name in names else -1
+
+    def outside(self, shown: Witnesses) -> bool:
+        """Tell whether a witness has a value outside the domain that this rule declares for it."""
+        for stream, column, low, high in self.rule.domains:
+            i = self._stream(stream)
+            value = shown.values[0, int(self.value_offsets[i]) + self.stores[i].columns.index(column)]
+            if not low <= value <= high:
+                return True
+        return False
 
     def _no_witnesses(self, rows: int) -> Witnesses:
         return Witnesses.none(rows, len(self.stores), int(self.value_offsets[-1]))

@@ -14,9 +14,9 @@ from tocsin.jit import kernel
 from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
 from tocsin.plan.follow import Arrivals, Followed
-from tocsin.plan.remember import Remembered, Segments, StreamRows
-from tocsin.plan.steps import Threshold, Watch
-from tocsin.plan.witness import NEVER_SEEN, Witnesses
+from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
+from tocsin.plan.steps import NEVER_US, Threshold, Watch
+from tocsin.plan.witness import Witnesses
 from tocsin.stages.alert import NONE
 
 KEYS_PER_PAGE = 4096
@@ -125,10 +125,7 @@ class Page:
         self._free_keys(now_us, out)
 
     def _free_keys(self, now_us: int, out: Out) -> None:
-        busy = np.zeros(len(self.keys), np.bool_)
-        for followed in self.followed:
-            busy |= followed.busy()
-        gone = (self.seen_us < now_us - self.watch.key_ttl_us) & ~busy
+        gone = (self.seen_us < now_us - self.watch.key_ttl_us) & ~self._busy()
         if not gone.any():
             return
         self.dirty = True
@@ -140,9 +137,19 @@ class Page:
             dropped = memory.drop_keys(gone)
             out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
 
+    def _busy(self) -> NDArray[np.bool_]:
+        """Keys for which some rule has something open."""
+        busy = np.zeros(len(self.keys), np.bool_)
+        for followed in self.followed:
+            busy |= followed.busy()
+        return busy
+
     def next_timer(self) -> int | None:
-        """When a quiet key should be looked at."""
+        """When a quiet key should be looked at, or freed."""
         times = []
+        if self.watch.key_ttl_us < NEVER_US:
+            free = self.seen_us[~self._busy()]  # A busy key has a timer of its own, and is freed there or later.
+            times += [int(free.min()) + self.watch.key_ttl_us + 1] if len(free) else []
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             busy = followed.busy()
             if busy.any():
@@ -177,8 +184,6 @@ class Page:
         labels = dict(rule.labels) | dict(zip(self.watch.on, self.keys[key], strict=True))
         witness = []
         for i, store in enumerate(followed.stores):
-            if store.outside(shown.values[:1, int(followed.value_offsets[i])]).any():
-                quality += " out-of-domain"
             begin = int(followed.value_offsets[i])
             values = shown.values[0, begin : begin + len(store.columns)].tolist()
             text = shown.payload[0, i]
@@ -199,7 +204,7 @@ class Page:
             "value": float(shown.value[0]),
             "margin": float(shown.margin[0]),
             "witness": witness,
-            "quality": quality,
+            "quality": f"{quality} out-of-domain" if followed.outside(shown) else quality,
         }
 
     def to_bytes(self) -> bytes:
@@ -225,6 +230,7 @@ class Page:
         for memory in self.remembered:
             assert len(memory.offsets) == len(self.keys) + 1
             assert memory.offsets[-1] == len(memory.time)
+            assert len(memory.newest) == len(self.keys)
         for followed in self.followed:
             assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
             assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Float, Int, Payload
 from tocsin.plan.steps import Store
 from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
 
 Texts = NDArray[np.object_]
+NEVER_SEEN = -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class StreamRows:
     time: Int
     rank: Int
     values: dict[str, Float]
-    payload: Any
+    payload: Payload | None
     picked: Int | None = None
 
     @classmethod
@@ -58,8 +59,7 @@ class StreamRows:
         at = rows if self.picked is None else self.picked[rows]
         texts = np.full(len(rows), None, dtype=object)
         if self.payload is not None and len(rows):
-            taken = self.payload.take(at)
-            texts[:] = taken.to_pylist() if hasattr(taken, "to_pylist") else list(taken)
+            texts[:] = list(self.payload.take(at))
         return texts
 
 
@@ -94,23 +94,36 @@ class Segments:
 
 
 @kernel
-def brings_nothing(offsets: Int, time: Int, rank: Int, gone: Int, value: Float, whole: bool) -> NDArray[np.bool_]:
-    """Tell which rows were refused on arrival: an equal one was there, or they were not the newest of their key."""
-    nothing = np.zeros(time.shape[0], np.bool_)
-    for k in range(offsets.shape[0] - 1):
-        for i in range(offsets[k], offsets[k + 1]):
-            now = rank[i]
-            if now < 0 or gone[i] != now:
-                continue
-            j = i + 1
-            while j < offsets[k + 1] and not (time[j] > time[i] and rank[j] < now):
-                j += 1
-            nothing[i] = whole or j < offsets[k + 1]
-            for step in (-1, 1):
-                j = i + step
-                while offsets[k] <= j < offsets[k + 1] and time[j] == time[i] and not nothing[i]:
-                    nothing[i] = value[j] == value[i] and rank[j] < now < gone[j]
-                    j += step
+def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
+    """Tell which new rows are older than the newest of their key so far, which may be forgotten, and move that."""
+    behind = np.empty(key.shape[0], np.bool_)
+    for i in range(key.shape[0]):
+        behind[i] = time[i] < newest[key[i]]
+        newest[key[i]] = max(newest[key[i]], time[i])
+    return behind
+
+
+@kernel
+def brings_nothing(
+    key: Int, place: Int, excused: NDArray[np.bool_], rows: tuple[Int, Int, Int, Int], value: Float
+) -> NDArray[np.bool_]:
+    """Tell which new rows bring nothing: refused on arrival and `excused`, or refused because an equal one was there.
+
+    `rows` are the offsets of all keys, and time, rank and rank of going of all rows; new ones stand at `place`.
+    """
+    offsets, time, rank, gone = rows
+    nothing = np.zeros(place.shape[0], np.bool_)
+    for n in range(place.shape[0]):
+        i = place[n]
+        now, begin, end = rank[i], offsets[key[n]], offsets[key[n] + 1]
+        if gone[i] != now:
+            continue
+        nothing[n] = excused[n]
+        for step in (-1, 1):
+            j = i + step
+            while begin <= j < end and time[j] == time[i] and not nothing[n]:
+                nothing[n] = value[j] == value[i] and rank[j] < now < gone[j]
+                j += step
     return nothing
 
 
@@ -166,13 +179,15 @@ class Remembered:
         self.time = np.zeros(0, np.int64)
         self.values = tuple(np.zeros(0) for _ in store.columns)
         self.payload: Texts | None = None
+        self.newest = np.full(keys, NEVER_SEEN)
 
     def add_keys(self, count: int) -> None:
         """Make room for new keys."""
         self.offsets = np.concatenate([self.offsets, np.full(count, self.offsets[-1])])
+        self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
 
     def merge(self, rows: StreamRows) -> Segments:
-        """Put new rows beside the remembered ones and date them all."""
+        """Put new rows beside the remembered ones and date them all; `keep` takes over what stays of them."""
         offsets, source, state = lay_out(self.offsets, rows.key)
         time = np.concatenate([self.time, rows.time])[source]
         rank = np.concatenate([np.full(len(self.time), -1), rows.rank])[source]
@@ -187,7 +202,8 @@ class Remembered:
         place[source[order]] = np.arange(len(source))
         place = place[len(self.time) :]
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
-        silent = brings_nothing(offsets, time, rank, gone, values[0], self.store.whole)[place]
+        excused = not_newest(rows.key, rows.time, self.newest) | self.store.whole
+        silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), values[0])
         return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, silent)
 
     def _date(self, bounds: tuple[Int, Int], time: Int, value: Float, tag: Int, rank: Int) -> tuple[Int, Int]:
@@ -246,6 +262,7 @@ class Remembered:
         self.time, self.values = self.time[stay], tuple(value[stay] for value in self.values)
         self.payload = None if self.payload is None else self.payload[stay]
         self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
+        self.newest = self.newest[~gone]
         return int(len(stay) - stay.sum())
 
     def out_of_domain(self, rows: StreamRows) -> int:
@@ -254,12 +271,14 @@ class Remembered:
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """State to be written."""
-        named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}time": self.time}
+        named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}newest": self.newest}
+        named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
     def load(self, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
         """State that was written."""
-        self.offsets, self.time = arrays[f"{prefix}offsets"], arrays[f"{prefix}time"]
+        self.offsets, self.newest = arrays[f"{prefix}offsets"], arrays[f"{prefix}newest"]
+        self.time = arrays[f"{prefix}time"]
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
         self.payload = arrays.get(f"{prefix}payload")

@@ -11,7 +11,7 @@ from tocsin.errors import PlanError, RuleError
 from tocsin.expr import parse_condition, variables
 from tocsin.expr.nodes import Key, Node
 from tocsin.plan.plan import Plan
-from tocsin.plan.steps import Store, Threshold, Watch
+from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.model import Rule
@@ -21,7 +21,6 @@ T = TypeVar("T")
 Place = tuple[str, tuple[str, ...], int, str, Store | None]
 
 MOST_STREAMS = 8
-NEVER_US = 10**17
 
 
 def make_plan(
@@ -42,11 +41,23 @@ def make_plan(
         if names.count(name) > 1:
             message = f'`rules` must have different `alert` names; "{name}" stands {names.count(name)} times'
             raise PlanError(message)
+    for rule in rules:
+        _check_runs(rule)
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     groups: dict[tuple[str, ...], list[Rule]] = {}
     for rule in rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
     return Plan(tuple(_watch(on, group, columns, (time, arrival), ttl) for on, group in groups.items()))
+
+
+def _check_runs(rule: Rule) -> None:
+    """Refuse what a rule may say and no engine does: ignored, it would give other alerts than it asks for."""
+    if rule.recovery is not None:
+        message = f"{rule.place}: `recovery` is read and checked, but no engine runs rules with it yet"
+        raise PlanError(message)
+    if rule.limits:
+        message = f"{rule.place}: `limits` are read and checked, but no engine runs rules with them yet"
+        raise PlanError(message)
 
 
 def _watch(
@@ -177,6 +188,11 @@ def _threshold(
         emit=rule.emit,
         lag_us=lag,
         every_row=every_row,
+        domains=tuple(
+            (key[0], column, float(domain[0]), float(domain[1]))
+            for key, column in read.items()
+            if (domain := _setting(rule.domains, key)) is not None
+        ),
     )
 
 
@@ -193,9 +209,11 @@ def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special:
         message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{_nearest(stream, columns)}"
         raise RuleError(message)
     have = list(columns[stream])
-    for needed in [special[0], *rule.on]:
+    time, arrival = special
+    for needed in [time, *rule.on, *([] if arrival is None else [arrival])]:
         if needed not in have:
-            message = f"{rule.place}: stream `{stream}` must have the column {needed!r}; it has {', '.join(have)}"
+            what = f"{needed!r} (`arrival`)" if needed == arrival else repr(needed)
+            message = f"{rule.place}: stream `{stream}` must have the column {what}; it has {', '.join(have)}"
             raise RuleError(message)
     free = [name for name in have if name not in {*special, *rule.on}]
     if column is not None:

@@ -12,6 +12,8 @@ from tocsin.logic import Float
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
+NEVER_US = 10**17
+
 
 @dataclass(frozen=True)
 class Store:
@@ -61,7 +63,7 @@ class Threshold:
 
     `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
-    one stream is not reduced though its shape is known.
+    one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
     """
 
     alert: str
@@ -77,6 +79,7 @@ class Threshold:
     emit: str
     lag_us: int = 0
     every_row: str = ""
+    domains: tuple[tuple[str, str, float, float], ...] = ()
 
     def __str__(self) -> str:
         """Say what is joined and when it alerts."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from tocsin.errors import RunError
 from tocsin.jit import kernel
-from tocsin.logic import Batch, Int, Out, Pages
+from tocsin.logic import Batch, Int, Out, Pages, Payload
 from tocsin.plan.follow import Arrivals
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.remember import StreamRows
@@ -180,16 +180,15 @@ class PlanLogic:
         return changed
 
 
-def _joined_payload(batches: Sequence[Batch]) -> Any:
-    if all(batch.payload is None for batch in batches):
-        return None
-    if len(batches) == 1:
+def _joined_payload(batches: Sequence[Batch]) -> Payload | None:
+    """The texts of several batches one behind the other; a batch alone keeps its own, unasked."""
+    if len(batches) == 1 or all(batch.payload is None for batch in batches):
         return batches[0].payload
-    texts = [batch.payload.to_pylist() if hasattr(batch.payload, "to_pylist") else batch.payload for batch in batches]
-    joined = np.empty(sum(len(batch.time) for batch in batches), dtype=object)
-    joined[:] = [
-        text
-        for part, batch in zip(texts, batches, strict=True)
-        for text in (part if part is not None else [None] * len(batch.time))
-    ]
+    joined = np.full(sum(len(batch.time) for batch in batches), None, dtype=object)
+    begin = 0
+    for batch in batches:
+        end = begin + len(batch.time)
+        if batch.payload is not None:
+            joined[begin:end] = list(batch.payload.take(np.arange(len(batch.time))))
+        begin = end
     return joined

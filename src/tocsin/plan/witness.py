@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
-from tocsin.plan.remember import Segments, Texts
+from tocsin.plan.remember import NEVER_SEEN, Segments, Texts
 from tocsin.stages.join import Evaluations, Tuples
-
-NEVER_SEEN = -(1 << 62)
 
 
 @dataclass

@@ -83,9 +83,9 @@ class Rule:
         Texts for people, with templates such as `{{ $labels.machine }}: {{ $value | printf "%.1f" }}`.
     recovery
         A threshold apart from the firing one: the alert is resolved only when the left side of `expr`, a single
-        comparison with a number or a limit, is past this too.
+        comparison with a number or a limit, is past this too. No engine runs rules with it yet: planning refuses them.
     limits
-        Tables of numbers that differ per key, by the name that `expr` reads them by.
+        Tables of numbers that differ per key, by the name that `expr` reads them by. Planning refuses them, too.
     """
 
     alert: str

@@ -9,7 +9,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    BooleanType,
     ByteType,
+    CharType,
     DataType,
     DecimalType,
     DoubleType,
@@ -17,8 +19,10 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
+    StringType,
     TimestampNTZType,
     TimestampType,
+    VarcharType,
 )
 
 from tocsin.errors import PlanError
@@ -26,12 +30,14 @@ from tocsin.plan import Watch, make_plan
 from tocsin.rules import Rule
 from tocsin.rules.durations import Duration
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed
+from tocsin.spark.rows import MOST_BUCKETS
 from tocsin.spark.stateful import SETTINGS, counted, run_stateful, total
 from tocsin.spark.stateful import alerts as public_alerts
 
 METRICS = "tocsin"
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
+_TEXTS = (StringType, CharType, VarcharType)
 _TIMES = (TimestampType, TimestampNTZType)
 _SPARK_DEFAULT_PARTITIONS = "200"
 
@@ -64,7 +70,8 @@ def alerts(
         Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in
         order of event time.
     buckets
-        Into how many parts keys are divided; default: as many as shuffle partitions. State is bound to this number.
+        Into how many parts keys are divided, at most 32,767; default: as many as shuffle partitions. State is bound to
+        this number.
     key_ttl
         Forget keys that were silent for this long, in processing time, and have no open alert.
     act_in_silence
@@ -105,9 +112,7 @@ def rows_of(
     session = next(iter(streams.values())).sparkSession
     partitions = _prepare(session, act_in_silence=act_in_silence)
     number = partitions if buckets is None else buckets
-    if number < 1:
-        message = f"`buckets` must be at least 1; got {buckets}"
-        raise PlanError(message)
+    check_buckets(number)
     feeds = [
         _feed(i, watch, name, streams[name], time, arrival)
         for i, watch in enumerate(plan.watches)
@@ -116,6 +121,16 @@ def rows_of(
     plan.warm_up()
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
+
+
+def check_buckets(number: int) -> None:
+    """Refuse a number of buckets that is no number of parts, or more than rows can be sorted by."""
+    if number < 1:
+        message = f"`buckets` must be at least 1; got {number}"
+        raise PlanError(message)
+    if number > MOST_BUCKETS:
+        message = f"`buckets` must be at most {MOST_BUCKETS}; got {number}"
+        raise PlanError(message)
 
 
 def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -143,7 +158,7 @@ def _check_frames(streams: Mapping[str, DataFrame]) -> None:
 
 
 def _prepare(session: SparkSession, *, act_in_silence: bool) -> int:
-    """Set what the operator needs where the user has not chosen; give the number of shuffle partitions."""
+    """Set what the operator needs, for all queries of the session started from now on; give the shuffle partitions."""
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(act_in_silence).lower())
     for name, value in SETTINGS.items():
@@ -171,7 +186,7 @@ def _feed(
     """One stream as one key set reads it."""
     read = watch.columns(name)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
-    columns = [_key(key, kinds[key]) for key in watch.on]
+    columns = [_key(name, key, kinds[key]) for key in watch.on]
     columns.append(_micros(name, time, kinds[time]).alias(TIME))
     for column in read:
         if not isinstance(kinds[column], _NUMBERS):
@@ -179,9 +194,6 @@ def _feed(
             raise PlanError(message)
         columns.append(F.col(column).cast("double").alias(column))
     if arrival is not None:
-        if arrival not in kinds:
-            message = f"stream `{name}` must have the column {arrival!r} (`arrival`); it has {', '.join(kinds)}"
-            raise PlanError(message)
         columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
     used = {time, arrival, *watch.on, *read, PAYLOAD, REASON, RAW}
     rest = [column for column in frame.columns if column not in used]
@@ -195,12 +207,16 @@ def _feed(
     return frame.select(*columns), Feed(number, name, watch.on, tuple(read), arrival is not None, payload, dead)
 
 
-def _key(name: str, kind: DataType) -> Column:
-    """A key column: whole numbers become text once per distinct key, in Python. Text that is not UTF-8 is no key."""
-    if isinstance(kind, _WHOLE):
-        return F.col(name)
-    text = F.col(name).cast("string")
-    return F.when(F.is_valid_utf8(text), text).alias(name)
+def _key(stream: str, column: str, kind: DataType) -> Column:
+    """A key column: it becomes text once per distinct key, in Python. Text that is not UTF-8 is no key."""
+    if isinstance(kind, (*_WHOLE, BooleanType)):
+        return F.col(column)
+    if not isinstance(kind, _TEXTS):
+        place, found = f"stream `{stream}`: key column {column!r}", kind.simpleString()
+        message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
+        raise PlanError(message)
+    text = F.col(column).cast("string")
+    return F.when(F.is_valid_utf8(text), text).alias(column)
 
 
 def _micros(stream: str, column: str, kind: DataType) -> Column:

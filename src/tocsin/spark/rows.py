@@ -26,6 +26,8 @@ from tocsin.spark.buckets import bucket
 PIECE_ROWS = 262_144
 # Rows that a bounded run hands to the logic in one call.
 CALL_ROWS = 500_000
+# Rows are sorted by bucket as 16-bit numbers, for which NumPy has a radix sort.
+MOST_BUCKETS = 32_767
 _EMPTY_FIRST = -(2**63)
 
 Bools = NDArray[np.bool_]
@@ -106,7 +108,7 @@ def _dead(table: pa.Table, at: Int) -> list[tuple[str, str]]:
 
 
 def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
-    """Number the distinct keys; the text of several columns is a JSON array."""
+    """Number the distinct keys; the text of several columns is a JSON array. Arrow's booleans read true and false."""
     if not feed.keys:
         return np.zeros(table.num_rows, np.int64), ["[]"], np.ones(table.num_rows, np.bool_)
     codes, ok = np.zeros(table.num_rows, np.int64), np.ones(table.num_rows, np.bool_)
