@@ -196,3 +196,11 @@ def test_two_batches_of_one_stream_keep_their_payloads() -> None:
     arrays = [replace(given[0], payload=np.array(['{"note": "d"}', None], object)), given[2]]
     told = {row["startsAt"]: row["witness"][0]["payload"] for row in plan.build({}).on_data(arrays).alerts}
     assert told == {1: None, 2: {"note": "b"}, 4: {"note": "d"}}
+
+
+def test_the_simplest_rule_fires_after_its_time_and_once() -> None:
+    ts = np.arange(0, 100, 10) * 1_000_000
+    value = np.where(ts < 80_000_000, 90.0, 70.0)
+    rule = Rule("Hot", "temp > 80", on="machine", for_="20s")
+    rows = local.run_local({"temp": {"ts": ts, "machine": np.full(10, "m"), "value": value}}, rule)
+    assert [row["state"] for row in rows] == ["pending", "firing", "resolved"]

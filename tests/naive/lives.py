@@ -12,6 +12,8 @@ from tests.naive.settled import Reduction
 Verdict = tuple[Any, bool, Any]
 Alert = dict[str, Any]
 
+FIVE_MINUTES = 300_000_000
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -50,8 +52,8 @@ class Rule:
         if self.stale_us is not None:
             return self.stale_us
         if len(self.join.streams) > 1:
-            return span(self.join)
-        return (self.join.within or 0) * (1 if self.reduction is None else 2)
+            return span(self.join) or FIVE_MINUTES
+        return (self.join.within or 0) * (1 if self.reduction is None else 2) or FIVE_MINUTES
 
 
 class Evaluation(NamedTuple):

@@ -275,7 +275,7 @@ def test_the_plan_says_what_is_remembered_and_joined() -> None:
         "Watch on no key: one bucket does all the work; outage 1h",
         "  Store keyless(temp): nothing to remember",
     ]
-    assert re.fullmatch(r'  Threshold alert "loose" if .*keyless.* within 0s \(at once\)', lines[7])
+    assert re.fullmatch(r'  Threshold alert "loose" if .*keyless.* within 0s \(stale 5m\)', lines[7])
 
 
 def test_the_plan_says_what_a_rule_of_one_stream_keeps() -> None:

@@ -22,6 +22,9 @@ Place = tuple[str, tuple[str, ...], int, str, Store | None]
 
 MOST_STREAMS = 8
 
+# Silence that ends an alert where no bound says how far apart its rows may be: that of Prometheus.
+STALE_US = 300_000_000
+
 
 def make_plan(
     rules: Rule | Iterable[Rule],
@@ -183,7 +186,7 @@ def _threshold(
         topology=topo,
         for_us=microseconds(rule.for_, "`for`"),
         keep_us=microseconds(rule.keep_firing_for, "`keep_firing_for`"),
-        stale_us=stale if rule.stale is None else microseconds(rule.stale, "`stale`"),
+        stale_us=(stale or STALE_US) if rule.stale is None else microseconds(rule.stale, "`stale`"),
         idle_us=span if rule.idle is None else microseconds(rule.idle, "`idle`"),
         emit=rule.emit,
         lag_us=lag,

@@ -95,7 +95,7 @@ RULE = (
     Field(
         "recovery", "number", "resolve only when the left side is past this, too; one comparison with a number or limit"
     ),
-    Field("stale", "duration", "the silence that ends an alert; default: the span of the rule"),
+    Field("stale", "duration", "the silence that ends an alert; default: the span of the rule, or 5m if that is 0"),
     Field("outage", "duration", "how far a row may lie behind and still find every partner", default="1h"),
     Field(
         "emit", "word", "alerts with their best combination, or every true combination", default="witness", words=EMITS
