@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -15,6 +14,7 @@ from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.model import Rule
+from tocsin.rules.nearest import nearest
 
 T = TypeVar("T")
 # What a store is shared by: stream, columns, hopping windows, and all of it where a rule evaluates what is remembered.
@@ -209,7 +209,7 @@ def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special:
     """The column that a variable reads."""
     stream, column = key
     if stream not in columns:
-        message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{_nearest(stream, columns)}"
+        message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{nearest(stream, columns)}"
         raise RuleError(message)
     have = list(columns[stream])
     time, arrival = special
@@ -231,11 +231,6 @@ def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special:
         f"the stream has {', '.join(free) or 'no value column'}"
     )
     raise RuleError(message)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _check_names(rule: Rule, field: str, given: Mapping[str, object], read: Mapping[Key, str]) -> None:

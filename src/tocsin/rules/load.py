@@ -58,12 +58,14 @@ def check_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, s
     context = Context(mistakes, Path(path).parent, environment)
     file = None
     with contextlib.suppress(TooManyMistakes):
-        node = _compose(context, Path(path))
+        node = compose_file(context, Path(path))
         file = None if node is None else _read(context, node, plan)
     return Checked(str(path), None if mistakes.count else file, mistakes.sorted(), mistakes.sorted(warnings=True))
 
 
-def _compose(context: Context, path: Path) -> Node | None:
+def compose_file(context: Context, path: Path) -> Node | None:
+    """Read the nodes of a file; None, with the reason among the mistakes, if that cannot be done."""
+
     def report(line: int, column: int, message: str) -> None:
         context.mistakes.add(line, column, WHERE, message)
 

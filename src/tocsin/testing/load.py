@@ -93,7 +93,7 @@ def _variables(path: Path) -> list[str]:
 def _compose(context: Context, path: Path) -> Node | None:
     """Read the nodes of a file as rule files are read, and say `test file` in what is wrong with it."""
     scratch = Context(Mistakes(str(path)), path.parent, {})
-    node = load._compose(scratch, path)
+    node = load.compose_file(scratch, path)
     context.lines = scratch.lines
     for mistake in scratch.mistakes.sorted():
         message = mistake.message.replace("`streams` and `groups`", "`rule_files` and `tests`")
