@@ -354,7 +354,8 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
     from pyspark.sql import functions as F
 
     from tocsin.spark.blobs import TIME, Feed
-    from tocsin.spark.stateful import SETTINGS, alerts, counted, run_stateful
+    from tocsin.spark.results import alerts, counted
+    from tocsin.spark.stateful import SETTINGS, run_stateful
 
     feeds = []
     for name, frame in frames.items():

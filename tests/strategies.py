@@ -7,6 +7,7 @@ Times are small whole microseconds and values small halves, so sums and products
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -34,6 +35,13 @@ class Condition:
     shapes: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
+    @property
+    def threshold(self) -> tuple[str, float] | None:
+        """Sign and right side of a single comparison."""
+        found = re.fullmatch(r".* ([<>]=?) (\S+)", self.text)
+        assert found is not None
+        return None if re.search(" and | or ", self.text) else (found[1], float(found[2]))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -52,6 +60,7 @@ class Case:
             "within": dict(join.bounds) if join.within is None else join.within, "closed": join.closed,
             "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
             "outage": rule.outage_us, "emit": rule.emit, "labels": {"team": "tests"}, "hop": join.hop,
+            "recovery": None if rule.recovery is None else float(rule.recovery[1]),
             "domains": {name: domain for name, domain in self.condition.domains.items() if name in self.shapes},
         }  # fmt: skip
         return {name: value for name, value in given.items() if value is not None}
@@ -236,6 +245,8 @@ def cases(
         streams[name] = table | {"arrival": draw(arrivals(table["ts"], moved))}
     declared = [name for name in condition.shapes if shaped and draw(st.sampled_from([True, True, False]))]
     rule = replace(draw(rules(draw(joins(names, kinds)), condition)), emit=emit)
+    if emit == "all":
+        rule = replace(rule, recovery=None)
     if len(names) == 1 and declared:
         # What one variable decides alone is as its shape says on any domain.
         domain = draw(st.sampled_from([None, None, (-1.5, 1.5)]))
@@ -255,8 +266,14 @@ def reduced(disorder: Sequence[str] = ("none", "bounded", "unbounded"), **option
 def rules(draw: st.DrawFn, join: Join, condition: Condition) -> Rule:
     """Draw how alerts live: each duration absent, short or long."""
     durations = st.sampled_from([0, 0, 1, 3, 7])
+    recovery = None
+    if condition.threshold is not None and draw(st.sampled_from([True, False])):
+        sign, right = condition.threshold
+        away = draw(st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(2)]))
+        recovery = sign, Fraction(right) - away if sign.startswith(">") else Fraction(right) + away
     return Rule(
         join, condition.judge, tuple((name, "value") for name in join.streams),
         for_us=draw(durations), keep_us=draw(durations), stale_us=draw(st.sampled_from([None, 0, 2, 6, LONG])),
         idle_us=draw(st.sampled_from([None, 0, 4, LONG])), outage_us=draw(st.sampled_from([*[LONG] * 3, 20, 5, 0])),
+        recovery=recovery,
     )  # fmt: skip

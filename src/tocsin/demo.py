@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.local import EPOCH, run_local
+from tocsin.columns import EPOCH
+from tocsin.local import run_local
 from tocsin.logic import Float, Int
 from tocsin.rules import Rule
 

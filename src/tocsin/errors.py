@@ -9,6 +9,8 @@
 A wrong Python argument stays a ValueError or TypeError.
 """
 
+from __future__ import annotations
+
 
 class TocsinError(Exception):
     """Base of all errors that are about rules, plans and runs."""
@@ -22,8 +24,12 @@ class ExprError(RuleError):
     """A condition that cannot be read, with its place."""
 
     def __init__(self, message: str, text: str = "", start: int = 0, stop: int = 0) -> None:
-        self.text, self.start, self.stop = text, start, stop
+        self.message, self.text, self.start, self.stop = message, text, start, stop
         super().__init__(message + _underline(text, start, stop))
+
+    def of(self, place: str) -> ExprError:
+        """The same error, told where the condition stands."""
+        return ExprError(f"{place}: `expr`: {self.message}", self.text, self.start, self.stop)
 
 
 class PlanError(TocsinError):

@@ -8,24 +8,25 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tocsin.columns import EPOCH, Payload, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
-from tocsin.logic import Batch, Int, Out
+from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
 from tocsin.plan import Plan, Watch, make_plan
 from tocsin.rules import Rule
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
+# Arrival may be any whole number.
+ANY_WHOLE = 2**63 - 1
 # A thread for fewer rows would cost more than it saves.
 ROWS_PER_THREAD = 200_000
 
-# Columns by name: a mapping of arrays, or a DataFrame of pandas.
+# Columns by name: a mapping of arrays, or a DataFrame of pandas; and the same, read.
 Columns = Any
+Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ def run(
     cuts: Sequence[int] = (),
 ) -> Result:
     """Run like `run_local`, and give counts and the size of the state too."""
-    plan = explain(streams, rules, time=time, arrival=arrival)
-    batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, streams, time, arrival)]
-    if len(cuts):
+    tables = _tables(streams)
+    plan = make_plan(rules, _names(tables), time=time, arrival=arrival)
+    batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, tables, time, arrival)]
+    if len(_checked(cuts)):
         return _run_calls(plan, _cut(batches, cuts))
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
     if threads < 2:
@@ -118,8 +120,26 @@ def explain(
     streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts", arrival: str | None = None
 ) -> Plan:
     """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
-    columns = {name: list(_names(given)) for name, given in streams.items()}
-    return make_plan(rules, columns, time=time, arrival=arrival)
+    return make_plan(rules, _names(_tables(streams)), time=time, arrival=arrival)
+
+
+def _tables(streams: Mapping[str, Columns]) -> dict[str, Table]:
+    if not isinstance(streams, Mapping) or not streams:
+        found = "none" if isinstance(streams, Mapping) else type(streams).__name__
+        message = f"`streams` must map names to columns; got {found}"
+        raise PlanError(message)
+    return {name: read_table(given, f"stream `{name}`") for name, given in streams.items()}
+
+
+def _names(tables: Mapping[str, Table]) -> dict[str, list[str]]:
+    return {name: list(table) for name, table in tables.items()}
+
+
+def _checked(cuts: Sequence[int]) -> Sequence[int]:
+    if not isinstance(cuts, Sequence | np.ndarray) or any(not isinstance(cut, int | np.integer) for cut in cuts):
+        message = f"`cuts` must list numbers of rows; got {cuts!r}"
+        raise PlanError(message)
+    return cuts
 
 
 def with_times(alert: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +150,7 @@ def with_times(alert: dict[str, Any]) -> dict[str, Any]:
 
 
 def _datetime(time_us: int) -> datetime:
-    return EPOCH + timedelta(microseconds=time_us)
+    return EPOCH + timedelta(microseconds=min(max(time_us, FIRST_US), LAST_US))
 
 
 def _store(pages: dict[str, bytes], changed: Mapping[str, bytes | None]) -> None:
@@ -141,128 +161,29 @@ def _store(pages: dict[str, bytes], changed: Mapping[str, bytes | None]) -> None
             pages[name] = page
 
 
-def _names(columns: Columns) -> Iterable[str]:
-    return (str(name) for name in (columns.columns if hasattr(columns, "columns") else columns))
+def _batches(number: int, watch: Watch, tables: Mapping[str, Table], time: str, arrival: str | None) -> list[Batch]:
+    return [_batch(number, watch, name, tables[name], time, arrival) for name in watch.streams]
 
 
-def _batches(number: int, watch: Watch, streams: Mapping[str, Columns], time: str, arrival: str | None) -> list[Batch]:
-    return [_batch(number, watch, name, streams[name], time, arrival) for name in watch.streams]
-
-
-def _batch(number: int, watch: Watch, name: str, columns: Columns, time: str, arrival: str | None) -> Batch:
-    """Read the columns of one stream; rows without time, key or finite values are counted and left out."""
-    read = watch.columns(name)
-    lengths = {len(columns[column]) for column in _names(columns)}
-    if len(lengths) > 1:
-        message = f"stream `{name}`: columns must have equal lengths; got {sorted(lengths)}"
-        raise PlanError(message)
-    times, ok = _times(columns[time], f"stream `{name}`: column {time!r}")
-    values = {column: _numbers(columns[column], f"stream `{name}`: column {column!r}") for column in read}
-    for value in values.values():
-        ok = ok & np.isfinite(value)
+def _batch(number: int, watch: Watch, name: str, table: Table, time: str, arrival: str | None) -> Batch:
+    """Read the columns of one stream; rows without time or key are counted and left out."""
+    place = f"stream `{name}`: column"
+    times, ok = read_times(table[time], f"{place} {time!r}")
+    values = {column: read_numbers(table[column], f"{place} {column!r}") for column in watch.columns(name)}
     places = [f"stream `{name}`: key column {column!r}" for column in watch.on]
-    key, keys, known = _keys([columns[column] for column in watch.on], places, len(times))
-    ok &= known
+    key, keys, known = read_keys([table[column] for column in watch.on], places, len(times))
+    ok = ok & known
     order = times
     if arrival is not None:
-        arrived, there = _times(columns[arrival], f"stream `{name}`: column {arrival!r}")
+        arrived, there = read_times(table[arrival], f"{place} {arrival!r}", -ANY_WHOLE, ANY_WHOLE)
         order = np.where(there, arrived, times)
-    rest = [column for column in _names(columns) if column not in {time, arrival, *watch.on, *read}]
+    rest = [column for column in table if column not in {time, arrival, *watch.on, *watch.read_by_all(name)}]
     at = None if ok.all() else np.flatnonzero(ok)
     if at is not None:
         times, order, key = times[at], order[at], key[at]
         values = {column: value[at] for column, value in values.items()}
-    payload = _Payload({column: columns[column] for column in rest}, at) if rest else None
+    payload = Payload({column: table[column] for column in rest}, at) if rest else None
     return Batch(number, name, keys, key, times, order, values, payload, int((~ok).sum()))
-
-
-@dataclass(frozen=True)
-class _Payload:
-    """The columns that no rule reads, as JSON text of those rows that are asked for."""
-
-    columns: Mapping[str, Any]
-    rows: Int | None
-
-    def of(self, at: Int) -> _Payload:
-        """The payload of some rows."""
-        return _Payload(self.columns, at if self.rows is None else self.rows[at])
-
-    def take(self, at: Int) -> list[str]:
-        """The texts of some rows."""
-        rows = at if self.rows is None else self.rows[at]
-        picked = {name: np.asarray(column)[rows].tolist() for name, column in self.columns.items()}
-        return [json.dumps({name: values[i] for name, values in picked.items()}, default=str) for i in range(len(rows))]
-
-
-def _times(column: Any, place: str) -> tuple[Int, NDArray[np.bool_]]:
-    """Whole microseconds, and which of them are there."""
-    if getattr(getattr(column, "dt", None), "tz", None) is not None:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    array = np.asarray(column)
-    if array.dtype.kind == "M":
-        return array.astype("datetime64[us]").astype(np.int64), ~np.isnat(array)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64), np.ones(len(array), np.bool_)
-    if array.dtype == object and all(t is None or isinstance(t, datetime | int | np.integer) for t in array):
-        # pandas' NaT is a datetime that is not even itself.
-        there = np.array([t is not None and t == t for t in array], np.bool_)
-        return np.array([_micros(t) if ok else 0 for t, ok in zip(array, there, strict=True)], np.int64), there
-    message = f"{place} must hold datetimes or whole microseconds; it holds {array.dtype}"
-    raise PlanError(message)
-
-
-def _micros(time: datetime | int) -> int:
-    if not isinstance(time, datetime):
-        return int(time)
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
-
-
-def _numbers(column: Any, place: str) -> NDArray[np.float64]:
-    array = np.asarray(column)
-    if array.dtype.kind in "iufb":
-        return array.astype(np.float64)
-    try:
-        return np.array([np.nan if x is None else x for x in array], np.float64)
-    except (TypeError, ValueError) as error:
-        message = f"{place} must hold numbers; it holds {array.dtype}"
-        raise PlanError(message) from error
-
-
-def _keys(
-    columns: Sequence[Any], places: Sequence[str], rows: int
-) -> tuple[Int, list[tuple[str, ...]], NDArray[np.bool_]]:
-    """Number the distinct keys; a key with a null is none."""
-    if not columns:
-        return np.zeros(rows, np.int64), [()], np.ones(rows, np.bool_)
-    codes, keys = np.zeros(rows, np.int64), list[tuple[str, ...]]([()])
-    known = np.ones(rows, np.bool_)
-    for column, place in zip(columns, places, strict=True):
-        mine, words = _encode(column, place)
-        known &= mine >= 0
-        codes, used = codes * len(words) + np.maximum(mine, 0), np.arange(len(words))
-        if len(columns) > 1:
-            used, codes = np.unique(codes, return_inverse=True)
-        keys = [(*keys[i // len(words)], words[i % len(words)]) for i in used.tolist()]
-    return codes, keys, known
-
-
-def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
-    """Number the distinct values of a key column, -1 where it is null; give their texts."""
-    import pyarrow as pa
-
-    given = np.asarray(column)
-    try:
-        array = pa.array(given, from_pandas=True)
-        kind = array.type
-    except pa.ArrowException:  # values of several types
-        array, kind = None, given.dtype
-    plain = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
-    if array is None or not any(is_plain(kind) for is_plain in plain):
-        message = f"{place} must hold text, whole numbers or booleans; it holds {kind}"
-        raise PlanError(message)
-    encoded = array.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, encoded.dictionary.cast(pa.string()).to_pylist() or [""]
 
 
 def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
@@ -291,7 +212,7 @@ def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
 
 def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
     values = {column: value[at] for column, value in batch.values.items()}
-    assert batch.payload is None or isinstance(batch.payload, _Payload)  # `_batch` made it.
+    assert batch.payload is None or isinstance(batch.payload, Payload)  # `_batch` made it.
     return replace(
         batch,
         key=batch.key[at],

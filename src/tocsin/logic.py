@@ -22,6 +22,9 @@ Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 Pages = Mapping[str, bytes]
 
+# Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
 COUNTS = (
     "received",
     "held",
@@ -50,7 +53,8 @@ class Batch:
 
     `key` numbers the keys inside this batch and `keys[key]` is the key itself (a tuple of strings), `time` is event
     time in microseconds, `arrival` orders the rows of all batches of one call (and of no other), `values` has a column
-    per value read, `payload` gives the text of any of its rows, or is None where no row has one.
+    per value read (not finite where a row lacks it), `payload` gives the text of any of its rows, or is None where no
+    row has one.
     """
 
     key_set: int
@@ -66,16 +70,27 @@ class Batch:
 
 @dataclass
 class Out:
-    """What a logic gives back: alert rows (dicts with the public column names) and, per stream, counts gained."""
+    """What a logic gives back: alert rows (dicts with the public column names), counts gained, newest times.
+
+    Counts go by store, whose name is its stream's where a stream has one; `newest` has the newest event time of each
+    stream that had rows.
+    """
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Out) -> None:
         """Take over what another call gave."""
         self.alerts += other.alerts
         for stream, counts in other.counts.items():
             self.count(stream, counts)
+        for stream, time_us in other.newest.items():
+            self.meet(stream, time_us)
+
+    def meet(self, stream: str, time_us: int) -> None:
+        """Note the newest event time of some rows of a stream."""
+        self.newest[stream] = max(time_us, self.newest.get(stream, time_us))
 
     def count(self, stream: str, counts: Mapping[str, int]) -> None:
         """Add to the counts of a stream."""

@@ -33,8 +33,18 @@ class Rule:
     outage_us: int = 1_000_000
     idle_us: int | None = None
     emit: str = "witness"
+    recovery: tuple[str, Any] | None = None
     shape: str | None = None
     domain: tuple[float, float] | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether a value is not past the threshold of recovery."""
+        if self.recovery is None:
+            return False
+        sign, threshold = self.recovery
+        if sign.endswith("=") and value == threshold:
+            return True
+        return bool(value > threshold if sign.startswith(">") else value < threshold)
 
     @property
     def reduction(self) -> Reduction | None:
@@ -88,7 +98,8 @@ class Life:
             self.last = evaluation.time
             assert self.best is not None
             self.best = evaluation if evaluation.margin > self.best.margin else self.best
-        if evaluation.truth:
+        is_held = self.state == "firing" and self.false_since is None and self.rule.holds(evaluation.value)
+        if evaluation.truth or is_held:
             self._true(evaluation)
         elif self.state is not None:
             self._false(evaluation.time)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import tocsin
-from tocsin import PlanError, Rule, RuleError
+from tocsin import ExprError, PlanError, Rule, RuleError
 from tocsin.plan import Plan, Store, make_plan
-from tocsin.rules.limits import Limits
 
 COLUMNS = {
     "air": ["ts", "site", "temp", "humidity"],
@@ -102,19 +101,23 @@ def test_no_rules_are_refused() -> None:
         plan()
 
 
-def test_two_rules_of_one_name_are_refused() -> None:
-    with pytest.raises(PlanError, match=r'^`rules` must have different `alert` names; "x" stands 2 times$'):
+def test_two_rules_of_one_name_and_the_same_labels_are_refused() -> None:
+    with pytest.raises(
+        PlanError, match=r'^`rules` must differ in `alert` or `labels`; "x" stands twice with the same$'
+    ):
         plan(rule("surface > 0"), rule("wall > 0"))
+    assert plan(rule("surface > 0"), rule("wall > 0", labels={"team": "b"}))
 
 
-def test_what_no_engine_runs_is_refused() -> None:
-    recovery = 'rule "x": `recovery` is read and checked, but no engine runs rules with it yet'
-    with pytest.raises(PlanError, match=f"^{re.escape(recovery)}$"):
-        plan(rule("surface > 3", recovery=2))
-    limits = 'rule "x": `limits` are read and checked, but no engine runs rules with them yet'
-    for expr in ("surface > t.most", "surface > 3"):
-        with pytest.raises(PlanError, match=f"^{re.escape(limits)}$"):
-            plan(rule(expr, limits={"t": Limits("t.csv", ("site",), ("most",), {("x",): (5.0,)})}))
+@pytest.mark.parametrize("given", [3, "x", {"alert": "x"}, [rule("surface > 0"), None]])
+def test_what_is_no_rule_is_refused(given: Any) -> None:
+    with pytest.raises(PlanError, match=r"^`rules` must hold Rules; got (int|str|NoneType)$"):
+        make_plan(given, COLUMNS)
+
+
+def test_a_mistake_in_a_condition_names_its_rule() -> None:
+    with pytest.raises(ExprError, match=r'^rule "x": `expr`: '):
+        plan(rule("surface >"))
 
 
 def test_a_negative_time_to_live_is_refused() -> None:

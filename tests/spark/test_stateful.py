@@ -59,7 +59,8 @@ def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
 
 def run(session: Any, folder: Path, step: Toy, *, buckets: int = 4, plan: str = "p") -> list[Any]:
     """Run what is there to its end; give all alerts written so far."""
-    from tocsin.spark.stateful import alerts, run_stateful
+    from tocsin.spark.results import alerts
+    from tocsin.spark.stateful import run_stateful
 
     out = alerts(run_stateful(feeds(session, folder), step, plan, buckets))
     writer = out.writeStream.format("parquet").option("checkpointLocation", str(folder / "check"))
@@ -107,7 +108,8 @@ def test_changed_partitions_are_refused(session: Any, tmp_path: Path) -> None:
 
 
 def test_a_bounded_input_is_seen_in_order_and_ended(session: Any, tmp_path: Path) -> None:
-    from tocsin.spark.stateful import alerts, run_stateful
+    from tocsin.spark.results import alerts
+    from tocsin.spark.stateful import run_stateful
 
     for n in (2, 0, 1):
         write(tmp_path / "r", n, [(1, 100 * n + 10 * i, 1.0) for i in range(5)])
@@ -122,7 +124,8 @@ def test_a_bounded_input_is_seen_in_order_and_ended(session: Any, tmp_path: Path
 def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) -> None:
     from pyspark.sql import Observation
 
-    from tocsin.spark.stateful import alerts, counted, run_stateful, total
+    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.stateful import run_stateful
 
     write(
         tmp_path / "r",
@@ -134,12 +137,14 @@ def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) ->
     rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy(), "p")
     got = alerts(counted(rows, seen)).collect()
     assert [row.id for row in got if row.alert == "above"] == ["1#1", "1#2"]
-    counts = {name: {count: n for count, n in mine.items() if n} for name, mine in total(seen.get).items()}
+    whole, _ = total(seen.get["counts"])
+    counts = {name: {count: n for count, n in mine.items() if n} for name, mine in whole.counts.items()}
     assert counts == {"r": {"received": 6, "quarantined": 5}, "s": {"received": 1}}
 
 
 def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) -> None:
-    from tocsin.spark.stateful import alerts, counted, run_stateful, total
+    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.stateful import run_stateful
 
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
     for name in ("r", "s"):
@@ -152,7 +157,7 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
             time.sleep(0.5)
         assert sorted(row.id for row in session.table("quiet").collect()) == ["0#2", "1#2", "2#2", "3#2"]
         seen = [p.observedMetrics["counts"] for p in query.recentProgress if "counts" in p.observedMetrics]
-        assert sum(total(row.asDict()).get("r", {}).get("received", 0) for row in seen) == 4
+        assert sum(total(row["counts"])[0].counts.get("r", {}).get("received", 0) for row in seen) == 4
     finally:
         query.stop()
 

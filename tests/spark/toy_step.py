@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from tocsin.logic import Batch, Out, Pages
@@ -27,7 +28,7 @@ class ToyLogic:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
         out = Out()
-        rows = [(b.arrival[i], b, i) for b in batches for i in range(len(b.time))]
+        rows = [(b.arrival[i], b, i) for b in batches for i in range(len(b.time)) if isfinite(b.values["value"][i])]
         for _, batch, i in sorted(rows, key=lambda row: row[0]):
             key = "/".join(batch.keys[batch.key[i]])
             self.rows[key] = self.rows.get(key, 0) + 1
@@ -36,7 +37,7 @@ class ToyLogic:
         for b in batches:
             counts = out.counts.setdefault(b.stream, {"received": 0, "quarantined": 0})
             counts["received"] += len(b.time) + b.quarantined
-            counts["quarantined"] += b.quarantined
+            counts["quarantined"] += b.quarantined + sum(not isfinite(value) for value in b.values["value"])
         if self.step.quiet_us is not None and now_us is not None:
             self.timer = now_us + self.step.quiet_us
         self.changed = True

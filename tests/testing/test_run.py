@@ -245,15 +245,12 @@ def test_several_rule_files_are_tested_together(tmp_path: Path) -> None:
     assert run(tmp_path, text.replace("[rules.yaml]", "[rules*.yaml, rules.yaml]"))[0].ok
 
 
-@pytest.mark.parametrize(("alert", "reason"), [
-    ("Limited", 'rule "Limited": `limits` are read and checked, but no engine runs rules with them yet'),
-    ("Recovers", 'rule "Recovers": `recovery` is read and checked, but no engine runs rules with it yet'),
-])  # fmt: skip
-def test_what_the_engine_does_not_run_fails_its_tests_and_no_others(tmp_path: Path, alert: str, reason: str) -> None:
-    text = f"{{eval_time: 0, alertname: {alert}}}\n{{eval_time: 0, alertname: Warm, exp_alerts: [{WARM}]}}"
-    refused, other = cases(tmp_path, {M1: "21"}, text)
-    assert (refused.ok, refused.error) == (False, reason)
-    assert other.ok
+def test_limits_are_those_of_the_key(tmp_path: Path) -> None:
+    assert firing(tmp_path, "Limited", {M1: "20 21"}, "0 1m") == "- +"
+
+
+def test_an_alert_lasts_until_its_recovery(tmp_path: Path) -> None:
+    assert firing(tmp_path, "Recovers", {M1: "19 21 19 18 19"}, "0 1m 2m 3m 4m") == "- + + - -"
 
 
 def test_what_the_engine_refuses_while_it_runs_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.expr.nodes import Variable, variables
+from tocsin.expr.nodes import Key, Node, Variable, children, variables, with_children
 from tocsin.expr.program import compile_condition, hoist
 from tocsin.plan.steps import Store, Threshold
 from tocsin.stages.join import Condition
 
 
 def compile_rule(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[list[Any]]]:
-    """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream."""
-    residual, parts = hoist(rule.condition)
+    """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream.
+
+    A limit is one number per key, so any row has it: it is read as a value of the first stream.
+    """
+    residual, parts = hoist(_with_limits(rule.condition, rule, stores[0].stream))
     slots, hoisted, offsets = [], [], [0]
     read = [variable.key for variable in variables(residual)]
     for store in stores:
@@ -38,3 +41,15 @@ def compile_rule(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, l
         depth=program.stack,
     )
     return condition, hoisted
+
+
+def limit_key(stream: str, number: int) -> Key:
+    """The variable by which the rows of a stream read a limit; no column of a user has such a name."""
+    return stream, f" limit {number}"
+
+
+def _with_limits(node: Node, rule: Threshold, stream: str) -> Node:
+    if isinstance(node, Variable):
+        names = [limit.variable for limit in rule.limits]
+        return Variable(*limit_key(stream, names.index(node.key))) if node.key in names else node
+    return with_children(node, tuple(_with_limits(part, rule, stream) for part in children(node)))

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_number
-from tocsin.expr.nodes import Variable
+from tocsin.expr.nodes import Key, Variable
 from tocsin.jit import kernel
-from tocsin.logic import Int
-from tocsin.plan.condition import compile_rule
+from tocsin.logic import Float, Int
+from tocsin.plan.condition import compile_rule, limit_key
 from tocsin.plan.remember import NEVER_SEEN, Segments
-from tocsin.plan.steps import Store, Threshold
+from tocsin.plan.steps import Lane, Store, Threshold
 from tocsin.plan.witness import Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
@@ -27,9 +27,9 @@ Change = tuple[int, str, int, int | None, Witnesses, bool]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """New rows by key and arrival: stream, key, time, and which row of its stream each is."""
+    """New rows by key and arrival: lane, key, time, and which row of its lane each is."""
 
-    stream: Int
+    lane: Int
     key: Int
     time: Int
     row: Int
@@ -60,9 +60,10 @@ def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: in
 class Followed:
     """State and work of one rule on one page."""
 
-    def __init__(self, rule: Threshold, stores: Sequence[Store], streams: Sequence[str], keys: int = 0) -> None:
+    def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane], keys: int = 0) -> None:
         self.rule, self.stores = rule, [stores[i] for i in rule.stores]
-        self.streams = np.array([self._stream(name) for name in streams], np.int64)
+        mine = [store.lane for store in self.stores]
+        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes], np.int64)
         self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
         self.condition, self.hoisted = compile_rule(rule, self.stores)
@@ -71,15 +72,13 @@ class Followed:
         self.lives = [alert.new_lives(keys), alert.new_lives(keys)]
         self.bests = [self._no_witnesses(keys), self._no_witnesses(keys)]
         self.waiting = self._no_witnesses(0)
-
-    def _stream(self, name: str) -> int:
-        names = [store.stream for store in self.stores]
-        return names.index(name) if name in names else -1
+        self.limits = np.zeros((len(rule.limits), 0))
 
     def outside(self, shown: Witnesses) -> bool:
         """Tell whether a witness has a value outside the domain that this rule declares for it."""
+        names = [store.stream for store in self.stores]
         for stream, column, low, high in self.rule.domains:
-            i = self._stream(stream)
+            i = names.index(stream)
             value = shown.values[0, int(self.value_offsets[i]) + self.stores[i].columns.index(column)]
             if not low <= value <= high:
                 return True
@@ -88,16 +87,22 @@ class Followed:
     def _no_witnesses(self, rows: int) -> Witnesses:
         return Witnesses.none(rows, len(self.stores), int(self.value_offsets[-1]))
 
-    def add_keys(self, count: int) -> None:
+    def add_keys(self, keys: Sequence[tuple[str, ...]]) -> None:
         """Make room for new keys."""
+        count = len(keys)
+        self._add_limits(keys)
         self.newest = np.concatenate([self.newest, np.full((count, len(self.stores)), NEVER_SEEN)])
         self.progress = np.concatenate([self.progress, np.full(count, NEVER_SEEN)])
         self.lives = [_joined_lives(lives, alert.new_lives(count)) for lives in self.lives]
         self.bests = [best.joined(self._no_witnesses(count)) for best in self.bests]
 
+    def _add_limits(self, keys: Sequence[tuple[str, ...]]) -> None:
+        fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
+        self.limits = np.concatenate([self.limits, fresh], axis=1)
+
     def evaluate(self, arrivals: Arrivals, segments: Sequence[Segments]) -> tuple[list[Change], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
-        mine = self.streams[arrivals.stream]
+        mine = self.stream_of[arrivals.lane]
         if self.rule.lag_us:
             return self._settle(arrivals.key[mine == 0], arrivals.row[mine == 0], segments[0]), self._no_witnesses(0)
         late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
@@ -151,6 +156,7 @@ class Followed:
         for i, segment in enumerate(segments):
             have = dict(zip(self.stores[i].columns, segment.values, strict=True))
             columns = {key: have[name] for key, name in names.items() if key[0] == self.stores[i].stream}
+            columns |= self._limits(segment) if i == 0 else {}
             for slot, part in enumerate(self.hoisted[i]):
                 plain = isinstance(part, Variable)
                 slots[bases[i] : bases[i + 1], slot] = columns[part.key] if plain else evaluate_number(part, columns)
@@ -162,8 +168,15 @@ class Followed:
             slots,
         )
 
+    def _limits(self, segment: Segments) -> dict[Key, Float]:
+        """The limits of each row of the first stream: those of its key."""
+        stream, counts = self.stores[0].stream, np.diff(segment.offsets)
+        return {limit_key(stream, i): np.repeat(numbers, counts) for i, numbers in enumerate(self.limits)}
+
     def _live(self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show) -> list[Change]:
         found = evaluations.found == 1
+        holding = found & (evaluations.truth == alert.FALSE) & self.rule.holds(evaluations.value)
+        evaluations.truth[holding] = alert.HOLDING
         behind = np.flatnonzero(found & late)
         truth, margin = evaluations.truth[behind], evaluations.margin[behind]
         events = alert.new_events(len(behind), 0)
@@ -258,7 +271,7 @@ class Followed:
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
         """Forget keys that are not busy."""
-        self.newest, self.progress = self.newest[~gone], self.progress[~gone]
+        self.newest, self.progress, self.limits = self.newest[~gone], self.progress[~gone], self.limits[:, ~gone]
         self.lives = [alert.Lives._make(column[~gone] for column in lives) for lives in self.lives]
         self.bests = [best.take(~gone) for best in self.bests]
         self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
@@ -271,8 +284,9 @@ class Followed:
             named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
         return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
 
-    def load(self, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
-        """State that was written."""
+    def load(self, prefix: str, arrays: dict[str, NDArray[Any]], keys: Sequence[tuple[str, ...]]) -> None:
+        """State that was written; limits are looked up anew."""
+        self._add_limits(keys)
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
         for machine in range(2):
             self.lives[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))

@@ -15,7 +15,7 @@ from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
 from tocsin.plan.follow import Arrivals, Followed
 from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
-from tocsin.plan.steps import NEVER_US, Threshold, Watch
+from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
 from tocsin.plan.witness import Witnesses
 from tocsin.stages.alert import NONE
 
@@ -40,7 +40,8 @@ class Page:
         self.keys: list[tuple[str, ...]] = []
         self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.remembered = [Remembered(store) for store in watch.stores]
-        self.followed = [Followed(rule, watch.stores, watch.streams) for rule in watch.rules]
+        self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
+        self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.dirty = False
         if data is not None:
             self._load(data)
@@ -55,32 +56,31 @@ class Page:
             for memory in self.remembered:
                 memory.add_keys(count)
             for followed in self.followed:
-                followed.add_keys(count)
+                followed.add_keys(self.keys[-count:])
 
     def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
-        """Take rows, ordered by key and arrival; `rows[s]` holds those of stream s in the same order."""
+        """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order."""
         self.dirty = True
         timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
         self.seen_us[arrivals.key] = now_us or 0
-        self._count_arrivals(arrivals.stream, rows, timely, out)
+        self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
-            stream = arrivals.stream[timely]
-            rows = [mine.pick(np.flatnonzero(timely[arrivals.stream == s])) for s, mine in enumerate(rows)]
-            row = np.empty(len(stream), np.int64)
-            for s, mine in enumerate(rows):
-                row[stream == s] = np.arange(len(mine.key))
-            arrivals = Arrivals(stream, arrivals.key[timely], arrivals.time[timely], row)
+            lane = arrivals.lane[timely]
+            rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
+            row = np.empty(len(lane), np.int64)
+            for i, mine in enumerate(rows):
+                row[lane == i] = np.arange(len(mine.key))
+            arrivals = Arrivals(lane, arrivals.key[timely], arrivals.time[timely], row)
         self._work(arrivals, rows, out)
 
-    def _count_arrivals(self, stream: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
-        for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
-            s = self.watch.streams.index(memory.store.stream)
-            late = 0 if timely.all() else int((~timely[stream == s]).sum())
-            out.count(name, {"late": late, "out_of_domain": memory.out_of_domain(rows[s])})
+    def _count_arrivals(self, lane: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
+        for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
+            late = 0 if timely.all() else int((~timely[lane == i]).sum())
+            out.count(name, {"late": late, "out_of_domain": memory.out_of_domain(rows[i])})
 
     def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
         """Reduce, join, evaluate, alert; then keep what stays."""
-        of_store = [rows[self.watch.streams.index(store.stream)] for store in self.watch.stores]
+        of_store = [rows[i] for i in self.lanes]
         merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             changes, matches = followed.evaluate(arrivals, [merged[i] for i in rule.stores])
@@ -187,7 +187,7 @@ class Page:
             begin = int(followed.value_offsets[i])
             values = shown.values[0, begin : begin + len(store.columns)].tolist()
             text = shown.payload[0, i]
-            payload = None if text is None else {k: None if v is None else str(v) for k, v in json.loads(text).items()}
+            payload = None if text is None else _payload(text, store)
             named, time = dict(zip(store.columns, values, strict=True)), int(shown.times[0, i])
             witness.append({"stream": store.stream, "time": time, "values": named, "payload": payload})
         start, end = times
@@ -223,7 +223,7 @@ class Page:
         for i, memory in enumerate(self.remembered):
             memory.load(f"s{i}.", arrays)
         for i, followed in enumerate(self.followed):
-            followed.load(f"r{i}.", arrays)
+            followed.load(f"r{i}.", arrays, self.keys)
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -235,3 +235,9 @@ class Page:
             assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
             assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
             assert (followed.progress <= followed.newest.max(axis=1)).all()
+
+
+def _payload(text: str, store: Store) -> dict[str, str | None]:
+    """The columns of a row that this store does not read, as texts."""
+    columns = {name: value for name, value in json.loads(text).items() if name not in store.columns}
+    return {name: None if value is None else str(value) for name, value in columns.items()}

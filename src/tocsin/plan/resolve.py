@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tocsin.errors import PlanError, RuleError
+from tocsin.errors import ExprError, PlanError, RuleError
 from tocsin.expr import parse_condition, variables
-from tocsin.expr.nodes import Key, Node
+from tocsin.expr.nodes import Condition, Key, Node
+from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.plan import Plan
 from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
@@ -35,17 +36,15 @@ def make_plan(
     key_ttl: Duration | None = None,
 ) -> Plan:
     """Plan rules over streams that have the named columns."""
-    rules = (rules,) if isinstance(rules, Rule) else tuple(rules)
+    rules = (rules,) if isinstance(rules, Rule) else tuple(rules) if isinstance(rules, Iterable) else (rules,)
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            message = f"`rules` must hold Rules; got {type(rule).__name__}"
+            raise PlanError(message)
     if not rules:
         message = "`rules` must hold at least one rule; got none"
         raise PlanError(message)
-    names = [rule.alert for rule in rules]
-    for name in names:
-        if names.count(name) > 1:
-            message = f'`rules` must have different `alert` names; "{name}" stands {names.count(name)} times'
-            raise PlanError(message)
-    for rule in rules:
-        _check_runs(rule)
+    _check_identities(rules)
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     groups: dict[tuple[str, ...], list[Rule]] = {}
     for rule in rules:
@@ -53,14 +52,15 @@ def make_plan(
     return Plan(tuple(_watch(on, group, columns, (time, arrival), ttl) for on, group in groups.items()))
 
 
-def _check_runs(rule: Rule) -> None:
-    """Refuse what a rule may say and no engine does: ignored, it would give other alerts than it asks for."""
-    if rule.recovery is not None:
-        message = f"{rule.place}: `recovery` is read and checked, but no engine runs rules with it yet"
-        raise PlanError(message)
-    if rule.limits:
-        message = f"{rule.place}: `limits` are read and checked, but no engine runs rules with them yet"
-        raise PlanError(message)
+def _check_identities(rules: Sequence[Rule]) -> None:
+    """Refuse rules whose alerts could not be told apart: the same name with the same labels."""
+    seen = set()
+    for rule in rules:
+        identity = (rule.alert, tuple(sorted(rule.labels.items())))
+        if identity in seen:
+            message = f'`rules` must differ in `alert` or `labels`; "{rule.alert}" stands twice with the same'
+            raise PlanError(message)
+        seen.add(identity)
 
 
 def _watch(
@@ -73,21 +73,32 @@ def _watch(
     stores: dict[Place, Store] = {}
     resolved = []
     for rule in rules:
-        condition = parse_condition(rule.expr)
-        read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition)}
+        condition = _condition(rule)
+        limits = limits_of(rule, condition, columns)
+        named = [limit.variable for limit in limits]
+        read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
         needs, topo = _needs(rule, condition, read)
-        resolved.append((rule, condition, topo, read, needs))
+        recovery = check_recovery(rule, condition)
+        resolved.append((rule, condition, topo, read, needs, (recovery, limits)))
         for place, store in needs.items():
             stores[place] = _share(stores.get(place), store)
     home = {place: _home(place, stores) for place in stores}
     order = list(dict.fromkeys(home.values()))
     thresholds = []
-    for rule, condition, topo, read, needs in resolved:
+    for rule, condition, topo, read, needs, (recovery, limits) in resolved:
         found = {order.index(home[place]): store for place, store in needs.items()}
-        thresholds.append(_threshold(rule, condition, topo, read, found))
+        threshold = _threshold(rule, condition, topo, read, found)
+        thresholds.append(replace(threshold, recovery=recovery, limits=limits))
     streams = tuple(name for name in columns if any(name == place[0] for place in order))
     outage = max(microseconds(rule.outage, "`outage`") for rule in rules)
     return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl)
+
+
+def _condition(rule: Rule) -> Condition:
+    try:
+        return parse_condition(rule.expr)
+    except ExprError as error:
+        raise error.of(rule.place) from None
 
 
 def _home(place: Place, stores: Mapping[Place, Store]) -> Place:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.nodes import Node
+from tocsin.expr.nodes import Compare, Node
 from tocsin.logic import Float
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
 NEVER_US = 10**17
+
+# Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
+Lane = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class Store:
     closed: str = "both"
     domain: tuple[float, float] | None = None
     remember: bool = True
+
+    @property
+    def lane(self) -> Lane:
+        """The rows that this store takes."""
+        return self.stream, self.columns
 
     def outside(self, value: Float) -> NDArray[np.bool_]:
         """Tell which values lie outside the declared domain."""
@@ -58,12 +68,26 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """A number that differs per key: the variable that reads it, by which key columns it is found, and the numbers."""
+
+    variable: tuple[str, str | None]
+    at: tuple[int, ...]
+    numbers: Mapping[tuple[str, ...], float] = field(repr=False)
+
+    def of(self, keys: Iterable[tuple[str, ...]]) -> list[float]:
+        """The number of each key; NaN, which makes a condition undefined, where the table has none."""
+        return [self.numbers.get(tuple(key[i] for i in self.at), math.nan) for key in keys]
+
+
+@dataclass(frozen=True)
 class Threshold:
     """One rule: which stores it joins within which bounds, its condition, and how its alerts live.
 
     `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
     one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
+    A firing alert lasts while the value is on the firing side of `recovery`, if there is one.
     """
 
     alert: str
@@ -80,6 +104,16 @@ class Threshold:
     lag_us: int = 0
     every_row: str = ""
     domains: tuple[tuple[str, str, float, float], ...] = ()
+    recovery: float | None = None
+    limits: tuple[Limit, ...] = ()
+
+    def holds(self, value: Float) -> NDArray[np.bool_]:
+        """Tell which values are not past the recovery threshold."""
+        if self.recovery is None or not isinstance(self.condition, Compare):
+            return np.zeros(len(value), np.bool_)
+        beyond = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}[self.condition.op]
+        holds: NDArray[np.bool_] = beyond(value, self.recovery)
+        return holds
 
     def __str__(self) -> str:
         """Say what is joined and when it alerts."""
@@ -88,6 +122,7 @@ class Threshold:
         within = f"within {duration_text(self.topology.span_us)}"
         if self.lag_us:
             within = f"on rows kept, {duration_text(self.lag_us)} behind"
+        life += f"{', ' * bool(life)}until past {self.recovery:g}" if self.recovery is not None else ""
         why = f"; every row, because {self.every_row}" if self.every_row else ""
         return f'alert "{self.alert}" if {self.condition} {within} ({life or "at once"}){why}'
 
@@ -105,7 +140,17 @@ class Watch:
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
-        return sorted({column for store in self.stores if store.stream == stream for column in store.columns})
+        return sorted({column for lane in self.lanes if lane[0] == stream for column in lane[1]})
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The ways in which streams are read, in order of streams; a row goes into each whose columns it has."""
+        found = dict.fromkeys(store.lane for store in self.stores)
+        return tuple(sorted(found, key=lambda lane: self.streams.index(lane[0])))
+
+    def read_by_all(self, stream: str) -> set[str]:
+        """The value columns of a stream that every rule reads; all others travel as payload of some."""
+        return set.intersection(*(set(columns) for name, columns in self.lanes if name == stream))
 
     @property
     def store_names(self) -> tuple[str, ...]:

@@ -37,23 +37,24 @@ class WatchLogic:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Order the rows by key, then by arrival, and hand each page its own."""
-        streams = [self._stream(name, batches) for name in self.watch.streams]
-        self._count_received([rows for rows, _ in streams], batches, out)
-        counts = [len(arrival) for _, arrival in streams]
-        place = np.concatenate([rows.key for rows, _ in streams])
+        streams = {name: self._stream(name, batches) for name in self.watch.streams}
+        lanes = [_lane(*streams[name], columns) for name, columns in self.watch.lanes]
+        self._count_received({name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
+        counts = [len(arrival) for _, arrival in lanes]
+        place = np.concatenate([rows.key for rows, _ in lanes])
         if not len(place):
             return
-        arrived = np.argsort(np.concatenate([arrival for _, arrival in streams]), kind="stable")
+        arrived = np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
         order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
-        stream = np.repeat(np.arange(len(streams)), counts)[order]
+        lane = np.repeat(np.arange(len(lanes)), counts)[order]
         bases = np.concatenate([[0], np.cumsum(counts)])
-        time = np.concatenate([rows.time for rows, _ in streams])[order]
+        time = np.concatenate([rows.time for rows, _ in lanes])[order]
         ordered, row = [], np.empty(len(order), np.int64)
-        for s, (rows, _) in enumerate(streams):
-            at = np.flatnonzero(stream == s)
+        for i, (rows, _) in enumerate(lanes):
+            at = np.flatnonzero(lane == i)
             row[at] = np.arange(len(at))
-            ordered.append(rows.pick(order[at] - bases[s]).with_rank(rank[at]))
-        self._pages(Arrivals(stream, place[order], time, row), ordered, now_us, out)
+            ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
+        self._pages(Arrivals(lane, place[order], time, row), ordered, now_us, out)
 
     def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
         """The rows of one stream; several batches of it are joined."""
@@ -81,11 +82,17 @@ class WatchLogic:
                 page.make_room()
         return np.fromiter((self.place[key] for key in batch.keys), np.int64, len(batch.keys))
 
-    def _count_received(self, rows: Sequence[StreamRows], batches: Sequence[Batch], out: Out) -> None:
+    def _count_received(
+        self, whole: Mapping[str, int], lanes: Sequence[tuple[StreamRows, Int]], batches: Sequence[Batch], out: Out
+    ) -> None:
+        """Count what came; what the engine could not use, and rows without a store's values, are quarantined there."""
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
             bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
-            good = len(rows[self.watch.streams.index(store.stream)].time)
-            out.count(name, {"received": good + bad, "quarantined": bad})
+            rows, _ = lanes[self.watch.lanes.index(store.lane)]
+            received = whole[store.stream] + bad
+            out.count(name, {"received": received, "quarantined": received - len(rows.time)})
+            if len(rows.time):
+                out.meet(store.stream, int(rows.time.max()))
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on; where some were freed, those behind them have moved up."""
@@ -104,10 +111,19 @@ class WatchLogic:
                 part = mine if stop - first[s] == len(mine.key) else mine.pick(np.arange(first[s], stop))
                 picked.append(part.with_keys(part.key - begin))
             cut = slice(*np.searchsorted(arrivals.key, [begin, end]))
-            stream = arrivals.stream[cut]
-            row = arrivals.row[cut] - first[stream]
-            here = Arrivals(stream, arrivals.key[cut] - begin, arrivals.time[cut], row)
+            lane = arrivals.lane[cut]
+            row = arrivals.row[cut] - first[lane]
+            here = Arrivals(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
             self.pages[p].on_rows(here, picked, now_us, out)
+
+
+def _lane(rows: StreamRows, arrival: Int, columns: Sequence[str]) -> tuple[StreamRows, Int]:
+    """The rows of a stream that have finite values in some columns."""
+    finite = np.logical_and.reduce([np.isfinite(rows.values[column]) for column in columns])
+    if finite.all():
+        return rows, arrival
+    at = np.flatnonzero(finite)
+    return rows.pick(at), arrival[at]
 
 
 @kernel

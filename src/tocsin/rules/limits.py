@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tocsin.rules.nearest import nearest
+
 MOST_BYTES = 16 * 1024 * 1024
 MOST_MISTAKES = 20
 
@@ -25,6 +27,13 @@ class Limits:
     on: tuple[str, ...]
     columns: tuple[str, ...]
     rows: Mapping[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict, repr=False)
+
+    def mistake(self, name: str, column: str | None) -> str:
+        """Say what is wrong with reading a column of this table, which a condition calls `name`; nothing if it can."""
+        if column in self.columns:
+            return ""
+        found = f"{column or 'no column'}{nearest(column, self.columns) if column else ''}"
+        return f"`{name}` must be read by a column of its table ({', '.join(self.columns)}); got {found}"
 
     def column(self, name: str) -> list[float]:
         """Give one column, a number per key."""

@@ -83,9 +83,10 @@ class Rule:
         Texts for people, with templates such as `{{ $labels.machine }}: {{ $value | printf "%.1f" }}`.
     recovery
         A threshold apart from the firing one: the alert is resolved only when the left side of `expr`, a single
-        comparison with a number or a limit, is past this too. No engine runs rules with it yet: planning refuses them.
+        comparison with a number or a limit, is past this too.
     limits
-        Tables of numbers that differ per key, by the name that `expr` reads them by. Planning refuses them, too.
+        Tables of numbers that differ per key, by the name that `expr` reads them by. A key that a table does not have
+        has no limit: what needs it is undefined, and so never true.
     """
 
     alert: str
@@ -164,6 +165,8 @@ def _check_durations(rule: Rule) -> None:
             _check_pair(rule, pair, bounds)
     elif rule.within is not None:
         _duration(rule, rule.within, "within")
+    elif rule.hop is not None:
+        _refuse(rule, "`hop` needs `within`, the length of its windows; got none", "hop")
 
 
 def _check_pair(rule: Rule, pair: object, bounds: object) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from tocsin.errors import ExprError, TocsinError
-from tocsin.expr.nodes import Compare, Condition, Key, Node, Number, Unary, Variable, children, variables, with_children
+from tocsin.expr.nodes import Condition, Key, Variable, variables
 from tocsin.expr.parse import parse_condition
 from tocsin.rules import compose
 from tocsin.rules.compose import ListNode, MapNode, Scalar
@@ -59,7 +59,7 @@ class Known:
         key = variable.key
         if key not in self._answers:
             table = None if variable.stream in self.streams else self.limits.get(variable.stream)
-            self._answers[key] = self._planned(variable) if table is None else _limit(variable, table)
+            self._answers[key] = self._planned(variable) if table is None else table.mistake(*key)
         return self._answers[key]
 
     def _planned(self, variable: Variable) -> str:
@@ -72,14 +72,6 @@ class Known:
         except TocsinError as error:
             return str(error).removeprefix(f"{probe.place}: ")
         return ""
-
-
-def _limit(variable: Variable, table: Limits) -> str:
-    if variable.column in table.columns:
-        return ""
-    shown = variable.column or "no column"
-    hint = nearest(variable.column, table.columns) if variable.column else ""
-    return f"`{variable.stream}` must be read by a column of its table ({', '.join(table.columns)}); got {shown}{hint}"
 
 
 @dataclass(frozen=True)
@@ -163,8 +155,6 @@ def check_rule(placed: Placed, rule: Rule, read: Read, known: Known) -> None:
             )
             placed.report(message, "on", column)
     _check_values(placed, rule, read)
-    if rule.recovery is not None:
-        _check_recovery(placed, rule, read.condition)
     if not placed.is_joined:
         rule = replace(rule, within="1s", hop=None)
     _check_plan(placed, rule, read, known)
@@ -194,52 +184,28 @@ def _is_read(term: tuple[str, ...], columns: Mapping[str, set[str]]) -> bool:
     return term[1] in names if len(term) > 1 else len(names) == 1 or "value" in names
 
 
-def _check_recovery(placed: Placed, rule: Rule, condition: Condition) -> None:
-    """Check that recovery lies on the quiet side of every threshold."""
-    thresholds = _thresholds(rule, condition)
-    if not thresholds or not isinstance(condition, Compare):
-        message = "`recovery` needs a single comparison with a number, or a column of limits, on its right side"
-        placed.report(f"{message}; got `{condition}`", "recovery")
-        return
-    assert rule.recovery is not None
-    above = condition.op in {">", ">="}
-    worst = min(thresholds) if above else max(thresholds)
-    if (rule.recovery > worst) if above else (rule.recovery < worst):
-        side = "above" if above else "below"
-        message = f"`recovery` must not be {side} the threshold of `{condition.op}`"
-        placed.report(f"{message}; got {rule.recovery:g} with a threshold of {worst:g}", "recovery")
-
-
-def _thresholds(rule: Rule, condition: Condition) -> list[float]:
-    right = condition.right if isinstance(condition, Compare) else None
-    if isinstance(right, Unary) and isinstance(right.operand, Number):
-        return [-right.operand.value]
-    if isinstance(right, Variable) and right.stream in rule.limits and right.column:
-        return rule.limits[right.stream].column(right.column)
-    return [right.value] if isinstance(right, Number) else []
-
-
 def _check_plan(placed: Placed, rule: Rule, read: Read, known: Known) -> None:
     """Plan the rule; what the planner says is reported at the field that it names first."""
+    if any(name not in read.streams and name not in rule.limits for name in (v.stream for v in read.variables)):
+        return  # A table whose mistake was reported already.
     columns = {name: [*rule.on, TIME, *stream.values] for name, stream in read.streams.items()}
-    tables = {variable.stream for variable in read.variables} - set(read.streams)
-    if tables or rule.recovery is not None:
-        # Whatever the numbers are, the rule joins the same streams.
-        rule = replace(rule, expr=str(_with_numbers(read.condition, tables)), limits={}, recovery=None)
     while True:
         try:
             known.plan(rule, columns, time=TIME)
             return
         except TocsinError as error:
             message = str(error).splitlines()[0].removeprefix(f"{rule.place}: ")
-        shape = _report_planner(placed, message)
-        if shape not in rule.shapes:
+        field, found = _report_planner(placed, message)
+        if field == "shapes" and found in rule.shapes:
+            rule = replace(rule, shapes={name: word for name, word in rule.shapes.items() if name != found})
+        elif field == "recovery" and rule.recovery is not None:
+            rule = replace(rule, recovery=None)
+        else:
             return
-        rule = replace(rule, shapes={name: word for name, word in rule.shapes.items() if name != shape})
 
 
-def _report_planner(placed: Placed, message: str) -> str:
-    """Report what the planner said; give the name of the shape that it is about, if it is about one."""
+def _report_planner(placed: Placed, message: str) -> tuple[str, str]:
+    """Report what the planner said; give the field that it names, and what it found there."""
     named, got = _FIELD.match(message), _GOT.search(message)
     name, found = named[1] if named else "", got[1] if got else ""
     node = _below(placed.places.get((name,)), found)
@@ -247,7 +213,7 @@ def _report_planner(placed: Placed, message: str) -> str:
         placed.context.report(node, placed.where, message)
     else:
         placed.report(message, name, found, "name")
-    return found if name == "shapes" else ""
+    return name, found
 
 
 def _below(node: compose.Node | None, text: str) -> compose.Node | None:
@@ -258,10 +224,3 @@ def _below(node: compose.Node | None, text: str) -> compose.Node | None:
     if isinstance(node, MapNode):
         inner = [value for _, value in node.entries.values()]
     return next((found for item in inner if (found := _below(item, text)) is not None), None)
-
-
-def _with_numbers(node: Node, tables: set[str]) -> Node:
-    """Put a number in the place of every limit."""
-    if isinstance(node, Variable) and node.stream in tables:
-        return Number(1.0)
-    return with_children(node, tuple(_with_numbers(part, tables) for part in children(node)))

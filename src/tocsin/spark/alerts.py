@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,13 +26,14 @@ from pyspark.sql.types import (
 )
 
 from tocsin.errors import PlanError
-from tocsin.plan import Watch, make_plan
+from tocsin.plan import Plan, Watch, make_plan
 from tocsin.rules import Rule
 from tocsin.rules.durations import Duration
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed
+from tocsin.spark.results import alerts as public_alerts
+from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
-from tocsin.spark.stateful import SETTINGS, counted, run_stateful, total
-from tocsin.spark.stateful import alerts as public_alerts
+from tocsin.spark.stateful import SETTINGS, run_stateful
 
 METRICS = "tocsin"
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
@@ -97,27 +98,35 @@ def alerts(
 
 def rows_of(
     streams: Mapping[str, DataFrame],
-    rules: Rule | Iterable[Rule],
+    rules: Rule | Iterable[Rule] | Plan,
     *,
     time: str = "ts",
     arrival: str | None = None,
     buckets: int | None = None,
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
+    passing: Callable[[str, DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
-    """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text."""
+    """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
+
+    Rules may be planned already. `passing` is called with each stream that is read, and gives the rows to read instead;
+    it sees each row once, however many key sets there are.
+    """
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
-    plan = make_plan(rules, columns, time=time, arrival=arrival, key_ttl=key_ttl)
+    plan = rules
+    if not isinstance(plan, Plan):
+        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl)
     session = next(iter(streams.values())).sparkSession
-    partitions = _prepare(session, act_in_silence=act_in_silence)
+    partitions = prepare(session, act_in_silence=act_in_silence)
     number = partitions if buckets is None else buckets
     check_buckets(number)
-    feeds = [
-        _feed(i, watch, name, streams[name], time, arrival)
-        for i, watch in enumerate(plan.watches)
-        for name in watch.streams
-    ]
+    feeds: list[tuple[DataFrame, Feed]] = []
+    for i, watch in enumerate(plan.watches):
+        for name in watch.streams:
+            again = any(feed.stream == name for _, feed in feeds)
+            frame = streams[name] if passing is None or again else passing(name, streams[name])
+            feeds.append(feed_of(i, watch, name, frame, time, arrival))
     plan.warm_up()
     rows = run_stateful(feeds, plan, plan.fingerprint, number)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
@@ -137,7 +146,7 @@ def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Read the counts per stream out of the observed metrics of a query's progress (`progress.observedMetrics`)."""
     for name, row in metrics.items():
         if name.startswith(f"{METRICS}_"):
-            return total(row.asDict())
+            return total(row["counts"] or ())[0].counts
     return {}
 
 
@@ -157,7 +166,7 @@ def _check_frames(streams: Mapping[str, DataFrame]) -> None:
         raise PlanError(message)
 
 
-def _prepare(session: SparkSession, *, act_in_silence: bool) -> int:
+def prepare(session: SparkSession, *, act_in_silence: bool) -> int:
     """Set what the operator needs, for all queries of the session started from now on; give the shuffle partitions."""
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(act_in_silence).lower())
@@ -180,7 +189,7 @@ def _parallelism(session: SparkSession) -> int:
         return 4
 
 
-def _feed(
+def feed_of(
     number: int, watch: Watch, name: str, frame: DataFrame, time: str, arrival: str | None
 ) -> tuple[DataFrame, Feed]:
     """One stream as one key set reads it."""
@@ -195,7 +204,7 @@ def _feed(
         columns.append(F.col(column).cast("double").alias(column))
     if arrival is not None:
         columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
-    used = {time, arrival, *watch.on, *read, PAYLOAD, REASON, RAW}
+    used = {time, arrival, *watch.on, *watch.read_by_all(name), PAYLOAD, REASON, RAW}
     rest = [column for column in frame.columns if column not in used]
     if PAYLOAD in kinds:
         columns.append(F.col(PAYLOAD))

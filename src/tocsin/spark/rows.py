@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.logic import Batch, Int
+from tocsin.logic import FIRST_US, LAST_US, Batch, Int
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed, Piece, write_blob
 from tocsin.spark.buckets import bucket
 
@@ -134,19 +134,19 @@ def _unravel(code: int, words: Sequence[list[str]]) -> list[str]:
 
 
 def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:
-    """The columns by their name in a blob, and which rows are whole."""
+    """The columns by their name in a blob, and which rows have a time and no reason against them."""
     times = table.column(TIME).combine_chunks().cast(pa.int64())
-    ok = times.is_valid().to_numpy(zero_copy_only=False).copy()
     time = times.fill_null(0).to_numpy(zero_copy_only=False)
+    ok = times.is_valid().to_numpy(zero_copy_only=False) & (time >= FIRST_US) & (time <= LAST_US)
     columns: dict[str, NDArray[Any]] = {"time": time, "order": time}
     if feed.arrival:
         arrival = table.column(ARRIVAL).combine_chunks().cast(pa.int64())
         there = arrival.is_valid().to_numpy(zero_copy_only=False)
         columns["order"] = np.where(there, arrival.fill_null(0).to_numpy(zero_copy_only=False), time)
     for slot, name in enumerate(feed.values):
-        value = table.column(name).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)
-        ok &= np.isfinite(value)
-        columns[f"v{slot}"] = value
+        columns[f"v{slot}"] = table.column(name).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if feed.dead:
+        ok &= table.column(REASON).is_null().to_numpy()
     if feed.payload:
         columns["payload"] = table.column(PAYLOAD).combine_chunks().to_numpy(zero_copy_only=False)
     return columns, ok

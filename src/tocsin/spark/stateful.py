@@ -5,7 +5,7 @@ where `applyInPandasWithState` carries the whole state to Python and back in eac
 more for the first batch; on later batches the two could not be told apart on a busy machine. It needs the RocksDB state
 store (`SETTINGS`), protobuf and grpcio. A bounded input takes the same blobs through `mapInArrow`.
 
-The operator gives alerts as JSON text, which Spark itself parses: alerts are few, and pandas carries no nested times.
+The operator gives rows of text (`spark/results.py` reads them): alerts are few, and pandas carries no nested times.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -56,11 +55,6 @@ MAGIC, VERSION = "tocsin-state", 1
 HEAD = "head"
 
 _RAW = "kind string, json string"
-_WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
-_ALERT = (
-    "alert string, id string, state string, labels map<string,string>, startsAt long, endsAt long, "
-    f"value double, margin double, witness array<{_WITNESS}>, quality string"
-)
 _ALIVE_LOGICS = 64
 
 # What the operator gives: kind (alert, counts, dead) and JSON text.
@@ -90,7 +84,7 @@ class Work:
 
 
 def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, fingerprint: str, buckets: int = 4) -> DataFrame:
-    """Run a step over streaming or over bounded DataFrames; `alerts` and `counted` read what it gives.
+    """Run a step over streaming or over bounded DataFrames; `spark/results.py` reads what it gives.
 
     The fingerprint names the plan. State is bound to it, to the buckets and to the session's shuffle partitions.
     """
@@ -112,34 +106,6 @@ def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, fingerprin
         return rows.groupBy("bucket").transformWithStateInPandas(_Operator(work), _RAW, "append", "ProcessingTime")
     sorted_rows = rows.repartition(partitions, "bucket").sortWithinPartitions("bucket", "first")
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
-
-
-def alerts(rows: DataFrame) -> DataFrame:
-    """Pick the alerts out of what `run_stateful` gave, in their public columns."""
-    parsed = rows.where(F.col("kind") == "alert").select(F.from_json("json", _ALERT).alias("a")).select("a.*")
-    witness = F.transform("witness", _public_witness)
-    times = {name: F.timestamp_micros(F.col(name)) for name in ("startsAt", "endsAt")}
-    return parsed.withColumns({**times, "witness": witness})
-
-
-def _public_witness(part: Column) -> Column:
-    return part.withField("time", F.timestamp_micros(part["time"]))
-
-
-def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
-    """Observe the counts of each call as metrics of the query; `total` adds them up.
-
-    They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
-    """
-    return rows.observe(name, F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts"))
-
-
-def total(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Add up the counts per stream of one observation."""
-    whole = Out()
-    for text in metrics["counts"] or ():
-        whole.add(Out(counts=json.loads(text)))
-    return whole.counts
 
 
 # Logics that a worker keeps between batches, by mark. Workers swap partitions and tasks are tried twice, so every write
@@ -183,17 +149,24 @@ class _Operator(StatefulProcessor):
         head = self._head()
         logic = self._logic(head)
         out = call(logic, now_ms * 1000)
-        for name, page in logic.changed_pages().items():
+        sizes = self._write(logic.changed_pages(), head.get("sizes", {}))
+        gained = sum(sizes.values()) - sum(head.get("sizes", {}).values())
+        old_ms = None if fired else head.get("timer")  # Spark removes a timer that has fired.
+        mark, timer = uuid.uuid4().hex, self._set_timer(old_ms, logic.next_timer(), now_ms)
+        new_head = {**self.work.facts, "mark": mark, "timer": timer, "sizes": sizes}
+        self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
+        _keep(mark, logic)
+        yield pd.DataFrame([*_raw(out, gained), *dead], columns=["kind", "json"])
+
+    def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
+        """Store the pages that changed; give the sizes of all."""
+        for name, page in changed.items():
             if page is None:
                 self.pages.removeKey((name,))
             else:
                 self.pages.updateValue((name,), (page,))
-        old_ms = None if fired else head.get("timer")  # Spark removes a timer that has fired.
-        mark, timer = uuid.uuid4().hex, self._set_timer(old_ms, logic.next_timer(), now_ms)
-        new_head = {**self.work.facts, "mark": mark, "timer": timer}
-        self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
-        _keep(mark, logic)
-        yield pd.DataFrame([*_raw(out), *dead], columns=["kind", "json"])
+        now = {**sizes, **{name: len(page or b"") for name, page in changed.items()}}
+        return {name: size for name, size in now.items() if size}
 
     def _head(self) -> dict[str, Any]:
         stored = self.pages.getValue((HEAD,))
@@ -251,10 +224,11 @@ def _keep(mark: str, logic: Logic) -> None:
         del _alive[next(iter(_alive))]
 
 
-def _raw(out: Out) -> Rows:
+def _raw(out: Out, state_bytes: int = 0) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
     rows = [("alert", json.dumps(alert)) for alert in out.alerts]
-    return [*rows, ("counts", json.dumps(out.counts))] if out.counts else rows
+    counts = {"counts": out.counts, "newest": out.newest, "state_bytes": state_bytes}
+    return [*rows, ("counts", json.dumps(counts))] if out.counts or state_bytes else rows
 
 
 def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:
@@ -282,7 +256,8 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
         for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
             yield _record_batch([*_raw(logic.on_data(call)), *dead])
             dead.clear()
-        yield _record_batch(_raw(logic.on_end()))
+        ended = _raw(logic.on_end(), sum(len(page or b"") for page in logic.changed_pages().values()))
+        yield _record_batch(ended)
 
 
 def _pieces(

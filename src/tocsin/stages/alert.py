@@ -19,6 +19,8 @@ from tocsin.logic import Float, Int
 NONE, PENDING, FIRING, KEEPING = 0, 1, 2, 3
 EVENTS = ("pending", "firing", "resolved", "inactive")
 TO_PENDING, TO_FIRING, TO_RESOLVED, TO_INACTIVE = 0, 1, 2, 3
+# What an evaluation says: HOLDING is not true, but not yet past the recovery threshold either.
+FALSE, TRUE, HOLDING = 0, 1, 2
 STORED = -1
 FOREVER = 1 << 62
 
@@ -93,24 +95,25 @@ def settle(lives: Lives, key: int, until: int, timing: Timing, events: Int) -> N
 
 @kernel
 def evaluate(lives: Lives, key: int, time: int, truth: int, timing: Timing, events: Int) -> None:
-    """Drive one life by one evaluation."""
+    """Drive one life by one evaluation; only a life that fires is held by one that is holding."""
     phase = lives.phase[key]
-    if truth and phase == NONE:
+    true = truth == TRUE or (truth == HOLDING and phase == FIRING)
+    if true and phase == NONE:
         lives.start[key] = time
         lives.phase[key] = PENDING if timing.for_us > 0 else FIRING
         add_event(lives, key, TO_PENDING if timing.for_us > 0 else TO_FIRING, -FOREVER, events)
-    elif truth and phase == PENDING and time - lives.start[key] >= timing.for_us:
+    elif true and phase == PENDING and time - lives.start[key] >= timing.for_us:
         lives.phase[key] = FIRING
         add_event(lives, key, TO_FIRING, -FOREVER, events)
-    elif truth and phase == KEEPING:
+    elif true and phase == KEEPING:
         lives.phase[key] = FIRING
-    elif not truth and phase == PENDING:
+    elif not true and phase == PENDING:
         lives.phase[key] = NONE
         add_event(lives, key, TO_INACTIVE, time, events)
-    elif not truth and phase == FIRING and timing.keep_us == 0:
+    elif not true and phase == FIRING and timing.keep_us == 0:
         lives.phase[key] = NONE
         add_event(lives, key, TO_RESOLVED, time, events)
-    elif not truth and phase == FIRING:
+    elif not true and phase == FIRING:
         lives.phase[key] = KEEPING
         lives.since[key] = time
     lives.last[key] = time
@@ -123,11 +126,11 @@ def drive(
     """Drive lives by evaluations in the order that applies; one that goes back in time ends the life before it."""
     for i in range(key.shape[0]):
         k = key[i]
-        if lives.phase[k] == NONE and not truth[i]:
+        if lives.phase[k] == NONE and truth[i] != TRUE:
             lives.last[k] = time[i]
             continue
         settle(lives, k, FOREVER if time[i] < lives.last[k] else time[i], timing, events)
-        begins = truth[i] != 0 and lives.phase[k] == NONE
+        begins = truth[i] == TRUE and lives.phase[k] == NONE
         if begins or (lives.phase[k] != NONE and margin[i] > lives.margin[k]):
             lives.best[k] = number[i]
             lives.margin[k] = margin[i]
@@ -151,7 +154,7 @@ def of_interest(
     for k in waiting:
         open_keys[k] = True
     for i in range(key.shape[0]):
-        if found[i] and truth[i] and not late[i]:
+        if found[i] and truth[i] == TRUE and not late[i]:
             open_keys[key[i]] = True
     chosen, count = np.empty(key.shape[0], np.int64), 0
     for i in range(key.shape[0]):

@@ -12,7 +12,7 @@ from tocsin.testing.model import Case, Scenario, Suite
 from tocsin.testing.reason import explain
 from tocsin.testing.replay import Alert, Moment, Replay
 from tocsin.testing.rows import make_batches
-from tocsin.testing.units import Unit, Units, make_units
+from tocsin.testing.units import Unit, make_units
 
 # When rows arrived, and what was told because of them.
 Story = tuple[tuple[int, Alert], ...]
@@ -55,16 +55,16 @@ class Runner:
     is_debugging: bool = False
 
     @cached_property
-    def units(self) -> Units:
+    def units(self) -> list[Unit]:
         """The plans of the rule files."""
         return make_units(self.suite.files)
 
     def run(self, scenario: Scenario) -> Result:
         """Run one test."""
-        names = {case.alertname for case in scenario.cases} - self.units.refused.keys()
+        names = {case.alertname for case in scenario.cases}
         runs, error, story = list[_Run](), "", list[tuple[int, Alert]]()
         try:
-            for unit in self.units.runnable:
+            for unit in self.units:
                 if names & unit.rules.keys():
                     runs.append(_replay(scenario, unit, names, is_debugging=self.is_debugging))
                     story += runs[-1].story
@@ -74,7 +74,6 @@ class Runner:
         return Result(scenario, tuple(cases), tuple(sorted(story, key=lambda told: told[0])))
 
     def _case(self, scenario: Scenario, case: Case, runs: list[_Run], error: str) -> CaseResult:
-        error = error or self.units.refused.get(case.alertname, "")
         if error:
             return CaseResult(case, error=error)
         alerts = tuple(

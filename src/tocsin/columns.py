@@ -1,0 +1,185 @@
+"""Columns in memory: arrays or DataFrames of pandas, as users hand them over, become times, numbers, keys and payload.
+
+A column of a type that cannot be meant is refused; a single cell that cannot be used is only marked as not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import PlanError
+from tocsin.logic import FIRST_US, LAST_US, Float, Int
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Bools = NDArray[np.bool_]
+
+
+def read_table(given: Any, place: str) -> dict[str, Any]:
+    """The columns of a mapping of arrays or a DataFrame, by name; all of one length."""
+    labels = list(given.columns) if hasattr(given, "columns") else list(given) if isinstance(given, Mapping) else None
+    if labels is None:
+        message = f"{place} must be columns by name, or a DataFrame of pandas; got {type(given).__name__}"
+        raise PlanError(message)
+    names = [str(label) for label in labels]
+    for name in names:
+        if names.count(name) > 1:
+            message = f"{place} must have different column names; {name!r} stands {names.count(name)} times"
+            raise PlanError(message)
+    table = {name: given[label] for name, label in zip(names, labels, strict=True)}
+    for name, column in table.items():
+        _check_flat(column, f"{place}: column {name!r}")
+    lengths = {len(column) for column in table.values()}
+    if len(lengths) > 1:
+        message = f"{place}: columns must have equal lengths; got {sorted(lengths)}"
+        raise PlanError(message)
+    return table
+
+
+def _check_flat(column: Any, place: str) -> None:
+    shape = getattr(column, "shape", None)
+    if shape is None and isinstance(column, Sequence) and not isinstance(column, str | bytes):
+        shape = (len(column),)
+    if shape is None or len(shape) != 1:
+        found = type(column).__name__ if not shape else f"{len(shape)} dimensions"
+        message = f"{place} must be a list or an array of one dimension; got {found}"
+        raise PlanError(message)
+
+
+def read_times(column: Any, place: str, least: int = FIRST_US, most: int = LAST_US) -> tuple[Int, Bools]:
+    """Whole microseconds, and which of them are there."""
+    if getattr(getattr(column, "dt", None), "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    array = np.asarray(column)
+    there: Bools = np.ones(len(array), np.bool_)
+    if array.dtype.kind == "M":
+        micros = array.astype("datetime64[us]")
+        # Coarse units reach further than microseconds: what wrapped around does not come back as it was.
+        there = ~np.isnat(array) & ((micros.astype(array.dtype) == array) | np.isnat(array))
+        times = micros.astype(np.int64)
+    elif array.dtype.kind in "iu":
+        there, times = array <= most, array.astype(np.int64)
+    elif array.dtype == object or not len(array):
+        times, there = _times_of_objects(array, place, least, most)
+    else:
+        message = f"{place} must hold datetimes or whole microseconds; it holds {array.dtype}"
+        raise PlanError(message)
+    there = there & (times >= least) & (times <= most)
+    return np.where(there, times, 0), there
+
+
+def _times_of_objects(array: NDArray[Any], place: str, least: int, most: int) -> tuple[Int, Bools]:
+    there = ~_missing(array)
+    times = np.zeros(len(array), np.int64)
+    for i in np.flatnonzero(there):
+        if not isinstance(array[i], datetime | int | np.integer):
+            message = f"{place} must hold datetimes or whole microseconds; it holds {array[i]!r}"
+            raise PlanError(message)
+        micros = _micros(array[i])
+        there[i] = least <= micros <= most
+        times[i] = micros if there[i] else 0
+    return times, there
+
+
+def _missing(array: NDArray[Any]) -> Bools:
+    """Tell which objects stand for nothing: None, NaN, and pandas' NaT and NA, which are not even themselves."""
+    return np.fromiter((x is None or x != x or type(x).__name__ == "NAType" for x in array), np.bool_, len(array))
+
+
+def _micros(time: datetime | int) -> int:
+    if not isinstance(time, datetime):
+        return int(time)
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
+
+
+def read_numbers(column: Any, place: str) -> Float:
+    """Numbers as doubles; NaN where there is none."""
+    array = np.asarray(column)
+    if array.dtype.kind in "iufb":
+        return array.astype(np.float64)
+    if array.dtype != object and len(array):
+        message = f"{place} must hold numbers; it holds {array.dtype}"
+        raise PlanError(message)
+    numbers = np.full(len(array), np.nan)
+    for i in np.flatnonzero(~_missing(array)):
+        if not isinstance(array[i], Real | Decimal | np.bool_):
+            message = f"{place} must hold numbers; it holds {array[i]!r}"
+            raise PlanError(message)
+        numbers[i] = _double(array[i])
+    return numbers
+
+
+def _double(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a whole number beyond all doubles
+        return np.inf
+
+
+def read_keys(columns: Sequence[Any], places: Sequence[str], rows: int) -> tuple[Int, list[tuple[str, ...]], Bools]:
+    """Number the distinct keys; a key with a null is none."""
+    if not columns:
+        return np.zeros(rows, np.int64), [()], np.ones(rows, np.bool_)
+    codes, keys = np.zeros(rows, np.int64), list[tuple[str, ...]]([()])
+    known = np.ones(rows, np.bool_)
+    for column, place in zip(columns, places, strict=True):
+        mine, words = _encode(column, place)
+        known &= mine >= 0
+        codes, used = codes * len(words) + np.maximum(mine, 0), np.arange(len(words))
+        if len(columns) > 1:
+            used, codes = np.unique(codes, return_inverse=True)
+        keys = [(*keys[i // len(words)], words[i % len(words)]) for i in used.tolist()]
+    return codes, keys, known
+
+
+def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
+    """Number the distinct values of a key column, -1 where it is null; give their texts."""
+    import pyarrow as pa
+
+    given = np.asarray(column)
+    kind: Any = given.dtype
+    try:
+        array = pa.array(given if len(given) else given.astype(object), from_pandas=True)
+        kind = array.type
+    except (
+        pa.ArrowException,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # several types, or an odd one
+        array = None
+    plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+    if array is None or not any(is_plain(kind) for is_plain in plain):
+        message = f"{place} must hold text, whole numbers or booleans; it holds {kind}"
+        if given.dtype.kind == "f":
+            message += " (whole numbers with a null are float in pandas: use its type Int64)"
+        raise PlanError(message)
+    encoded = array.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, encoded.dictionary.cast(pa.string()).to_pylist() or [""]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The columns that travel along, as JSON text of those rows that are asked for."""
+
+    columns: Mapping[str, Any]
+    rows: Int | None
+
+    def of(self, at: Int) -> Payload:
+        """The payload of some rows."""
+        return Payload(self.columns, at if self.rows is None else self.rows[at])
+
+    def take(self, at: Int) -> list[str]:
+        """The texts of some rows."""
+        rows = at if self.rows is None else self.rows[at]
+        picked = {name: np.asarray(column)[rows].tolist() for name, column in self.columns.items()}
+        return [json.dumps({name: values[i] for name, values in picked.items()}, default=str) for i in range(len(rows))]

@@ -1,0 +1,47 @@
+"""Results: read what the operator gives, which is rows of a kind (alert, counts, dead) and JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from tocsin.logic import Out
+
+_WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
+_ALERT = (
+    "alert string, id string, state string, labels map<string,string>, startsAt long, endsAt long, "
+    f"value double, margin double, witness array<{_WITNESS}>, quality string"
+)
+
+
+def alerts(rows: DataFrame) -> DataFrame:
+    """Pick the alerts out of what `run_stateful` gave, in their public columns."""
+    parsed = rows.where(F.col("kind") == "alert").select(F.from_json("json", _ALERT).alias("a")).select("a.*")
+    witness = F.transform("witness", _public_witness)
+    times = {name: F.timestamp_micros(F.col(name)) for name in ("startsAt", "endsAt")}
+    return parsed.withColumns({**times, "witness": witness})
+
+
+def _public_witness(part: Column) -> Column:
+    return part.withField("time", F.timestamp_micros(part["time"]))
+
+
+def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
+    """Observe the counts of each call as metrics of the query; `total` adds them up.
+
+    They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
+    """
+    return rows.observe(name, F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts"))
+
+
+def total(texts: Iterable[str]) -> tuple[Out, int]:
+    """Add up rows of counts: the counts and newest times of all calls, and the bytes of state gained."""
+    whole, state_bytes = Out(), 0
+    for text in texts:
+        said = json.loads(text)
+        whole.add(Out(counts=said["counts"], newest=said["newest"]))
+        state_bytes += said["state_bytes"]
+    return whole, state_bytes
