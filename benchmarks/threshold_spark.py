@@ -364,7 +364,7 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
             frame.sparkSession.conf.set(setting, value)
         read = frame.select("key", F.unix_micros("ts").alias(TIME), "value")
         feeds.append((read, Feed(0, name, ("key",), ("value",))))
-    rows = run_stateful(feeds, NothingStep(run.page_bytes), "nothing", BUCKETS)
+    rows = run_stateful(feeds, NothingStep(run.page_bytes), BUCKETS)
     return _states(alerts(counted(rows, "tocsin_nothing")))
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tocsin.errors import RunError
 
 MAGIC = b"TOCSIN\x00"
-VERSION = 1
+# Version 1 was never released.
+VERSION = OLDEST = 2
 _KINDS = {"<i8": np.int64, "<f8": np.float64, "|b1": np.bool_}
 
 
@@ -40,7 +41,15 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     if data[: len(MAGIC)] != MAGIC:
         message = "state page must begin with Tocsin's mark; it was written by something else or is damaged"
         raise RunError(message)
+    if len(data) < 21:
+        message = f"state page must be whole; it is damaged: it has only {len(data)} bytes"
+        raise RunError(message)
     version = int.from_bytes(data[7:9], "little")
+    if version < OLDEST:
+        message = (
+            f"state page must be of version {OLDEST} or newer; it has version {version}: start with a new checkpoint"
+        )
+        raise RunError(message)
     if version > VERSION:
         message = (
             f"state page must be of version {VERSION} or older; "

@@ -182,7 +182,7 @@ def test_a_reduced_rule_of_one_stream_shares_its_store_with_its_like_and_with_ru
     lasting = rule("wall > 3", alert="lasting", for_="1m", **increasing)
     for order in ([one, same, lasting], [lasting, same, one]):
         (watch,) = plan(*order).watches
-        assert watch.stores == (Store("wall", ("value",), above_us=5_000_000),)
+        assert watch.stores == (Store("wall", ("value",), above_us=5_000_000, alone=True),)
         assert [threshold.stores for threshold in watch.rules] == [(0,), (0,), (0,)]
     # What it evaluates must not depend on what others remember.
     longer = rule("wall > 0", alert="longer", within="9s", **increasing)
@@ -191,7 +191,7 @@ def test_a_reduced_rule_of_one_stream_shares_its_store_with_its_like_and_with_ru
     for other in (longer, bounded, joined):
         (watch,) = plan(one, other).watches
         assert [store.stream for store in watch.stores].count("wall") == 2
-        assert watch.stores[0] == Store("wall", ("value",), above_us=5_000_000)
+        assert watch.stores[0] == Store("wall", ("value",), above_us=5_000_000, alone=True)
 
 
 def test_each_shape_keeps_the_side_that_it_needs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -45,7 +46,9 @@ def write(folder: Path, number: int, rows: list[tuple[int | None, int | None, fl
             "value": pa.array(columns[2], pa.float64()),
         }
     )
-    pq.write_table(table, folder / f"{number:03d}.parquet")
+    path = folder / f"{number:03d}.parquet"
+    pq.write_table(table, path)
+    os.utime(path, (number + 1, number + 1))  # Spark takes files by age; disks tell it in steps of some milliseconds.
 
 
 def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
@@ -57,12 +60,12 @@ def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
     ]
 
 
-def run(session: Any, folder: Path, step: Toy, *, buckets: int = 4, plan: str = "p") -> list[Any]:
+def run(session: Any, folder: Path, step: Toy, *, buckets: int = 4) -> list[Any]:
     """Run what is there to its end; give all alerts written so far."""
     from tocsin.spark.results import alerts
     from tocsin.spark.stateful import run_stateful
 
-    out = alerts(run_stateful(feeds(session, folder), step, plan, buckets))
+    out = alerts(run_stateful(feeds(session, folder), step, buckets))
     writer = out.writeStream.format("parquet").option("checkpointLocation", str(folder / "check"))
     query = writer.trigger(availableNow=True).start(str(folder / "out"))
     query.awaitTermination(120)
@@ -83,16 +86,15 @@ def test_rows_of_all_batches_count_once_also_after_a_restart(session: Any, tmp_p
     assert [row.id for row in run(session, tmp_path, Toy())] == ["7#1", "7#3", "7#5", "7#7"]
 
 
-@pytest.mark.parametrize(("change", "words"), [({"buckets": 8}, "number of buckets 8"), ({"plan": "q"}, "plan 'q'")])
-def test_state_of_another_layout_or_plan_is_refused(session: Any, tmp_path: Path, change: Any, words: str) -> None:
+def test_changed_buckets_are_refused(session: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
     for name in ("r", "s"):
         write(tmp_path / name, 0, [(key, key, 1.0) for key in range(4)])
     run(session, tmp_path, Toy())
     write(tmp_path / "r", 1, [(1, 10, 1.0)])
-    with pytest.raises(StreamingQueryException, match=words):
-        run(session, tmp_path, Toy(), **change)
+    with pytest.raises(StreamingQueryException, match="number of buckets 8"):
+        run(session, tmp_path, Toy(), buckets=8)
 
 
 def test_changed_partitions_are_refused(session: Any, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_bounded_input_is_seen_in_order_and_ended(session: Any, tmp_path: Path
     for n in (2, 0, 1):
         write(tmp_path / "r", n, [(1, 100 * n + 10 * i, 1.0) for i in range(5)])
         write(tmp_path / "s", n, [(1, 100 * n + 10 * i, -1.0) for i in range(5)])
-    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy(), "p")
+    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy())
     got = alerts(rows).collect()
     # Both streams hold the same times; r comes first in each, so its rows are the odd ones.
     assert [row.id for row in got if row.alert == "above"] == [f"1#{2 * i + 1}" for i in range(15)]
@@ -134,7 +136,7 @@ def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) ->
     )
     write(tmp_path / "s", 0, [(1, 15, 1.0)])
     seen = Observation("counts")
-    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy(), "p")
+    rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy())
     got = alerts(counted(rows, seen)).collect()
     assert [row.id for row in got if row.alert == "above"] == ["1#1", "1#2"]
     whole, _ = total(seen.get["counts"])
@@ -149,7 +151,7 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
     for name in ("r", "s"):
         write(tmp_path / name, 0, [(key, key, -1.0) for key in range(4)])
-    out = alerts(counted(run_stateful(feeds(session, tmp_path), Toy(quiet_us=1_500_000), "p"), "counts"))
+    out = alerts(counted(run_stateful(feeds(session, tmp_path), Toy(quiet_us=1_500_000)), "counts"))
     query = out.writeStream.format("memory").queryName("quiet").trigger(processingTime="500 milliseconds").start()
     try:
         until = time.monotonic() + 90
@@ -177,6 +179,6 @@ def test_bucket_ids_spread_by_sparks_own_hash(session: Any) -> None:
 def test_state_must_bear_our_mark() -> None:
     from tocsin.spark.stateful import check_head
 
-    facts = {"magic": "m", "version": 1, "plan": "p", "buckets": 1, "partitions": 1}
+    facts = {"magic": "m", "version": 1, "buckets": 1, "partitions": 1}
     with pytest.raises(RunError, match="version of the state 1; it has 2"):
         check_head({**facts, "version": 2}, facts)

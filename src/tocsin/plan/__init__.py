@@ -1,7 +1,8 @@
 """How rules run: resolve -> Plan -> logic."""
 
+from tocsin.plan.changes import describe_plan, plan_changes
 from tocsin.plan.plan import Plan
 from tocsin.plan.resolve import make_plan
 from tocsin.plan.steps import Store, Threshold, Watch
 
-__all__ = ["Plan", "Store", "Threshold", "Watch", "make_plan"]
+__all__ = ["Plan", "Store", "Threshold", "Watch", "describe_plan", "make_plan", "plan_changes"]

@@ -14,8 +14,9 @@ from tocsin.expr.nodes import Key, Variable
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.plan.condition import compile_rule, limit_key
+from tocsin.plan.identity import Lane
 from tocsin.plan.remember import NEVER_SEEN, Segments
-from tocsin.plan.steps import Lane, Store, Threshold
+from tocsin.plan.steps import Store, Threshold
 from tocsin.plan.witness import Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
@@ -61,7 +62,7 @@ class Followed:
     """State and work of one rule on one page."""
 
     def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane], keys: int = 0) -> None:
-        self.rule, self.stores = rule, [stores[i] for i in rule.stores]
+        self.rule, self.stores, self.identity = rule, [stores[i] for i in rule.stores], rule.identity(stores)
         mine = [store.lane for store in self.stores]
         self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes], np.int64)
         self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
@@ -276,16 +277,18 @@ class Followed:
         self.bests = [best.take(~gone) for best in self.bests]
         self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
 
-    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
+        prefix = f"r{self.identity.id}."
         named: dict[str, NDArray[Any]] = {f"{prefix}newest": self.newest, f"{prefix}progress": self.progress}
         for machine, (lives, best) in enumerate(zip(self.lives, self.bests, strict=True)):
             named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
             named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
         return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
 
-    def load(self, prefix: str, arrays: dict[str, NDArray[Any]], keys: Sequence[tuple[str, ...]]) -> None:
+    def load(self, arrays: dict[str, NDArray[Any]], keys: Sequence[tuple[str, ...]]) -> None:
         """State that was written; limits are looked up anew."""
+        prefix = f"r{self.identity.id}."
         self._add_limits(keys)
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
         for machine in range(2):

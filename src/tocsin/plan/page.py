@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +12,10 @@ from tocsin.jit import kernel
 from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
 from tocsin.plan.follow import Arrivals, Followed
+from tocsin.plan.identity import Identity
 from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
-from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
+from tocsin.plan.report import alert_row, last_words
+from tocsin.plan.steps import NEVER_US, Threshold, Watch
 from tocsin.plan.witness import Witnesses
 from tocsin.stages.alert import NONE
 
@@ -43,6 +43,7 @@ class Page:
         self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.dirty = False
+        self.last_words: list[dict[str, Any]] = []
         if data is not None:
             self._load(data)
 
@@ -57,6 +58,12 @@ class Page:
                 memory.add_keys(count)
             for followed in self.followed:
                 followed.add_keys(self.keys[-count:])
+
+    def say_last_words(self, out: Out) -> None:
+        """Report once the ends of lives whose rules are gone."""
+        out.alerts += self.last_words
+        self.dirty |= bool(self.last_words)
+        self.last_words = []
 
     def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
         """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order."""
@@ -162,17 +169,16 @@ class Page:
     def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
             quality = "exact late" if late else "exact"
-            out.alerts.append(self._row(rule, followed, key, state, (start, end), shown, quality))
+            out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
 
     def _report_matches(self, rule: Threshold, followed: Followed, matches: Witnesses, out: Out) -> None:
         for i, key in enumerate(matches.key.tolist()):
             shown = matches.take([i])
             start, end = int(shown.times.min()), int(shown.times.max())
-            out.alerts.append(self._row(rule, followed, key, "match", (start, end), shown, "exact"))
+            out.alerts.append(self._row(followed, key, "match", (start, end), shown, "exact"))
 
     def _row(
         self,
-        rule: Threshold,
         followed: Followed,
         key: int,
         state: str,
@@ -180,50 +186,33 @@ class Page:
         shown: Witnesses,
         quality: str,
     ) -> dict[str, Any]:
-        """One output row; times are microseconds, which the engine turns into its own kind."""
-        labels = dict(rule.labels) | dict(zip(self.watch.on, self.keys[key], strict=True))
-        witness = []
-        for i, store in enumerate(followed.stores):
-            begin = int(followed.value_offsets[i])
-            values = shown.values[0, begin : begin + len(store.columns)].tolist()
-            text = shown.payload[0, i]
-            payload = None if text is None else _payload(text, store)
-            named, time = dict(zip(store.columns, values, strict=True)), int(shown.times[0, i])
-            witness.append({"stream": store.stream, "time": time, "values": named, "payload": payload})
-        start, end = times
-        identity: list[Any] = [rule.alert, sorted(labels.items()), start]
-        if state == "match":
-            identity.append([[w["time"], w["values"], w["payload"]] for w in witness])
-        return {
-            "alert": rule.alert,
-            "id": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16],
-            "state": state,
-            "labels": labels,
-            "startsAt": start,
-            "endsAt": end,
-            "value": float(shown.value[0]),
-            "margin": float(shown.margin[0]),
-            "witness": witness,
-            "quality": f"{quality} out-of-domain" if followed.outside(shown) else quality,
-        }
+        named = dict(zip(self.watch.on, self.keys[key], strict=True))
+        quality = f"{quality} out-of-domain" if followed.outside(shown) else quality
+        return alert_row(followed.identity, named, state, times, shown, quality)
 
     def to_bytes(self) -> bytes:
         """Write the page."""
         arrays: dict[str, NDArray[Any]] = {"newest": self.newest, "seen": self.seen_us}
-        for i, memory in enumerate(self.remembered):
-            arrays |= memory.arrays(f"s{i}.")
-        for i, followed in enumerate(self.followed):
-            arrays |= followed.arrays(f"r{i}.")
-        return pack(arrays, keys=self.keys)
+        for memory in self.remembered:
+            arrays |= memory.arrays()
+        for followed in self.followed:
+            arrays |= followed.arrays()
+        return pack(arrays, keys=self.keys, rules=[followed.identity.to_json() for followed in self.followed])
 
     def _load(self, data: bytes) -> None:
+        """Take over what this plan still has; the rest gets its last words."""
         arrays, facts = unpack(data)
         self.keys = [tuple(key) for key in facts["keys"]]
         self.newest, self.seen_us = arrays["newest"], arrays["seen"]
-        for i, memory in enumerate(self.remembered):
-            memory.load(f"s{i}.", arrays)
-        for i, followed in enumerate(self.followed):
-            followed.load(f"r{i}.", arrays, self.keys)
+        for memory in self.remembered:
+            memory.load(arrays, len(self.keys))
+        known = set(map(Identity.of_json, facts["rules"]))
+        for followed in self.followed:
+            if followed.identity in known:
+                followed.load(arrays, self.keys)
+            else:
+                followed.add_keys(self.keys)
+        self.last_words = last_words(arrays, facts, self.watch.on, (followed.identity for followed in self.followed))
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -235,9 +224,3 @@ class Page:
             assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
             assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
             assert (followed.progress <= followed.newest.max(axis=1)).all()
-
-
-def _payload(text: str, store: Store) -> dict[str, str | None]:
-    """The columns of a row that this store does not read, as texts."""
-    columns = {name: value for name, value in json.loads(text).items() if name not in store.columns}
-    return {name: None if value is None else str(value) for name, value in columns.items()}

@@ -269,15 +269,20 @@ class Remembered:
         """How many new rows carry a value outside the declared domain."""
         return int(self.store.outside(rows.values[self.store.columns[0]]).sum())
 
-    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
+        prefix = f"s{self.store.id}."
         named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}newest": self.newest}
         named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
-    def load(self, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
-        """State that was written."""
+    def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
+        """State that was written; none if it belongs to other stores."""
+        prefix = f"s{self.store.id}."
+        if f"{prefix}time" not in arrays:
+            self.add_keys(keys)
+            return
         self.offsets, self.newest = arrays[f"{prefix}offsets"], arrays[f"{prefix}newest"]
         self.time = arrays[f"{prefix}time"]
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))

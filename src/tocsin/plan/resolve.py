@@ -135,6 +135,7 @@ def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tup
         return replace(store, remember=len(topo.streams) > 1)
     return replace(
         store,
+        alone=len(topo.streams) == 1,
         above_us=interval if shape != "decreasing" else -1,
         below_us=interval if shape != "increasing" else -1,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from tocsin.expr.nodes import Compare, Node
 from tocsin.logic import Float
+from tocsin.plan.identity import Identity, Lane, digest
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
 NEVER_US = 10**17
-
-# Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
-Lane = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,8 @@ class Store:
     """Remembered rows of one stream: the columns read, and how far apart two rows may lie that excuse one between them.
 
     `above_us` serves rules that rise with the value, `below_us` those that fall; -1: that side is not needed; both: the
-    stream is kept whole. `remember` is False where no row is ever a partner.
+    stream is kept whole. `remember` is False where no row is ever a partner. What a rule of one stream evaluates is
+    remembered for it `alone`.
     """
 
     stream: str
@@ -36,11 +35,18 @@ class Store:
     closed: str = "both"
     domain: tuple[float, float] | None = None
     remember: bool = True
+    alone: bool = False
 
     @property
     def lane(self) -> Lane:
-        """The rows that this store takes."""
+        """The rows that this store takes: those that have finite values in its columns."""
         return self.stream, self.columns
+
+    @property
+    def id(self) -> str:
+        """By what its rows are found again."""
+        cut = [self.above_us, self.below_us, self.domain] if self.alone else []
+        return digest(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut)
 
     def outside(self, value: Float) -> NDArray[np.bool_]:
         """Tell which values lie outside the declared domain."""
@@ -107,6 +113,13 @@ class Threshold:
     recovery: float | None = None
     limits: tuple[Limit, ...] = ()
 
+    def identity(self, stores: Sequence[Store]) -> Identity:
+        """By what its alerts are found again, given the stores of its watch."""
+        lanes = tuple(stores[i].lane for i in self.stores)
+        read = sorted(f"{name} {column}" for name, column in self.columns)
+        meaning = digest(str(self.condition), read, repr(self.topology), self.emit, self.lag_us)
+        return Identity(self.alert, self.labels, lanes, meaning)
+
     def holds(self, value: Float) -> NDArray[np.bool_]:
         """Tell which values are not past the recovery threshold."""
         if self.recovery is None or not isinstance(self.condition, Compare):
@@ -151,6 +164,11 @@ class Watch:
     def read_by_all(self, stream: str) -> set[str]:
         """The value columns of a stream that every rule reads; all others travel as payload of some."""
         return set.intersection(*(set(columns) for name, columns in self.lanes if name == stream))
+
+    @property
+    def name(self) -> str:
+        """By what its pages are found again."""
+        return ",".join(self.on)
 
     @property
     def store_names(self) -> tuple[str, ...]:

@@ -10,9 +10,11 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.jit import kernel
 from tocsin.logic import Batch, Int, Out, Pages, Payload
+from tocsin.pages import unpack
 from tocsin.plan.follow import Arrivals
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.remember import StreamRows
+from tocsin.plan.report import last_words
 from tocsin.plan.steps import Watch
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ class WatchLogic:
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         self.number, self.watch = number, watch
-        mine = [name for name in pages if name.startswith(f"{number}/")]
-        mine.sort(key=lambda name: int(name.split("/")[1]))
+        mine = [name for name in pages if name.partition("/")[0] == watch.name]
+        mine.sort(key=lambda name: int(name.partition("/")[2]))
         self.pages = [Page(watch, pages[name]) for name in mine]
         self._find_places()
 
@@ -148,10 +150,23 @@ class PlanLogic:
 
     def __init__(self, plan: Plan, pages: Pages) -> None:
         self.watches = [WatchLogic(i, watch, pages) for i, watch in enumerate(plan.watches)]
+        names = {watch.name for watch in plan.watches}
+        self.orphans = {name: page for name, page in pages.items() if name.partition("/")[0] not in names}
+        self.gone: list[str] = []
+
+    def _say_last_words(self, out: Out) -> None:
+        """End the lives of rules that are gone, and forget the pages of key sets that no rule has any more."""
+        for logic in self.watches:
+            for page in logic.pages:
+                page.say_last_words(out)
+        for name, data in self.orphans.items():
+            out.alerts += last_words(*unpack(data), [key for key in name.partition("/")[0].split(",") if key])
+        self.gone, self.orphans = [*self.gone, *self.orphans], {}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
         """Take the rows of one call."""
         out = Out()
+        self._say_last_words(out)
         for logic in self.watches:
             mine = [batch for batch in batches if batch.key_set == logic.number]
             if mine:
@@ -168,6 +183,7 @@ class PlanLogic:
     def on_time(self, now_us: int) -> Out:
         """Let quiet keys go on."""
         out = Out()
+        self._say_last_words(out)
         for logic in self.watches:
             logic.on_time(now_us, out)
         return out
@@ -187,11 +203,12 @@ class PlanLogic:
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Pages touched since the last call."""
-        changed: dict[str, bytes | None] = {}
+        changed: dict[str, bytes | None] = dict.fromkeys(self.gone)
+        self.gone = []
         for logic in self.watches:
             for p, page in enumerate(logic.pages):
                 if page.dirty:
-                    changed[f"{logic.number}/{p}"] = page.to_bytes()
+                    changed[f"{logic.watch.name}/{p}"] = page.to_bytes()
                     page.dirty = False
         return changed
 

@@ -128,7 +128,7 @@ def rows_of(
             frame = streams[name] if passing is None or again else passing(name, streams[name])
             feeds.append(feed_of(i, watch, name, frame, time, arrival))
     plan.warm_up()
-    rows = run_stateful(feeds, plan, plan.fingerprint, number)
+    rows = run_stateful(feeds, plan, number)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 

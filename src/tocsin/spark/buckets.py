@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 
-def bucket(key_set: int, text: str, buckets: int) -> int:
-    """The bucket of a key: part of the state's format, so never to be changed."""
-    return zlib.crc32(text.encode(), key_set) % buckets
+def buckets_of(columns: Sequence[str], texts: Sequence[str], buckets: int) -> list[int]:
+    """The buckets of keys of some columns: part of the state's format, so never to be changed."""
+    seed = zlib.crc32(",".join(columns).encode())
+    return [zlib.crc32(text.encode(), seed) % buckets for text in texts]
 
 
 def bucket_ids(buckets: int, partitions: int) -> list[int]:

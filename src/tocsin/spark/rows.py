@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed, Piece, write_blob
-from tocsin.spark.buckets import bucket
+from tocsin.spark.buckets import buckets_of
 
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
 PIECE_ROWS = 262_144
@@ -79,7 +79,7 @@ def _blobs(table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int) -> 
     codes, texts, ok = _keys(table, feed)
     columns, good = _columns(table, feed)
     ok &= good
-    bucket_of = np.fromiter((bucket(feed.key_set, text, buckets) for text in texts), np.int64, len(texts))
+    bucket_of = np.array(buckets_of(feed.keys, texts, buckets), np.int64)
     rows = np.flatnonzero(ok)
     rows = rows[np.argsort(columns["order"][rows], kind="stable")]
     row_bucket = bucket_of[codes[rows]]

@@ -50,7 +50,7 @@ ON_LOCAL_DISK = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-MAGIC, VERSION = "tocsin-state", 1
+MAGIC, VERSION = "tocsin-state", 2
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 
@@ -66,7 +66,6 @@ class Work:
     """What every worker must know."""
 
     step: Step
-    fingerprint: str
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
     partitions: int
@@ -77,16 +76,16 @@ class Work:
         return {
             "magic": MAGIC,
             "version": VERSION,
-            "plan": self.fingerprint,
             "buckets": len(self.ids),
             "partitions": self.partitions,
         }
 
 
-def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, fingerprint: str, buckets: int = 4) -> DataFrame:
+def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, buckets: int = 4) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames; `spark/results.py` reads what it gives.
 
-    The fingerprint names the plan. State is bound to it, to the buckets and to the session's shuffle partitions.
+    State is bound to the buckets and to the session's shuffle partitions; what a step takes of another's pages is its own
+    affair.
     """
     frames = [frame for frame, _ in feeds]
     streaming = frames[0].isStreaming
@@ -95,7 +94,7 @@ def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, fingerprin
         raise RunError(message)
     partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     kinds = tuple(feed for _, feed in feeds)
-    work = Work(step, fingerprint, kinds, tuple(bucket_ids(buckets, partitions)), partitions)
+    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions)
     blobs = [
         frame.select(*feed.columns).mapInArrow(fold(feed, i, work.ids), BLOBS) for i, (frame, feed) in enumerate(feeds)
     ]
@@ -201,11 +200,10 @@ class _Operator(StatefulProcessor):
 
 
 def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Refuse state that was not written by this plan in this layout."""
+    """Refuse state that was not written in this layout."""
     words = {
         "magic": "mark",
         "version": "version of the state",
-        "plan": "plan",
         "buckets": "number of buckets",
         "partitions": "number of shuffle partitions",
     }

@@ -1,0 +1,156 @@
+"""The command `backtest` on a month of a fleet: wall time, rows/s, and the memory of the whole process tree.
+
+Readings of three streams, one a minute and machine, are written to Parquet day by day, so that making them needs little
+memory. The command is run as a user runs it; the memory of all its processes (Python, JVM, workers) is looked at twice
+a second, counting pages that processes share once (PSS).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+MINUTE_US, DAY_MINUTES = 60_000_000, 1_440
+# Mean, daily swing, noise, and how far a reading is rounded, as sensors do.
+STREAMS = {"humidity": (65.0, 15.0, 2.0, 1), "air": (12.0, 5.0, 0.5, 1), "surface": (10.0, 2.0, 0.3, 1)}
+RULES = """\
+streams:
+  humidity: {source: {parquet: {path: data/humidity}}, keys: [machine], values: {value: {domain: "(0, 200]"}}}
+  air: {source: {parquet: {path: data/air}}, keys: [machine]}
+  surface: {source: {parquet: {path: data/surface}}, keys: [machine]}
+groups:
+  - name: cold-store
+    rules:
+      - alert: Condensation
+        expr: ln(humidity/100) + 18.678*air/(257.14+air) - 18.678*surface/(257.14+surface) > 0
+        within: 10m
+        on: [machine]
+        keep_firing_for: 15m
+        outage: 6h
+        shapes: {humidity: increasing, air: increasing, surface: decreasing}
+"""
+
+
+def write_day(folder: Path, day: int, machines: int, seed: int) -> int:
+    """Write one day of all streams, a file each; give the number of rows."""
+    rows = machines * DAY_MINUTES
+    minute = np.repeat(np.arange(day * DAY_MINUTES, (day + 1) * DAY_MINUTES, dtype=np.int64), machines)
+    machine = np.tile(np.arange(machines), DAY_MINUTES)
+    names = pa.DictionaryArray.from_arrays(pa.array(machine, pa.int32()), [f"machine-{m:05}" for m in range(machines)])
+    for place, (stream, (mean, swing, noise, digits)) in enumerate(STREAMS.items()):
+        rng = np.random.default_rng([seed, day, place])
+        ts = START_US + minute * MINUTE_US + rng.integers(0, 20_000_000, rows)
+        value = mean + swing * np.sin(minute / DAY_MINUTES * 2 * np.pi + machine) + rng.normal(0, noise, rows)
+        order = np.argsort(ts, kind="stable")
+        columns = {"machine": names.take(pa.array(order)), "ts": pa.array(ts[order], pa.timestamp("us", "UTC"))}
+        table = pa.table({**columns, "value": np.round(value[order], digits)})
+        path = folder / "data" / stream
+        path.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path / f"day-{day:03}.parquet")
+    return rows * len(STREAMS)
+
+
+def children(root: int) -> set[int]:
+    """The processes below one, with itself."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = set[int](), [root]
+    while todo:
+        process = todo.pop()
+        found.add(process)
+        todo += parents.get(process, [])
+    return found
+
+
+def memory(process: int) -> int:
+    """The bytes of a process in memory; what it shares is divided among those who share it."""
+    try:
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
+
+
+def run(folder: Path, extra: list[str]) -> dict[str, Any]:
+    """Run the command, and watch it."""
+    command = [sys.executable, "-m", "tocsin", "backtest", "rules.yaml", "--json", *extra]
+    begun, peak = time.monotonic(), 0
+    with (folder / "output.json").open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output)
+        while process.poll() is None:
+            peak = max(peak, sum(memory(one) for one in children(process.pid)))
+            time.sleep(0.5)
+    seconds = time.monotonic() - begun
+    if process.returncode:
+        sys.exit(f"the command failed with {process.returncode}")
+    told = json.loads((folder / "output.json").read_text())
+    return {"wall_seconds": round(seconds, 1), "peak_bytes": peak, "told": told}
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks backtest", description=__doc__)
+    parser.add_argument("--machines", type=int, default=100)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", help="where data are made and kept; without it, gone afterwards")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--report", action="store_true", help="write the report with pictures too")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there")
+    arguments = parser.parse_args(argv)
+    folder = Path(arguments.folder or tempfile.mkdtemp(prefix="tocsin-backtest-")).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        numbers = measure(folder, arguments)
+    finally:
+        if not arguments.folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(numbers, indent=2))
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(numbers, indent=2) + "\n")
+    return 0
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    (folder / "rules.yaml").write_text(RULES)
+    begun, rows = time.monotonic(), arguments.machines * DAY_MINUTES * arguments.days * len(STREAMS)
+    if not (folder / "data").exists():
+        rows = sum(write_day(folder, day, arguments.machines, arguments.seed) for day in range(arguments.days))
+    made = time.monotonic() - begun
+    extra = ["--master", arguments.master, *(["--report", "report.html"] if arguments.report else [])]
+    found = run(folder, extra)
+    told = found.pop("told")
+    return {
+        "machines": arguments.machines,
+        "days": arguments.days,
+        "rows": rows,
+        "making_seconds": round(made, 1),
+        **found,
+        "peak_gib": round(found["peak_bytes"] / 2**30, 2),
+        "run_seconds": told["seconds"],
+        "rows_per_second": round(rows / found["wall_seconds"]),
+        "rows_counted": told["rows"],
+        "alerts": sum(rule["alerts"] for rule in told["rules"]),
+        "streams": told["streams"],
+        "state_bytes": told["state_bytes"],
+    }

@@ -1,0 +1,74 @@
+"""Changes: what a run that goes on with other rules keeps of its state, what it drops, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tocsin.plan.plan import Plan
+from tocsin.rules.durations import duration_text
+
+# What a plan is, in a form that JSON can hold: per key set its stores and rules, by what their state is found by.
+Description = dict[str, Any]
+
+
+def describe_plan(plan: Plan) -> Description:
+    """Write down what of a plan its state depends on."""
+    return {
+        watch.name: {
+            "horizon": duration_text(watch.horizon_us),
+            "stores": {store.id: str(store) for store in watch.stores if store.remember},
+            "rules": {
+                one.id: {"name": _named(one.alert, one.labels), "meaning": one.meaning, "text": str(rule)}
+                for rule in watch.rules
+                for one in [rule.identity(watch.stores)]
+            },
+        }
+        for watch in plan.watches
+    }
+
+
+def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Say what becomes of the state of one plan under another, one sentence each; nothing for what is the same."""
+    said: list[str] = []
+    for name in [*before, *(name for name in after if name not in before)]:
+        old, new = before.get(name), after.get(name)
+        keys = f"keys {name}" if name else "no key"
+        if new is None:
+            said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
+        said += _rules((old or {}).get("rules", {}), (new or {}).get("rules", {}))
+        if new is not None:
+            said += _stores((old or {}).get("stores", {}), new["stores"], new["horizon"])
+    return said
+
+
+def _rules(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for one, rule in old.items():
+        if one not in new:
+            yield f"{rule['name']}: it is gone; its open alerts are ended"
+        elif new[one]["meaning"] != rule["meaning"]:
+            yield f"{rule['name']}: its condition has changed; its open alerts are ended, and it starts anew"
+        elif new[one]["text"] != rule["text"]:
+            yield f"{rule['name']}: it has changed; its open alerts go on"
+    for one, rule in new.items():
+        if one not in old:
+            yield f"{rule['name']}: it is new; it starts with the rows that are remembered"
+
+
+def _stores(old: Mapping[str, str], new: Mapping[str, str], horizon: str) -> Iterator[str]:
+    for one, store in old.items():
+        if one not in new:
+            yield f"stream {store.partition(':')[0]}: no rule remembers it so any more; its remembered rows are dropped"
+        elif new[one] != store:
+            yield (
+                f"stream {new[one]}; until now: {store.partition(': ')[2]}; rows that were left out are not brought "
+                f"back, so alerts that need them may be missed among rows up to {horizon} old"
+            )
+    for one, store in new.items():
+        if one not in old:
+            yield f"stream {store}: it is remembered from now on"
+
+
+def _named(alert: str, labels: tuple[tuple[str, str], ...]) -> str:
+    shown = ", ".join(f'{name}="{value}"' for name, value in labels)
+    return f'rule "{alert}"' + (f" {{{shown}}}" if shown else "")

@@ -1,0 +1,34 @@
+"""Plan the rules of a rule file: what its streams say of their columns is all that there is to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tocsin.errors import PlanError
+from tocsin.plan.plan import Plan
+from tocsin.plan.resolve import make_plan
+from tocsin.plan.steps import Watch
+from tocsin.rules.model import Rule
+from tocsin.rules.rulefile import RuleFile
+
+# No column of a file can have these names, so neither is taken for a value.
+TIME, ARRIVAL = " time", " arrival"
+
+
+def plan_file(file: RuleFile, rules: Iterable[Rule] | None = None) -> Plan:
+    """Plan rules of a file, all unless some are named, over its streams.
+
+    A key column that a rule does not join on is not offered to it as a value, so each set of key columns is planned
+    apart; rules with different ones never share anything.
+    """
+    groups: dict[tuple[str, ...], list[Rule]] = {}
+    for rule in file.rules if rules is None else rules:
+        groups.setdefault(tuple(rule.on), []).append(rule)
+    if not groups:
+        message = f"{file.path}: `groups` must have at least one rule to plan; there is none"
+        raise PlanError(message)
+    watches: list[Watch] = []
+    for on, mine in groups.items():
+        columns = {name: [*on, TIME, ARRIVAL, *stream.values] for name, stream in file.streams.items()}
+        watches += make_plan(mine, columns, time=TIME, arrival=ARRIVAL).watches
+    return Plan(tuple(watches))

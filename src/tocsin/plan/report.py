@@ -1,0 +1,84 @@
+"""Report: what a rule says, as rows of output; and the last words of a rule that is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tocsin.plan.identity import Identity
+from tocsin.plan.witness import Witnesses
+from tocsin.stages import alert
+
+Arrays = Mapping[str, NDArray[Any]]
+Key = tuple[str, ...]
+# Of output, with the public names.
+Row = dict[str, Any]
+
+
+def alert_row(
+    rule: Identity,
+    key: Mapping[str, str],
+    state: str,
+    times: tuple[int, int | None],
+    shown: Witnesses,
+    quality: str,
+) -> Row:
+    """One output row; times are microseconds, which the engine turns into its own kind."""
+    labels = dict(rule.labels) | dict(key)
+    witness = _witness(rule, shown)
+    start, end = times
+    identity: list[Any] = [rule.alert, sorted(labels.items()), start]
+    if state == "match":
+        identity.append([[w["time"], w["values"], w["payload"]] for w in witness])
+    return {
+        "alert": rule.alert,
+        "id": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16],
+        "state": state,
+        "labels": labels,
+        "startsAt": start,
+        "endsAt": end,
+        "value": float(shown.value[0]),
+        "margin": float(shown.margin[0]),
+        "witness": witness,
+        "quality": quality,
+    }
+
+
+def _witness(rule: Identity, shown: Witnesses) -> list[Row]:
+    witness, begin = [], 0
+    for i, (stream, columns) in enumerate(rule.lanes):
+        values = shown.values[0, begin : begin + len(columns)].tolist()
+        begin += len(columns)
+        text = shown.payload[0, i]
+        payload = None if text is None else _payload(text, columns)
+        named, time = dict(zip(columns, values, strict=True)), int(shown.times[0, i])
+        witness.append({"stream": stream, "time": time, "values": named, "payload": payload})
+    return witness
+
+
+def _payload(text: str, read: Sequence[str]) -> dict[str, str | None]:
+    """The columns of a row that a rule does not read, as texts."""
+    columns = {name: value for name, value in json.loads(text).items() if name not in read}
+    return {name: None if value is None else str(value) for name, value in columns.items()}
+
+
+def last_words(arrays: Arrays, facts: Mapping[str, Any], on: Sequence[str], stay: Iterable[Identity] = ()) -> list[Row]:
+    """End the open lives on a page of all rules but those that stay, each at its last evaluation."""
+    keys, kept = [tuple(key) for key in facts["keys"]], set(stay)
+    gone = [one for one in map(Identity.of_json, facts["rules"]) if one not in kept]
+    return [row for one in gone for machine in (0, 1) for row in _ends(one, machine, arrays, on, keys)]
+
+
+def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
+    lives = alert.Lives(*(arrays[f"r{rule.id}.life{machine}.{i}"] for i in range(6)))
+    best = Witnesses(*(arrays[f"r{rule.id}.best{machine}.{i}"] for i in range(8)))
+    for k in (lives.phase != alert.NONE).nonzero()[0].tolist():
+        phase = int(lives.phase[k])
+        end = lives.since if phase == alert.KEEPING else lives.last
+        state = "inactive" if phase == alert.PENDING else "resolved"
+        key, times = dict(zip(on, keys[k], strict=True)), (int(lives.start[k]), int(end[k]))
+        yield alert_row(rule, key, state, times, best.take([k]), f"exact{' late' * machine} rule-changed")

@@ -1,0 +1,149 @@
+"""A plan takes over the state of another: what is the same goes on, what is gone has its last words."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin import Rule
+from tocsin.local import explain
+from tocsin.logic import Batch, Out
+from tocsin.plan import Plan, describe_plan, plan_changes
+
+SECOND = 1_000_000
+STREAMS = {name: {"m": ["x"], "site": ["n"], "ts": [0], "value": [0.0]} for name in ("air", "wall", "door")}
+SHAPES = {"air": "increasing", "wall": "decreasing"}
+DEW = Rule("Dew", "air - wall > 1", within="4s", on=["m"], shapes=SHAPES, keep_firing_for="1s")
+OPEN = Rule("Open", "door > 0", on=["m"], labels={"team": "a"}, stale="5s")
+WARM = Rule("Warm", "air > 2", within="3s", on=["m"], shapes={"air": "increasing"})
+SITE = Rule("Site", "door > 1", on=["site"], stale="5s")
+STORED = Path(__file__).parent / "state-2.json"
+
+
+def plan(*rules: Rule) -> Plan:
+    return explain(STREAMS, rules)
+
+
+def batches(made: Plan, rows: list[tuple[str, int, str, float]]) -> list[Batch]:
+    found = []
+    for number, watch in enumerate(made.watches):
+        for name in watch.streams:
+            mine = [(i, row) for i, row in enumerate(rows) if row[0] == name]
+            keys = [(row[2],) for _, row in mine]
+            time, place = np.array([row[1] * SECOND for _, row in mine], np.int64), np.array([i for i, _ in mine])
+            values = {"value": np.array([row[3] for _, row in mine], np.float64)}
+            found.append(Batch(number, name, keys, np.arange(len(mine)), time, place.astype(np.int64), values))
+    return found
+
+
+def drive(made: Plan, rows: list[tuple[str, int, str, float]], pages: dict[str, bytes], *, end: bool = False) -> Out:
+    """Run a plan on rows over pages, which take what it leaves."""
+    logic = made.build(pages)
+    out = logic.on_data(batches(made, rows))
+    if end:
+        out.add(logic.on_end())
+    for name, page in logic.changed_pages().items():
+        if page is None:
+            del pages[name]
+        else:
+            pages[name] = page
+    return out
+
+
+def stories(rows: list[dict[str, Any]], alert: str) -> list[dict[str, Any]]:
+    return sorted((row for row in rows if row["alert"] == alert), key=lambda row: sorted(row["labels"].items()))
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["air", "wall", "door"]), st.integers(0, 12), st.sampled_from("xy"), st.integers(-3, 3)),
+    max_size=20,
+)
+CHOICES = st.lists(st.sampled_from([DEW, OPEN, WARM, SITE]), unique_by=lambda rule: rule.alert, max_size=4)
+
+
+@given(ROWS, ROWS, CHOICES, CHOICES, st.sampled_from([DEW, OPEN, SITE]))
+def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
+    first: Any, second: Any, before: list[Rule], after: list[Rule], stays: Rule
+) -> None:
+    before, after = ([*(rule for rule in rules if rule.alert != stays.alert), stays] for rules in (before, after))
+    pages: dict[str, bytes] = {}
+    disturbed = drive(plan(*before), first, pages)
+    disturbed.add(drive(plan(*after), second, pages, end=True))
+    alone: dict[str, bytes] = {}
+    expected = drive(plan(stays), first, alone)
+    expected.add(drive(plan(stays), second, alone, end=True))
+    assert stories(disturbed.alerts, stays.alert) == stories(expected.alerts, stays.alert)
+
+
+@given(ROWS, CHOICES)
+def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[Rule]) -> None:
+    pages: dict[str, bytes] = {}
+    told = drive(plan(*rules), rows, pages).alerts if rules else []
+    other = replace(DEW, alert="Other")
+    told += drive(plan(other), [], pages).alerts
+    told += drive(plan(other), [], pages).alerts
+    opened = [row["id"] for row in told if row["state"] in {"firing", "pending"} and "late" not in row["quality"]]
+    ended = [row["id"] for row in told if row["state"] in {"resolved", "inactive"} and "late" not in row["quality"]]
+    assert sorted(set(opened)) == sorted(ended)
+    assert all(name.startswith("m/") for name in pages)
+
+
+def test_a_rule_that_is_gone_has_its_last_words() -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(OPEN, SITE), [("door", 1, "x", 1.0), ("door", 4, "x", 3.0)], pages)
+    assert sorted(pages) == ["m/0", "site/0"]
+    out = drive(plan(DEW), [], pages)
+    assert [(row["alert"], row["state"], row["startsAt"], row["endsAt"], row["value"]) for row in out.alerts] == [
+        ("Open", "resolved", SECOND, 4 * SECOND, 3.0),
+        ("Site", "resolved", 4 * SECOND, 4 * SECOND, 3.0),
+    ]
+    assert {row["quality"] for row in out.alerts} == {"exact rule-changed"}
+    assert out.alerts[0]["labels"] == {"team": "a", "m": "x"}
+    assert sorted(pages) == ["m/0"]
+
+
+def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition() -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(OPEN), [("door", 1, "x", 1.0)], pages)
+    assert not drive(plan(replace(OPEN, stale="1m", for_="1s", recovery=-1)), [], pages).alerts
+    (ended,) = drive(plan(replace(OPEN, expr="door > 0.5", stale="1m")), [], pages).alerts
+    assert (ended["state"], ended["quality"]) == ("resolved", "exact rule-changed")
+
+
+def test_what_changes_is_said() -> None:
+    wider = replace(DEW, within="9s")
+    before, after = describe_plan(plan(DEW, OPEN, SITE)), describe_plan(plan(wider, replace(OPEN, stale="9s"), WARM))
+    assert plan_changes(before, before) == []
+    assert plan_changes(before, after) == [
+        'rule "Dew": its condition has changed; its open alerts are ended, and it starts anew',
+        'rule "Open" {team="a"}: it has changed; its open alerts go on',
+        'rule "Warm": it is new; it starts with the rows that are remembered',
+        "stream air(value): keep the largest of every 18s; until now: keep the largest of every 8s; rows that were "
+        "left out are not brought back, so alerts that need them may be missed among rows up to 1h36s old",
+        "stream wall(value): keep the smallest of every 18s; until now: keep the smallest of every 8s; rows that were "
+        "left out are not brought back, so alerts that need them may be missed among rows up to 1h36s old",
+        "stream air(value): keep the largest of every 3s: it is remembered from now on",
+        "keys site: no rule has these any more; all that was remembered for them is dropped",
+        'rule "Site": it is gone; its open alerts are ended',
+    ]
+
+
+FIRST = [("air", 1, "x", 3.0), ("wall", 2, "x", 1.0), ("door", 2, "x", 1.0), ("air", 2, "y", 0.0)]
+
+
+def test_state_of_the_oldest_version_is_read() -> None:
+    """The file holds the pages of DEW and OPEN after FIRST as the first release wrote them, and stays."""
+    stored = {name: base64.b64decode(page) for name, page in json.loads(STORED.read_text()).items()}
+    pages: dict[str, bytes] = {}
+    drive(plan(DEW, OPEN), FIRST, pages)
+    rest = [("air", 4, "x", 9.0), ("wall", 4, "y", -3.0), ("door", 5, "x", -1.0), ("wall", 9, "x", 9.0)]
+    expected = drive(plan(DEW, OPEN), rest, pages, end=True).alerts
+    assert len(expected) == 3
+    assert drive(plan(DEW, OPEN), rest, stored, end=True).alerts == expected
