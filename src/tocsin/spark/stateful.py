@@ -84,8 +84,8 @@ class Work:
 def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, buckets: int = 4) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames; `spark/results.py` reads what it gives.
 
-    State is bound to the buckets and to the session's shuffle partitions; what a step takes of another's pages is its own
-    affair.
+    State is bound to the buckets and to the session's shuffle partitions; what a step takes over of the pages of another
+    is its own affair.
     """
     frames = [frame for frame, _ in feeds]
     streaming = frames[0].isStreaming

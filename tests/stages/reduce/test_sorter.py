@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import os
 import subprocess
 import sys
@@ -203,18 +204,18 @@ def test_an_empty_stream_keeps_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"interval": -1}, "`interval` must be a finite number, not negative; got -1"),
-        ({"interval": math.nan}, "`interval` must be a finite number, not negative; got nan"),
-        ({"interval": "5s"}, "`interval` must be a finite number, not negative; got '5s'"),
+        ({"interval": -1}, "`interval` must be a finite number, not negative, at most 2^60; got -1"),
+        ({"interval": math.nan}, "`interval` must be a finite number, not negative, at most 2^60; got nan"),
+        ({"interval": "5s"}, "`interval` must be a finite number, not negative, at most 2^60; got '5s'"),
         ({"shape": "convex"}, "`shape` must be one of quasiconvex, increasing, decreasing; got 'convex'"),
         ({"closed": "open"}, "`closed` must be one of both, left, right, neither; got 'open'"),
-        ({"hop": 0}, "`hop` must be a finite number above 0, or None; got 0"),
+        ({"hop": 0}, "`hop` must be a finite number above 0, at most 2^60, or None; got 0"),
     ],
 )
 def test_wrong_windows_are_refused_with_a_sentence(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         retained([1], [1.0], **{"interval": 1} | options)
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         ThresholdSorter(**{"interval": 1} | options)
 
 
@@ -276,3 +277,37 @@ def test_compiled_and_uncompiled_kernels_agree(switch: str) -> None:
         len(sorter),
         sorter.retained_ids().sum(),
     ]
+
+
+def test_times_at_the_ends_of_64_bits_are_refused() -> None:
+    for t in (2**61, -(2**61), np.uint64(2**63)):
+        with pytest.raises(ValueError, match=r"^`t` must lie between -2\^60 and 2\^60; got "):
+            ThresholdSorter(5).push(np.array([t]), [1.0])
+    sorter = ThresholdSorter(2**60)
+    for t in (-(2**60), 0, 2**60):
+        sorter.push(t, 1.0)
+    assert len(sorter) == np.count_nonzero(retained([-(2**60), 0, 2**60], [1.0] * 3, 2**60))
+
+
+def test_an_interval_of_a_small_type_is_as_long_as_any() -> None:
+    t, v = np.arange(400), np.sin(np.arange(400.0))
+    small, plain = ThresholdSorter(np.int8(100)), ThresholdSorter(100)
+    for part in np.split(np.arange(400), 8):
+        for sorter in (small, plain):
+            sorter.push(t[part], v[part])
+    assert small.retained_ids().tolist() == plain.retained_ids().tolist()
+
+
+@pytest.mark.parametrize("t", [math.nan, None, "5"])
+def test_a_time_that_is_no_number_forgets_nothing(t: Any) -> None:
+    sorter = ThresholdSorter(5)
+    sorter.push([1, 2], [1.0, 2.0])
+    for call in (sorter.trim, sorter.flush):
+        with pytest.raises(ValueError, match=r"^`t` must be a number; got "):
+            call(t)
+    assert len(sorter) == 2
+
+
+def test_what_is_no_bytes_is_no_snapshot() -> None:
+    with pytest.raises(ValueError, match=r"^`data` must be bytes; got NoneType$"):
+        ThresholdSorter.restore(None)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.stages.reduce.bracket import extend, sweep
-from tocsin.stages.reduce.windows import check, check_whole, columns, in_order, keys_and_reach, segments
+from tocsin.stages.reduce.windows import check, check_whole, columns, in_order, keys_and_reach, plain_number, segments
 
 Array = NDArray[Any]
 Bool = NDArray[np.bool_]
@@ -102,7 +102,7 @@ class ThresholdSorter:
         self, interval: float, *, shape: str = "quasiconvex", closed: str = "both", hop: float | None = None
     ) -> None:
         check(interval, shape, closed, hop)
-        self.interval, self.shape, self.closed, self.hop = interval, shape, closed, hop
+        self.interval, self.shape, self.closed, self.hop = plain_number(interval), shape, closed, plain_number(hop)
         self.quarantined = 0
         self._next_id = 0
         self._start, self._stop = 0, 0
@@ -135,6 +135,7 @@ class ThresholdSorter:
 
     def trim(self, t: float) -> int:
         """Forget the tuples before time t; give how many they were."""
+        _check_time(t)
         before = self._start
         self._start += int(np.searchsorted(self._t[self._start : self._stop], t, side="left"))
         return self._start - before
@@ -149,6 +150,7 @@ class ThresholdSorter:
 
     def flush(self, t: float) -> tuple[Array, Float, Int]:
         """Give times, values and numbers of the kept tuples up to time t, by time, and forget them."""
+        _check_time(t)
         stop = self._start + int(np.searchsorted(self._t[self._start : self._stop], t, side="right"))
         part = slice(self._start, stop)
         self._start = stop
@@ -236,6 +238,12 @@ class ThresholdSorter:
         return lo - start, hi - start
 
 
+def _check_time(t: float) -> None:
+    if not isinstance(t, int | float | np.integer | np.floating) or t != t:
+        message = f"`t` must be a number; got {t!r}"
+        raise ValueError(message)
+
+
 def _moved(column: Array, size: int) -> Array:
     longer = np.empty(size, column.dtype)
     longer[: column.size] = column
@@ -250,6 +258,9 @@ def _pack(head: dict[str, Any], rows: tuple[Array, Float, Int]) -> bytes:
 
 
 def _unpack(data: bytes) -> tuple[dict[str, Any], tuple[Array, Float, Int]]:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        message = f"`data` must be bytes; got {type(data).__name__}"
+        raise ValueError(message)
     body = bytes(data[len(MAGIC) : -_CHECKSUM.size])
     if data[: len(MAGIC)] != MAGIC or len(body) < _HEAD.size:
         message = "`data` must be a snapshot of a threshold sorter; it does not begin like one"

@@ -17,11 +17,14 @@ Int = NDArray[np.int64]
 SHAPES = ("quasiconvex", "increasing", "decreasing")
 ENDS = ("both", "left", "right", "neither")
 
+# Whole times and lengths up to here can be added and doubled without leaving 64 bits.
+MOST = 2**60
+
 
 def check(interval: Any, shape: str, closed: str, hop: Any) -> None:
     """Refuse what cannot be a window or a shape."""
-    if not (_is_number(interval) and interval >= 0):
-        message = f"`interval` must be a finite number, not negative; got {interval!r}"
+    if not (_is_number(interval) and 0 <= interval <= MOST):
+        message = f"`interval` must be a finite number, not negative, at most 2^60; got {interval!r}"
         raise ValueError(message)
     if shape not in SHAPES:
         message = f"`shape` must be one of {', '.join(SHAPES)}; got {shape!r}"
@@ -29,8 +32,8 @@ def check(interval: Any, shape: str, closed: str, hop: Any) -> None:
     if closed not in ENDS:
         message = f"`closed` must be one of {', '.join(ENDS)}; got {closed!r}"
         raise ValueError(message)
-    if hop is not None and not (_is_number(hop) and hop > 0):
-        message = f"`hop` must be a finite number above 0, or None; got {hop!r}"
+    if hop is not None and not (_is_number(hop) and 0 < hop <= MOST):
+        message = f"`hop` must be a finite number above 0, at most 2^60, or None; got {hop!r}"
         raise ValueError(message)
 
 
@@ -58,6 +61,9 @@ def columns(t: ArrayLike, v: ArrayLike) -> tuple[Array, Float]:
         message = f"`t` and `v` must have the same length; got {times.size} and {values.size}"
         raise ValueError(message)
     kind = np.float64 if times.dtype.kind == "f" else np.int64
+    if kind is np.int64 and times.size and not -MOST <= int(times.min()) <= int(times.max()) <= MOST:
+        message = f"`t` must lie between -2^60 and 2^60; got {times.min()} to {times.max()}"
+        raise ValueError(message)
     return np.ascontiguousarray(times, kind), np.ascontiguousarray(values, np.float64)
 
 
@@ -86,6 +92,11 @@ def keys_and_reach(t: Array, interval: Any, shape: str, closed: str, hop: Any) -
     kind = HOPPING if hop is not None else OPEN if closed == "neither" else CLOSED
     reach = Reach(off if shape == "decreasing" else length, off if shape == "increasing" else length, kind)
     return ((t, t) if hop is None else hops(t, plain(interval), plain(hop), closed)), reach
+
+
+def plain_number(x: Any) -> Any:
+    """A number as Python has it: one of NumPy's small types would overflow when it is doubled."""
+    return x.item() if isinstance(x, np.generic) else x
 
 
 def _is_number(x: Any) -> bool:
