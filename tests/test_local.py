@@ -45,6 +45,23 @@ RULE = Rule(
 )
 
 
+@pytest.mark.parametrize("rows", [1, 17, 1000])
+def test_any_number_of_calls_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    streams = _streams(4000, 3)
+    rng = np.random.default_rng(3)
+    mixed = {
+        name: {c: np.asarray(v)[order] for c, v in columns.items()}
+        for name, columns in streams.items()
+        for order in [rng.permutation(4000)]
+    }
+    monkeypatch.setattr(local, "ROWS_PER_CALL", 10**9)
+    one = [local.run(given, RULE) for given in (streams, mixed)]
+    assert one[0].alerts
+    monkeypatch.setattr(local, "ROWS_PER_CALL", rows)
+    for given, expected in zip((streams, mixed), one, strict=True):
+        assert local.run(given, RULE).alerts == expected.alerts
+
+
 @pytest.mark.parametrize("keys", [1, 2, 7])
 def test_any_number_of_threads_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     streams = _streams(4000, keys)

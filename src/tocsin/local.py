@@ -17,10 +17,13 @@ from tocsin.columns import EPOCH, Payload, read_keys, read_numbers, read_table, 
 from tocsin.errors import PlanError
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
 from tocsin.plan import Plan, Watch, make_plan
-from tocsin.rules import Rule
+from tocsin.rules import AnyRule
 
 # Arrival may be any whole number.
 ANY_WHOLE = 2**63 - 1
+# Rows of one call; with few, what a call costs by itself would show.
+ROWS_PER_CALL = 250_000
+MOST_CALLS = 10_000
 # A thread for fewer rows would cost more than it saves.
 ROWS_PER_THREAD = 200_000
 
@@ -40,7 +43,7 @@ class Result:
 
 def run_local(
     streams: Mapping[str, Columns],
-    rules: Rule | Iterable[Rule],
+    rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
@@ -53,7 +56,7 @@ def run_local(
     streams
         Columns of each stream: arrays by name, or a DataFrame of pandas.
     rules
-        One or several rules.
+        One or several Rules, and NoData for streams whose keys must be heard.
     time
         Column of event time: datetimes, or whole microseconds since 1970.
     arrival
@@ -67,7 +70,7 @@ def run_local(
 
 def run(
     streams: Mapping[str, Columns],
-    rules: Rule | Iterable[Rule],
+    rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
@@ -78,20 +81,20 @@ def run(
     plan = make_plan(rules, _names(tables), time=time, arrival=arrival)
     batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, tables, time, arrival)]
     if len(_checked(cuts)):
-        return _run_calls(plan, _cut(batches, cuts))
+        return _run_calls(plan, _cut(batches, cuts), restart=True)
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
     if threads < 2:
-        return _run_calls(plan, [batches])
+        return _run_calls(plan, _calls(batches))
     with ThreadPoolExecutor(threads) as pool:
-        return _joined(pool.map(lambda n: _run_calls(plan, [_part(batches, n, threads)]), range(threads)))
+        return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
 
 
-def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]]) -> Result:
-    """Run a plan to the end of its input, its state being written and read between calls."""
+def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
+    """Run a plan to the end of its input; with `restart` its state is written and read between calls."""
     out, pages = Out(), dict[str, bytes]()
     logic = plan.build(pages)
     for number, call in enumerate(calls):
-        if number:
+        if restart and number:
             _store(pages, logic.changed_pages())
             logic = plan.build(pages)
         out.add(logic.on_data(call))
@@ -117,7 +120,7 @@ def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def explain(
-    streams: Mapping[str, Columns], rules: Rule | Iterable[Rule], *, time: str = "ts", arrival: str | None = None
+    streams: Mapping[str, Columns], rules: AnyRule | Iterable[AnyRule], *, time: str = "ts", arrival: str | None = None
 ) -> Plan:
     """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
     return make_plan(rules, _names(_tables(streams)), time=time, arrival=arrival)
@@ -197,6 +200,31 @@ def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
     return picked
 
 
+def _calls(batches: Sequence[Batch]) -> list[list[Batch]]:
+    """Divide rows into calls by arrival: the rows of a short time are more alike, and need less memory at once."""
+    rows = sum(len(batch.time) for batch in batches)
+    parts = min(-(-rows // ROWS_PER_CALL), MOST_CALLS)
+    if parts < 2:
+        return [list(batches)]
+    some = np.sort(np.concatenate([batch.arrival[:: 1 + len(batch.time) // 1000] for batch in batches]))
+    until = some[[len(some) * part // parts for part in range(1, parts)]]
+    placed = [_in_parts(batch, until) for batch in batches]
+    return [
+        [_rows(batch, slice(ends[p], ends[p + 1]), first=p == 0) for batch, ends in placed] for p in range(parts)
+    ]
+
+
+def _in_parts(batch: Batch, until: Int) -> tuple[Batch, list[int]]:
+    """Order the rows by the part that their arrival falls into; give where the parts begin, and the end."""
+    if (batch.arrival[1:] < batch.arrival[:-1]).any():
+        part = np.searchsorted(until, batch.arrival, side="right").astype(np.int16)  # which NumPy sorts by radix
+        batch = _rows(batch, np.argsort(part, kind="stable"), first=True)
+        ends = np.cumsum(np.bincount(part, minlength=len(until) + 1)).tolist()
+    else:
+        ends = [*np.searchsorted(batch.arrival, until).tolist(), len(batch.time)]
+    return batch, [0, *ends]
+
+
 def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
     """Cut the rows of all streams, in order of arrival, into batches."""
     stream = np.repeat(np.arange(len(batches)), [len(batch.time) for batch in batches])
@@ -210,7 +238,7 @@ def _cut(batches: Sequence[Batch], cuts: Sequence[int]) -> list[list[Batch]]:
     ]
 
 
-def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
+def _rows(batch: Batch, at: Int | slice, *, first: bool) -> Batch:
     values = {column: value[at] for column, value in batch.values.items()}
     assert batch.payload is None or isinstance(batch.payload, Payload)  # `_batch` made it.
     return replace(
@@ -219,6 +247,6 @@ def _rows(batch: Batch, at: Int, *, first: bool) -> Batch:
         time=batch.time[at],
         arrival=batch.arrival[at],
         values=values,
-        payload=None if batch.payload is None else batch.payload.of(at),
+        payload=None if batch.payload is None else batch.payload.of(np.r_[at]),
         quarantined=batch.quarantined if first else 0,
     )

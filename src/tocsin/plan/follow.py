@@ -14,6 +14,7 @@ from tocsin.expr.nodes import Key, Variable
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.plan.condition import compile_rule, limit_key
+from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
 from tocsin.plan.remember import NEVER_SEEN, Segments
 from tocsin.plan.steps import Store, Threshold
@@ -68,6 +69,7 @@ class Followed:
         self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
         self.condition, self.hoisted = compile_rule(rule, self.stores)
+        self.corners = Corners(rule, self.stores)
         self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
         self.progress = np.full(keys, NEVER_SEEN)
         self.lives = [alert.new_lives(keys), alert.new_lives(keys)]
@@ -114,8 +116,21 @@ class Followed:
             # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
             silent = segment.silent[row] & (len(segments) > 1)
             found[at] = np.where(silent, -1, bases[i] + segment.place[row])
+        if self.corners.known:
+            found[self._idle(arrivals, segments)] = -1
         chosen = np.flatnonzero(found >= 0)
         return self._judge(Probes(mine[chosen], arrivals.key[chosen], found[chosen]), late[chosen], segments)
+
+    def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
+        """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
+        limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
+        quiet = self.corners.hopeless(segments, limits)
+        if self.rule.emit == "all":
+            return quiet[arrivals.key]
+        quiet &= ~self.busy()
+        # What progress has not reached may still end a life that an earlier true evaluation begins.
+        idle: NDArray[np.bool_] = quiet[arrivals.key] & (arrivals.time <= self.progress[arrivals.key])
+        return idle
 
     def _settle(self, key: Int, row: Int, segment: Segments) -> list[Change]:
         """Take arrivals of a reduced rule of one stream, and judge the rows whose place they settle."""

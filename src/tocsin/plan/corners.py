@@ -1,0 +1,79 @@
+"""Corners: name the keys for which a rule cannot be true, from the extremes of their rows alone.
+
+Idea: a margin that is increasing, decreasing or quasiconvex in every stream is largest at a corner of the box that the
+rows of a key span. Where it is below 0 at all corners, no combination is true, and none needs to be looked for. Most
+keys are quiet most of the time.
+Guarantee: a key that is named has no true combination among the rows given, if the shapes are as declared, which is
+what omission trusts in too. A corner where the condition is undefined, or a row outside the domain, says nothing.
+Cost: one pass over the rows of a key, one evaluation per key and corner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.expr.columns import evaluate_columns
+from tocsin.expr.nodes import Key
+from tocsin.logic import Float
+from tocsin.plan.remember import Segments
+from tocsin.plan.steps import Store, Threshold
+
+Bools = NDArray[np.bool_]
+
+# With more streams, the corners would cost more than they save.
+MOST_CORNERS = 16
+
+
+class Corners:
+    """The corners of one rule: for each stream which extremes they have."""
+
+    def __init__(self, rule: Threshold, stores: Sequence[Store]) -> None:
+        self.rule, self.stores = rule, stores
+        self.sides = [_sides(store) for store in stores]
+        self.variables: list[Key] = [next(key for key, _ in rule.columns if key[0] == store.stream) for store in stores]
+
+    @property
+    def known(self) -> bool:
+        """Tell whether the shape of every stream is known, and corners are few."""
+        return 0 < int(np.prod([len(sides) for sides in self.sides])) <= MOST_CORNERS
+
+    def hopeless(self, segments: Sequence[Segments], limits: dict[Key, Float]) -> Bools:
+        """Tell for which keys no combination of these rows is true."""
+        unsure = np.zeros(len(segments[0].offsets) - 1, np.bool_)
+        extremes = []
+        for store, segment, sides in zip(self.stores, segments, self.sides, strict=True):
+            value, filled = segment.values[0], np.diff(segment.offsets) > 0
+            unsure |= ~filled if store.domain is None else ~filled | _any(store.outside(value), segment)
+            extremes.append([_per_key(side, value, segment) for side in sides])
+        with np.errstate(invalid="ignore"):
+            for corner in product(*extremes):
+                columns = dict(zip(self.variables, corner, strict=True)) | limits
+                margin, _, _ = evaluate_columns(self.rule.condition, columns)  # type: ignore[arg-type]
+                unsure |= ~((margin < 0) & (margin > -np.inf))
+        return ~unsure
+
+
+def _sides(store: Store) -> list[np.ufunc]:
+    """The extremes that matter of a stream; none where its shape is not known."""
+    return [np.maximum] * (store.above_us >= 0) + [np.minimum] * (store.below_us >= 0)
+
+
+def _per_key(side: np.ufunc, value: Float, segment: Segments) -> Float:
+    """The extreme of each key; NaN where it has no rows."""
+    extreme = np.full(len(segment.offsets) - 1, np.nan)
+    filled = np.flatnonzero(np.diff(segment.offsets))
+    if len(filled):
+        extreme[filled] = side.reduceat(value, segment.offsets[filled])
+    return extreme
+
+
+def _any(flags: Bools, segment: Segments) -> Bools:
+    found = np.zeros(len(segment.offsets) - 1, np.bool_)
+    filled = np.flatnonzero(np.diff(segment.offsets))
+    if len(filled):
+        found[filled] = np.logical_or.reduceat(flags, segment.offsets[filled])
+    return found
