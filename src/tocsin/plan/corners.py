@@ -38,8 +38,12 @@ class Corners:
 
     @property
     def known(self) -> bool:
-        """Tell whether the shape of every stream is known, and corners are few."""
-        return 0 < int(np.prod([len(sides) for sides in self.sides])) <= MOST_CORNERS
+        """Tell whether the shape of every stream is known, and corners are few.
+
+        A store of several streams has the sides that each of its rules needs; a rule of one stream may use a store that
+        was made for others.
+        """
+        return len(self.stores) > 1 and 0 < int(np.prod([len(sides) for sides in self.sides])) <= MOST_CORNERS
 
     def hopeless(self, segments: Sequence[Segments], limits: dict[Key, Float]) -> Bools:
         """Tell for which keys no combination of these rows is true."""
