@@ -353,7 +353,7 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
     """All that the engine does around a step, and a step that does nothing."""
     from pyspark.sql import functions as F
 
-    from tocsin.spark.blobs import TIME, Feed
+    from tocsin.spark.blobs import TIME, VALUE, Feed
     from tocsin.spark.results import alerts, counted
     from tocsin.spark.stateful import SETTINGS, run_stateful
 
@@ -362,8 +362,8 @@ def nothing_query(frames: Mapping[str, Any], run: Run) -> Any:
         frame.sparkSession.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         for setting, value in SETTINGS.items():
             frame.sparkSession.conf.set(setting, value)
-        read = frame.select("key", F.unix_micros("ts").alias(TIME), "value")
-        feeds.append((read, Feed(0, name, ("key",), ("value",))))
+        read = frame.select("key", F.unix_micros("ts").alias(TIME), F.col("value").alias(VALUE + "value"))
+        feeds.append((read, [Feed(0, name, ("key",), ("value",))]))
     rows = run_stateful(feeds, NothingStep(run.page_bytes), BUCKETS)
     return _states(alerts(counted(rows, "tocsin_nothing")))
 

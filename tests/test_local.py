@@ -16,8 +16,9 @@ from pyspark.sql.types import BinaryType, DataType, DateType, DecimalType, Doubl
 from tests.test_laws import one_machine
 from tocsin import PlanError, Rule, RuleError, local
 from tocsin.logic import Batch
-from tocsin.spark.alerts import _key, check_buckets
-from tocsin.spark.blobs import ARRIVAL, TIME, Feed, read_blob
+from tocsin.spark.alerts import check_buckets
+from tocsin.spark.blobs import ARRIVAL, TIME, VALUE, Feed, read_blob
+from tocsin.spark.feeds import _key
 from tocsin.spark.rows import fold_partition, in_order
 
 
@@ -49,11 +50,10 @@ RULE = Rule(
 def test_any_number_of_calls_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     streams = _streams(4000, 3)
     rng = np.random.default_rng(3)
-    mixed = {
-        name: {c: np.asarray(v)[order] for c, v in columns.items()}
-        for name, columns in streams.items()
-        for order in [rng.permutation(4000)]
-    }
+    mixed = {}
+    for name, columns in streams.items():
+        order = rng.permutation(4000)
+        mixed[name] = {column: np.asarray(cells)[order] for column, cells in columns.items()}
     monkeypatch.setattr(local, "ROWS_PER_CALL", 10**9)
     one = [local.run(given, RULE) for given in (streams, mixed)]
     assert one[0].alerts
@@ -129,8 +129,10 @@ def test_the_text_of_a_key_is_the_same_in_both_engines(kind: str) -> None:
     (mine,) = local._batches(0, watch, {"a": row}, "ts", None)
     assert [mine.keys[k] for k in mine.key] == [(text,) for text in texts]
     feed = Feed(0, "a", ("key",), ("value",))
-    rows = pa.RecordBatch.from_pydict({"key": pa.array(column.tolist()), TIME: row["ts"], "value": row["value"]})
-    (batch,) = fold_partition([rows], feed, 0, [0])
+    rows = pa.RecordBatch.from_pydict(
+        {"key": pa.array(column.tolist()), TIME: row["ts"], VALUE + "value": row["value"]}
+    )
+    (batch,) = fold_partition([rows], [(0, feed)], [0])
     (other,) = in_order([read_blob(blob, [feed]) for blob in batch.column("blob").to_pylist()], [feed])
     assert [other.keys[k] for k in other.key] == [(text,) for text in texts]
 
@@ -162,9 +164,10 @@ def test_spark_refuses_the_same_keys(kind: DataType) -> None:
 def test_a_row_without_arrival_takes_its_place_by_event_time_on_spark_too() -> None:
     feed = Feed(0, "a", (), ("value",), arrival=True)
     rows = pa.RecordBatch.from_pydict({
-        TIME: pa.array([105, 103, 107]), ARRIVAL: pa.array([None, 104, 106], pa.int64()), "value": pa.array([1.0] * 3)
+        TIME: pa.array([105, 103, 107]), ARRIVAL: pa.array([None, 104, 106], pa.int64()),
+        VALUE + "value": pa.array([1.0] * 3)
     })  # fmt: skip
-    (batch,) = fold_partition([rows], feed, 0, [0])
+    (batch,) = fold_partition([rows], [(0, feed)], [0])
     (made,) = in_order([read_blob(blob, [feed]) for blob in batch.column("blob").to_pylist()], [feed])
     assert made.time[np.argsort(made.arrival)].tolist() == [103, 105, 107]
 

@@ -18,7 +18,7 @@ from tocsin.errors import RunError
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = "key long, _tocsin_time long, value double"
+SCHEMA = "key long, _tocsin_time long, _tocsin_value_value double"
 BAD_TIME, BAD_KEY = (3, None, 1.0), (None, 50, 1.0)
 
 
@@ -43,7 +43,7 @@ def write(folder: Path, number: int, rows: list[tuple[int | None, int | None, fl
         {
             "key": pa.array(columns[0], pa.int64()),
             "_tocsin_time": pa.array(columns[1], pa.int64()),
-            "value": pa.array(columns[2], pa.float64()),
+            "_tocsin_value_value": pa.array(columns[2], pa.float64()),
         }
     )
     path = folder / f"{number:03d}.parquet"
@@ -56,7 +56,8 @@ def feeds(session: Any, folder: Path, *, streaming: bool = True) -> list[Any]:
 
     reader = session.readStream.option("maxFilesPerTrigger", 1) if streaming else session.read
     return [
-        (reader.schema(SCHEMA).parquet(str(folder / name)), Feed(0, name, ("key",), ("value",))) for name in ("r", "s")
+        (reader.schema(SCHEMA).parquet(str(folder / name)), [Feed(0, name, ("key",), ("value",))])
+        for name in ("r", "s")
     ]
 
 

@@ -6,13 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
-    BooleanType,
     ByteType,
     CharType,
-    DataType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -26,10 +23,10 @@ from pyspark.sql.types import (
 )
 
 from tocsin.errors import PlanError
-from tocsin.plan import Plan, Watch, make_plan
-from tocsin.rules import Rule
+from tocsin.plan import Plan, make_plan
+from tocsin.rules import AnyRule
 from tocsin.rules.durations import Duration
-from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed
+from tocsin.spark.feeds import feeds_of
 from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
@@ -47,7 +44,7 @@ log = logging.getLogger(__name__)
 
 def alerts(
     streams: Mapping[str, DataFrame],
-    rules: Rule | Iterable[Rule],
+    rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
@@ -64,7 +61,8 @@ def alerts(
         the only column besides time and keys; `air.temp` reads `temp`; the columns that no rule reads travel with a row
         as payload.
     rules
-        One or several rules.
+        One or several Rules, and NoData for streams whose keys must be heard (with `act_in_silence`, also when all
+        streams are silent).
     time
         Column of event time: a timestamp, or whole microseconds since 1970.
     arrival
@@ -74,11 +72,12 @@ def alerts(
         Into how many parts keys are divided, at most 32,767; default: as many as shuffle partitions. State is bound to
         this number.
     key_ttl
-        Forget keys that were silent for this long, in processing time, and have no open alert.
+        Forget keys that were silent for this long, in processing time, and have no open alert but NoData, which is
+        resolved then.
     act_in_silence
-        Let a streaming query also act while all its input is silent (resolve, stop waiting, forget keys), at the price
-        of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it, what is due
-        happens with the next rows of any key.
+        Let a streaming query also act while all its input is silent (resolve, stop waiting, raise NoData, forget keys),
+        at the price of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it,
+        what is due happens with the next rows of any key.
 
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
@@ -98,7 +97,7 @@ def alerts(
 
 def rows_of(
     streams: Mapping[str, DataFrame],
-    rules: Rule | Iterable[Rule] | Plan,
+    rules: AnyRule | Iterable[AnyRule] | Plan,
     *,
     time: str = "ts",
     arrival: str | None = None,
@@ -109,8 +108,7 @@ def rows_of(
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
-    Rules may be planned already. `passing` is called with each stream that is read, and gives the rows to read instead;
-    it sees each row once, however many key sets there are.
+    Rules may be planned already. `passing` is called with each stream that is read, and gives the rows to read instead.
     """
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
@@ -121,12 +119,9 @@ def rows_of(
     partitions = prepare(session, act_in_silence=act_in_silence)
     number = partitions if buckets is None else buckets
     check_buckets(number)
-    feeds: list[tuple[DataFrame, Feed]] = []
-    for i, watch in enumerate(plan.watches):
-        for name in watch.streams:
-            again = any(feed.stream == name for _, feed in feeds)
-            frame = streams[name] if passing is None or again else passing(name, streams[name])
-            feeds.append(feed_of(i, watch, name, frame, time, arrival))
+    read = {name for watch in plan.watches for name in watch.streams}
+    frames = {name: passing(name, streams[name]) if passing else streams[name] for name in streams if name in read}
+    feeds = feeds_of(frames, plan.watches, time, arrival)
     plan.warm_up()
     rows = run_stateful(feeds, plan, number)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
@@ -187,55 +182,3 @@ def _parallelism(session: SparkSession) -> int:
         return max(1, int(session.sparkContext.defaultParallelism))
     except Exception:  # Spark Connect raises its own kind of error for what it lacks.
         return 4
-
-
-def feed_of(
-    number: int, watch: Watch, name: str, frame: DataFrame, time: str, arrival: str | None
-) -> tuple[DataFrame, Feed]:
-    """One stream as one key set reads it."""
-    read = watch.columns(name)
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
-    columns = [_key(name, key, kinds[key]) for key in watch.on]
-    columns.append(_micros(name, time, kinds[time]).alias(TIME))
-    for column in read:
-        if not isinstance(kinds[column], _NUMBERS):
-            message = f"stream `{name}`: column {column!r} must hold numbers; it holds {kinds[column].simpleString()}"
-            raise PlanError(message)
-        columns.append(F.col(column).cast("double").alias(column))
-    if arrival is not None:
-        columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
-    used = {time, arrival, *watch.on, *watch.read_by_all(name), PAYLOAD, REASON, RAW}
-    rest = [column for column in frame.columns if column not in used]
-    if PAYLOAD in kinds:
-        columns.append(F.col(PAYLOAD))
-    elif rest:
-        text = F.to_json(F.struct(*rest), {"ignoreNullFields": "false"})
-        columns.append(F.make_valid_utf8(text).alias(PAYLOAD))
-    dead, payload = REASON in kinds, bool(rest) or PAYLOAD in kinds
-    columns += [F.col(REASON), F.col(RAW)] if dead else []
-    return frame.select(*columns), Feed(number, name, watch.on, tuple(read), arrival is not None, payload, dead)
-
-
-def _key(stream: str, column: str, kind: DataType) -> Column:
-    """A key column: it becomes text once per distinct key, in Python. Text that is not UTF-8 is no key."""
-    if isinstance(kind, (*_WHOLE, BooleanType)):
-        return F.col(column)
-    if not isinstance(kind, _TEXTS):
-        place, found = f"stream `{stream}`: key column {column!r}", kind.simpleString()
-        message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
-        raise PlanError(message)
-    text = F.col(column).cast("string")
-    return F.when(F.is_valid_utf8(text), text).alias(column)
-
-
-def _micros(stream: str, column: str, kind: DataType) -> Column:
-    if isinstance(kind, TimestampType):
-        return F.unix_micros(F.col(column))
-    if isinstance(kind, TimestampNTZType):
-        # A time without a zone is read as UTC. Every cast inside Spark would use the session's zone; Arrow's does not.
-        return F.col(column)
-    if isinstance(kind, _WHOLE):
-        return F.col(column).cast("long")
-    found = kind.simpleString()
-    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {found}"
-    raise PlanError(message)

@@ -16,6 +16,8 @@ from tocsin.logic import Float, Int
 # Names that no column of a user has.
 TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"
 REASON, RAW = "_tocsin_reason", "_tocsin_raw"
+# A value column, apart from a key column of the same name.
+VALUE = "_tocsin_value_"
 BLOBS = "bucket int, first long, blob binary"
 
 
@@ -24,9 +26,9 @@ class Feed:
     """How one stream's columns are read for one key set; the same stream has a feed per key set.
 
     The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long
-    microseconds, or timestamp_ntz, read as UTC), those of `values` (double), and, if said so, `ARRIVAL` (like `TIME`;
-    where null, the time counts), `PAYLOAD` (string), and, where rows that cannot be used are to be shown (`dead`),
-    `REASON` and `RAW` (strings; null in rows that can be used).
+    microseconds, or timestamp_ntz, read as UTC), those of `values` (double; `VALUE` and the name), and, if said so,
+    `ARRIVAL` (like `TIME`; where null, the time counts), `PAYLOAD` (string), and, where rows may be marked as not
+    usable (`dead`), `REASON` and `RAW` (strings; null in rows that can be used).
     """
 
     key_set: int
@@ -40,7 +42,8 @@ class Feed:
     @property
     def columns(self) -> list[str]:
         """The columns that travel, each once."""
-        names = [*self.keys, TIME, *self.values, *[ARRIVAL] * self.arrival, *[PAYLOAD] * self.payload]
+        names = [*self.keys, TIME, *(VALUE + name for name in self.values)]
+        names += [ARRIVAL] * self.arrival + [PAYLOAD] * self.payload
         names += [REASON, RAW] * self.dead
         return list(dict.fromkeys(names))
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int
-from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, Feed, Piece, write_blob
+from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
 from tocsin.spark.buckets import buckets_of
 
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
@@ -33,17 +33,22 @@ _EMPTY_FIRST = -(2**63)
 Bools = NDArray[np.bool_]
 
 
-def fold(feed: Feed, number: int, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for `mapInArrow` that folds the rows of feed `number` into blobs for the buckets `ids`."""
+def fold(
+    feeds: Sequence[tuple[int, Feed]], ids: Sequence[int]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for `mapInArrow` that folds the rows of one stream into blobs for the buckets `ids`.
+
+    `feeds` are the ways in which key sets read it, with their numbers; the stream itself is read once.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return fold_partition(batches, feed, number, ids)
+        return fold_partition(batches, feeds, ids)
 
     return run
 
 
 def fold_partition(
-    batches: Iterable[pa.RecordBatch], feed: Feed, number: int, ids: Sequence[int]
+    batches: Iterable[pa.RecordBatch], feeds: Sequence[tuple[int, Feed]], ids: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Fold the rows of one partition, piece by piece."""
     from pyspark import TaskContext
@@ -51,7 +56,11 @@ def fold_partition(
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     for piece, table in enumerate(_pieces(batches)):
-        blobs = list(_blobs(table, feed, {"feed": number, "partition": partition, "piece": piece}, len(ids)))
+        blobs: list[tuple[int, int, bytes]] = []
+        for place, (number, feed) in enumerate(feeds):
+            facts = {"feed": number, "partition": partition, "piece": piece}
+            # A row that cannot be used is shown once, and counted in every key set.
+            blobs += _blobs(table, feed, facts, len(ids), shows=feed.dead and place == 0)
         yield pa.RecordBatch.from_pydict(
             {
                 "bucket": pa.array([ids[bucket] for bucket, _, _ in blobs], pa.int32()),
@@ -74,7 +83,9 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _blobs(table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int) -> Iterator[tuple[int, int, bytes]]:
+def _blobs(
+    table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int, *, shows: bool
+) -> Iterator[tuple[int, int, bytes]]:
     """Give (bucket, first arrival, blob). Bucket 0 always gets one: it counts the quarantined, its state is checked."""
     codes, texts, ok = _keys(table, feed)
     columns, good = _columns(table, feed)
@@ -96,7 +107,7 @@ def _blobs(table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int) -> 
         if not feed.arrival:
             del arrays["order"]
         bad = np.flatnonzero(~ok) if b == 0 else np.zeros(0, np.int64)
-        about = {**facts, "quarantined": len(bad), "dead": _dead(table, bad) if feed.dead else []}
+        about = {**facts, "quarantined": len(bad), "dead": _dead(table, bad) if shows else []}
         first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
         yield b, first, write_blob(local[codes[at]], [texts[i] for i in mine], arrays, about)
 
@@ -144,7 +155,8 @@ def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bool
         there = arrival.is_valid().to_numpy(zero_copy_only=False)
         columns["order"] = np.where(there, arrival.fill_null(0).to_numpy(zero_copy_only=False), time)
     for slot, name in enumerate(feed.values):
-        columns[f"v{slot}"] = table.column(name).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)
+        value = table.column(VALUE + name).combine_chunks().cast(pa.float64())
+        columns[f"v{slot}"] = value.to_numpy(zero_copy_only=False)
     if feed.dead:
         ok &= table.column(REASON).is_null().to_numpy()
     if feed.payload:

@@ -81,23 +81,27 @@ class Work:
         }
 
 
-def run_stateful(feeds: Sequence[tuple[DataFrame, Feed]], step: Step, buckets: int = 4) -> DataFrame:
-    """Run a step over streaming or over bounded DataFrames; `spark/results.py` reads what it gives.
+def run_stateful(streams: Sequence[tuple[DataFrame, Sequence[Feed]]], step: Step, buckets: int = 4) -> DataFrame:
+    """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
-    State is bound to the buckets and to the session's shuffle partitions; what a step takes over of the pages of another
-    is its own affair.
+    `spark/results.py` reads what it gives.
+
+    State is bound to the buckets and to the session's shuffle partitions; what a step takes over of another's pages is
+    its own affair.
     """
-    frames = [frame for frame, _ in feeds]
+    frames = [frame for frame, _ in streams]
     streaming = frames[0].isStreaming
     if any(frame.isStreaming != streaming for frame in frames):
         message = "streams must be all streaming or all bounded; got both"
         raise RunError(message)
     partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    kinds = tuple(feed for _, feed in feeds)
+    kinds = tuple(feed for _, feeds in streams for feed in feeds)
     work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions)
-    blobs = [
-        frame.select(*feed.columns).mapInArrow(fold(feed, i, work.ids), BLOBS) for i, (frame, feed) in enumerate(feeds)
-    ]
+    blobs, number = [], 0
+    for frame, feeds in streams:
+        columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
+        blobs.append(frame.select(*columns).mapInArrow(fold(list(enumerate(feeds, number)), work.ids), BLOBS))
+        number += len(feeds)
     rows = blobs[0]
     for more in blobs[1:]:
         rows = rows.unionAll(more)

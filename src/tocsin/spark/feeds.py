@@ -1,0 +1,113 @@
+"""Feeds: the columns of a stream as the operator reads them, once for all key sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from tocsin.errors import PlanError
+from tocsin.plan import Watch
+from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed
+
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
+_TEXTS = (StringType, CharType, VarcharType)
+
+
+def feeds_of(
+    frames: dict[str, DataFrame], watches: Sequence[Watch], time: str, arrival: str | None
+) -> list[tuple[DataFrame, list[Feed]]]:
+    """Every stream that a watch reads, narrowed to what they read of it, with a feed for each of them."""
+    streams = dict.fromkeys(name for watch in watches for name in watch.streams)
+    return [_feeds(name, frames[name], watches, time, arrival) for name in streams]
+
+
+def _feeds(
+    name: str, frame: DataFrame, watches: Sequence[Watch], time: str, arrival: str | None
+) -> tuple[DataFrame, list[Feed]]:
+    mine = [(number, watch) for number, watch in enumerate(watches) if name in watch.streams]
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    arrival = arrival if arrival in kinds else None
+    columns = [_key(name, key, kinds[key]) for key in dict.fromkeys(key for _, watch in mine for key in watch.on)]
+    columns.append(_micros(name, time, kinds[time]).alias(TIME))
+    for column in dict.fromkeys(column for _, watch in mine for column in watch.columns(name)):
+        if not isinstance(kinds[column], _NUMBERS):
+            message = f"stream `{name}`: column {column!r} must hold numbers; it holds {kinds[column].simpleString()}"
+            raise PlanError(message)
+        columns.append(_col(column).cast("double").alias(VALUE + column))
+    if arrival is not None:
+        columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
+    payload = _payload(name, kinds, [watch for _, watch in mine], (time, arrival))
+    dead = REASON in kinds
+    columns += payload + [F.col(REASON), F.col(RAW)] * dead
+    feeds = []
+    for number, watch in mine:
+        shown = bool(payload) and not watch.is_only_heard(name)
+        read = tuple(watch.columns(name))
+        feeds.append(Feed(number, name, watch.on, read, arrival is not None, shown, dead))
+    return frame.select(*columns), feeds
+
+
+def _payload(
+    name: str, kinds: dict[str, DataType], watches: Sequence[Watch], special: tuple[str, str | None]
+) -> list[Column]:
+    """The columns that some rule does not read, as one text; of a stream that is only heard nothing is shown."""
+    heard = [watch for watch in watches if not watch.is_only_heard(name)]
+    if not heard:
+        return []
+    if PAYLOAD in kinds:
+        return [F.col(PAYLOAD)]
+    read = set.intersection(*({*watch.on, *watch.read_by_all(name)} for watch in heard))
+    rest = [column for column in kinds if column not in {*special, *read, REASON, RAW}]
+    if not rest:
+        return []
+    text = F.to_json(F.struct(*(_col(column).alias(column) for column in rest)), {"ignoreNullFields": "false"})
+    return [F.make_valid_utf8(text).alias(PAYLOAD)]
+
+
+def _col(name: str) -> Column:
+    """A column by its very name, whatever signs are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _key(stream: str, column: str, kind: DataType) -> Column:
+    """A key column: it becomes text once per distinct key, in Python. Text that is not UTF-8 is no key."""
+    if isinstance(kind, (*_WHOLE, BooleanType)):
+        return _col(column)
+    if not isinstance(kind, _TEXTS):
+        place, found = f"stream `{stream}`: key column {column!r}", kind.simpleString()
+        message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
+        raise PlanError(message)
+    text = _col(column).cast("string")
+    return F.when(F.is_valid_utf8(text), text).alias(column)
+
+
+def _micros(stream: str, column: str, kind: DataType) -> Column:
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(_col(column))
+    if isinstance(kind, TimestampNTZType):
+        # A time without a zone is read as UTC. Every cast inside Spark would use the session's zone; Arrow's does not.
+        return _col(column)
+    if isinstance(kind, _WHOLE):
+        return _col(column).cast("long")
+    found = kind.simpleString()
+    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {found}"
+    raise PlanError(message)
