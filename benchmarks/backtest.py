@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +93,32 @@ def memory(process: int) -> int:
     return 0
 
 
+def cpu_seconds(process: int) -> float:
+    """The time that a process has computed; on a busy machine that says more than the clock."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run(folder: Path, extra: list[str]) -> dict[str, Any]:
     """Run the command, and watch it."""
     command = [sys.executable, "-m", "tocsin", "backtest", "rules.yaml", "--json", *extra]
-    begun, peak = time.monotonic(), 0
+    begun, peak, computed = time.monotonic(), 0, dict[int, float]()
     with (folder / "output.json").open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output)
         while process.poll() is None:
-            peak = max(peak, sum(memory(one) for one in children(process.pid)))
+            family = children(process.pid)
+            peak = max(peak, sum(memory(one) for one in family))
+            computed |= {one: seconds for one in family if (seconds := cpu_seconds(one))}
             time.sleep(0.5)
     seconds = time.monotonic() - begun
     if process.returncode:
         sys.exit(f"the command failed with {process.returncode}")
     told = json.loads((folder / "output.json").read_text())
-    return {"wall_seconds": round(seconds, 1), "peak_bytes": peak, "told": told}
+    cpu = round(sum(computed.values()), 1)
+    return {"wall_seconds": round(seconds, 1), "cpu_seconds": cpu, "peak_bytes": peak, "told": told}
 
 
 def main(argv: list[str]) -> int:
@@ -137,10 +150,15 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if not (folder / "data").exists():
         rows = sum(write_day(folder, day, arguments.machines, arguments.seed) for day in range(arguments.days))
     made = time.monotonic() - begun
+    load = os.getloadavg()[0]
     extra = ["--master", arguments.master, *(["--report", "report.html"] if arguments.report else [])]
     found = run(folder, extra)
     told = found.pop("told")
     return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cores": os.cpu_count(),
+        "load_before": load,
+        "versions": {name: version(name) for name in ("tocsin", "pyspark", "numpy", "numba", "pyarrow")},
         "machines": arguments.machines,
         "days": arguments.days,
         "rows": rows,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -143,18 +145,20 @@ def _key(row: Any) -> Any:
     return ("?" if key is fuzzed.NONE else key, time_us, values)
 
 
-OPEN_KEYS = ("[1]", "1.5")
+OPEN_KEYS = ("[1]", "[]", "1.5")
 
 
-def found_rows(rows: Iterable[Any]) -> Counter[Any]:
+def found_rows(frame: Any) -> Counter[Any]:
     """What a source gave, as the oracle counts it."""
+    from pyspark.sql import functions as F
+
+    dead = F.col("_tocsin_reason").isNotNull()
+    columns = [F.col(name) for name in ("machine", "_tocsin_time", *fuzzed.VALUES)]
+    rows = frame.select(*(F.when(~dead, column).alias(f"c{i}") for i, column in enumerate(columns)), dead.alias("dead"))
     counted: Counter[Any] = Counter()
-    for row in rows:
-        if row["_tocsin_reason"] is not None:
-            counted[fuzzed.DEAD] += 1
-            continue
-        key = "?" if row["machine"] in OPEN_KEYS else row["machine"]
-        counted[key, row["_tocsin_time"], tuple(row[name] for name in fuzzed.VALUES)] += 1
+    for *row, is_dead, count in rows.groupBy(*rows.columns).count().collect():
+        key = "?" if row[0] in OPEN_KEYS else row[0]
+        counted[fuzzed.DEAD if is_dead else (key, row[1], tuple(row[2:]))] += count
     return counted
 
 
@@ -185,9 +189,7 @@ def run(
     if kind == "mqtt":
         options = {"host": "127.0.0.1", "topic": "plant/#", "spool": str(folder)}
     began = time.perf_counter()
-    frame = read(session, stream(kind, options), streaming=False)
-    columns = ["machine", "_tocsin_time", *fuzzed.VALUES, "_tocsin_reason"]
-    found = found_rows(frame.select(*columns).toLocalIterator())
+    found = found_rows(read(session, stream(kind, options), streaming=False))
     return {
         "kind": kind,
         "rows": rows,
@@ -202,6 +204,8 @@ def run(
 def _session(jars: str, folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
+    # Workers must have the packages of this interpreter, whatever `python3` is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

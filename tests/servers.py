@@ -23,13 +23,28 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_VERSION = "4.1.0"
 KAFKA_HOME = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
+CONNECTOR_VERSION = "4.2.0"
+CONNECTOR_HOME = ROOT / ".cache" / f"spark-kafka-{CONNECTOR_VERSION}"
 START_S = 60.0
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>tocsin</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
-<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{KAFKA_VERSION}</version></dependency></dependencies></project>
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>tocsin</groupId><artifactId>for-tests</artifactId><version>1</version>
+<dependencies>{}</dependencies></project>
 """
+_PART = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+_WITHOUT = "<exclusions><exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion></exclusions>"
+_TOKENS = "spark-token-provider-kafka-0-10_2.13"
+_KAFKA_POM = _POM.format(_PART.format("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, ""))
+# Some registries have that one part of the connector in version 4.0.0 alone; it does not matter here.
+_CONNECTOR_POM = _POM.format(
+    _PART.format(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        CONNECTOR_VERSION,
+        _WITHOUT.format("org.apache.spark", _TOKENS),
+    )
+    + _PART.format("org.apache.spark", _TOKENS, "4.0.0", _WITHOUT.format("*", "*"))
+)
 
 
 def free_port() -> int:
@@ -157,6 +172,47 @@ class Kafka(Process):
         }
 
 
+class Mosquitto(Process):
+    """A broker of MQTT that keeps what it has for its sessions when it is stopped in good order."""
+
+    def __init__(self, folder: Path, login: tuple[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        settings = {
+            "listener": f"{self.port} 127.0.0.1",
+            "allow_anonymous": "false" if login else "true",
+            "persistence": "true",
+            "persistence_location": f"{folder}/",
+            # By default it drops what a session that is away has beyond 1,000 messages.
+            "max_queued_messages": "0",
+            "max_inflight_messages": "1000",
+            # It gives up root otherwise, and then may not write to its folder.
+            "user": "root" if os.geteuid() == 0 else "mosquitto",
+        }
+        if login:
+            settings["password_file"] = str(folder / "passwords")
+            command = ["mosquitto_passwd", "-c", "-b", settings["password_file"], *login]
+            subprocess.run(command, check=True, capture_output=True, timeout=30)
+        (folder / "mosquitto.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+
+    def command(self) -> list[str]:
+        return [_mosquitto() or "", "-c", str(self.folder / "mosquitto.conf")]
+
+    def is_ready(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A broker of MQTT that runs."""
+    need_mosquitto()
+    server = Mosquitto(tmp_path / "mosquitto")
+    server.start()
+    yield server
+    server.kill()
+
+
 @pytest.fixture
 def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
     """An Alertmanager that runs."""
@@ -182,35 +238,57 @@ def need_alertmanager() -> None:
         pytest.skip("needs Alertmanager: install prometheus-alertmanager of Debian")
 
 
+def need_mosquitto() -> None:
+    pytest.importorskip("paho.mqtt", reason="needs paho-mqtt: install tocsin[mqtt]")
+    if _mosquitto() is None:
+        pytest.skip("needs Mosquitto: install mosquitto of Debian")
+
+
 def need_kafka() -> None:
     """Skip without Java, confluent-kafka, or the broker's jars, which Maven fetches once."""
     pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: install tocsin[kafka]")
     if _java() is None:
         pytest.skip("needs Java 17 or newer: `make java` finds or installs it")
-    if (KAFKA_HOME / "libs").is_dir():
+    _fetch(KAFKA_HOME, _KAFKA_POM, "the jars of Kafka")
+
+
+def connector_jars() -> str:
+    """The jars of Spark's Kafka connector that Spark itself lacks, for `spark.jars`; skip where they cannot be had."""
+    _fetch(CONNECTOR_HOME, _CONNECTOR_POM, "the jars of Spark's Kafka connector")
+    wanted = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
+    return ",".join(str(jar) for jar in sorted((CONNECTOR_HOME / "libs").glob("*.jar")) if jar.name.startswith(wanted))
+
+
+def _fetch(home: Path, pom: str, what: str) -> None:
+    """Let Maven fetch jars, once for all runs."""
+    if (home / "libs").is_dir():
         return
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip("needs the jars of Kafka, and Maven to fetch them: install maven of Debian")
-    work = KAFKA_HOME.with_name(f"{KAFKA_HOME.name}.{os.getpid()}")
+        pytest.skip(f"needs {what}, and Maven to fetch them: install maven of Debian")
+    work = home.with_name(f"{home.name}.{os.getpid()}")
     work.mkdir(parents=True)
     try:
-        (work / "pom.xml").write_text(_POM)
+        (work / "pom.xml").write_text(pom)
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"]
         done = subprocess.run([maven, "-q", "-B", *goal], cwd=work, capture_output=True, check=False, timeout=250)
         if done.returncode:
-            pytest.skip("needs the jars of Kafka; Maven could not fetch them")
+            pytest.skip(f"needs {what}; Maven could not fetch them")
         # Another run may have been faster.
-        if not KAFKA_HOME.exists():
-            work.rename(KAFKA_HOME)
+        if not home.exists():
+            work.rename(home)
     except subprocess.TimeoutExpired:
-        pytest.skip("needs the jars of Kafka; Maven took too long to fetch them")
+        pytest.skip(f"needs {what}; Maven took too long to fetch them")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _alertmanager() -> str | None:
     return shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+
+
+def _mosquitto() -> str | None:
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 
 
 def _java() -> str | None:

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
     from tocsin.local import explain, run_local
     from tocsin.rules.model import Rule
+    from tocsin.rules.no_data import NoData
     from tocsin.spark.alerts import alerts
     from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 __all__ = [
     "ExprError",
+    "NoData",
     "PlanError",
     "Rule",
     "RuleError",
@@ -29,6 +31,7 @@ __all__ = [
 # Where each name lives. It is imported when it is first asked for: a command that needs no engine starts without one.
 _HOMES = {
     "ExprError": "tocsin.errors",
+    "NoData": "tocsin.rules.no_data",
     "PlanError": "tocsin.errors",
     "Rule": "tocsin.rules.model",
     "RuleError": "tocsin.errors",

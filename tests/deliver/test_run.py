@@ -125,3 +125,22 @@ def test_status_of_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("[]")
     (tmp_path / "bad.json").write_text("{")
     assert read_status(tmp_path) == {}
+
+
+def test_the_end_of_a_run_delivers_what_was_written_and_waits_for_a_dead_sink_no_longer_than_asked(
+    tmp_path: Path,
+) -> None:
+    with receiver() as hook, receiver() as dead:
+        dead.then = status(500)
+        delivery = Delivery(tmp_path, {"hook": WebhookSink(hook.url), "dead": WebhookSink(dead.url)}, poll_s=0.05)
+        delivery.start()
+        wait_until(lambda: all(each["pending"] == 0 for each in delivery.status().values()))
+        # Written at the last moment: the sinks have just looked, and found nothing.
+        write_log(tmp_path, [[row(key="a"), row(key="b")]])
+        assert not delivery.finish(2.0)
+        found = delivery.status()
+        assert sum(len(body["alerts"]) for body in hook.bodies()) == 2
+    assert (found["hook"]["delivered"], found["dead"]["delivered"], found["dead"]["pending"]) == (2, 0, 2)
+    again = Delivery(tmp_path, {"hook": WebhookSink(hook.url)})
+    again.start()
+    assert again.finish(20.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -144,20 +143,6 @@ def test_state_that_cannot_be_taken_up_is_refused(data: bytes, message: str) -> 
 def test_state_of_another_hold_is_taken_up() -> None:
     edge = Filter(_settings(hold_us=0))
     state.load(state.dump(Filter(_settings()), [], {}), edge, 0.0)
-
-
-def test_a_state_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "edge.state"
-    assert state.read(path) is None
-    state.save(path, b"first")
-
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(state.os, "fsync", fail)
-    with pytest.raises(OSError, match="No space"):
-        state.save(path, b"second")
-    assert state.read(path) == b"first"
 
 
 def test_malformed_lines_go_where_they_are_told_to_and_are_counted() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin import Rule
+from tocsin import NoData, Rule
 from tocsin.local import explain
 from tocsin.logic import Batch, Out
 from tocsin.plan import Plan, describe_plan, plan_changes
@@ -24,10 +24,13 @@ DEW = Rule("Dew", "air - wall > 1", within="4s", on=["m"], shapes=SHAPES, keep_f
 OPEN = Rule("Open", "door > 0", on=["m"], labels={"team": "a"}, stale="5s")
 WARM = Rule("Warm", "air > 2", within="3s", on=["m"], shapes={"air": "increasing"})
 SITE = Rule("Site", "door > 1", on=["site"], stale="5s")
+QUIET = NoData("air", "3s", ["m"])
+HUSHED = NoData("door", "2s", ["site"])
+AnyRule = Rule | NoData
 STORED = Path(__file__).parent / "state-2.json"
 
 
-def plan(*rules: Rule) -> Plan:
+def plan(*rules: AnyRule) -> Plan:
     return explain(STREAMS, rules)
 
 
@@ -65,12 +68,12 @@ ROWS = st.lists(
     st.tuples(st.sampled_from(["air", "wall", "door"]), st.integers(0, 12), st.sampled_from("xy"), st.integers(-3, 3)),
     max_size=20,
 )
-CHOICES = st.lists(st.sampled_from([DEW, OPEN, WARM, SITE]), unique_by=lambda rule: rule.alert, max_size=4)
+CHOICES = st.lists(st.sampled_from([DEW, OPEN, WARM, SITE, QUIET, HUSHED]), unique_by=id, max_size=5)
 
 
 @given(ROWS, ROWS, CHOICES, CHOICES, st.sampled_from([DEW, OPEN, SITE]))
 def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
-    first: Any, second: Any, before: list[Rule], after: list[Rule], stays: Rule
+    first: Any, second: Any, before: list[AnyRule], after: list[AnyRule], stays: Rule
 ) -> None:
     before, after = ([*(rule for rule in rules if rule.alert != stays.alert), stays] for rules in (before, after))
     pages: dict[str, bytes] = {}
@@ -82,8 +85,25 @@ def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
     assert stories(disturbed.alerts, stays.alert) == stories(expected.alerts, stays.alert)
 
 
+@given(ROWS, ROWS, CHOICES, CHOICES)
+def test_a_silence_that_stays_notices_only_which_streams_are_heard(
+    first: Any, second: Any, before: list[AnyRule], after: list[AnyRule]
+) -> None:
+    # HUSHED hears the door alone; DEW and OPEN keep all streams heard by QUIET, whatever else comes and goes.
+    always = [DEW, OPEN, QUIET, HUSHED]
+    first, second = ([row for row in rows if row[0] != "wall"] for rows in (first, second))
+    pages: dict[str, bytes] = {}
+    told = []
+    for rules, rows in ((before, first), (after, second)):
+        others = [rule for rule in rules if rule not in always]
+        told += drive(plan(*others, *always), rows, pages).alerts
+    alone: dict[str, bytes] = {}
+    expected = [*drive(plan(*always), first, alone).alerts, *drive(plan(*always), second, alone).alerts]
+    assert stories(told, "NoData") == stories(expected, "NoData")
+
+
 @given(ROWS, CHOICES)
-def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[Rule]) -> None:
+def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[AnyRule]) -> None:
     pages: dict[str, bytes] = {}
     told = drive(plan(*rules), rows, pages).alerts if rules else []
     other = replace(DEW, alert="Other")
@@ -115,6 +135,48 @@ def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition()
     assert not drive(plan(replace(OPEN, stale="1m", for_="1s", recovery=-1)), [], pages).alerts
     (ended,) = drive(plan(replace(OPEN, expr="door > 0.5", stale="1m")), [], pages).alerts
     assert (ended["state"], ended["quality"]) == ("resolved", "exact rule-changed")
+
+
+def test_a_silence_goes_on_under_another_length_and_ends_when_it_is_gone() -> None:
+    pages: dict[str, bytes] = {}
+    rows = [("air", 1, "x", 0.0), ("air", 1, "y", 0.0), ("wall", 9, "x", 0.0)]
+    (firing,) = drive(plan(DEW, QUIET), rows, pages).alerts
+    assert (firing["state"], firing["startsAt"], firing["labels"]) == (
+        "firing",
+        4 * SECOND,
+        {"m": "x", "stream": "air"},
+    )
+    assert not drive(plan(DEW, replace(QUIET, for_="9s")), [("wall", 10, "y", 0.0)], pages).alerts
+    (ended,) = drive(plan(DEW, replace(QUIET, labels={"team": "a"})), [], pages).alerts
+    assert (ended["state"], ended["id"], ended["quality"]) == ("resolved", firing["id"], "exact rule-changed")
+    assert (ended["endsAt"], ended["value"], ended["margin"]) == (9 * SECOND, 8.0, 5.0)
+    assert not drive(plan(DEW, QUIET), [("wall", 90, "x", 0.0)], pages).alerts
+
+
+def test_the_alerts_of_silences_whose_keys_nobody_has_any_more_are_ended() -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(HUSHED), [("door", 1, "n", 0.0)], pages)
+    logic = plan(HUSHED).build(pages)
+    assert len(logic.on_time(9 * SECOND).alerts) == 1
+    pages |= {name: page for name, page in logic.changed_pages().items() if page is not None}
+    (ended,) = drive(plan(DEW), [], pages).alerts
+    assert (ended["startsAt"], ended["endsAt"], ended["quality"]) == (3 * SECOND, 3 * SECOND, "exact rule-changed")
+    assert not pages
+
+
+def test_what_changes_of_silences_is_said() -> None:
+    before = describe_plan(plan(DEW, QUIET, HUSHED))
+    after = describe_plan(plan(DEW, replace(QUIET, for_="1m"), NoData("wall", "1m", ["m"])))
+    assert plan_changes(before, after) == [
+        'rule "NoData" {stream="air"}: it has changed; its open alerts go on',
+        'rule "NoData" {stream="wall"}: it is new; it starts with the next row of a key',
+        "keys site: no rule has these any more; all that was remembered for them is dropped",
+        'rule "NoData" {stream="door"}: it is gone; its open alerts are ended',
+    ]
+    without = {name: {k: v for k, v in watch.items() if k != "silences"} for name, watch in before.items()}
+    assert 'rule "NoData" {stream="wall"}: it is new; it starts with the next row of a key' in plan_changes(
+        without, after
+    )
 
 
 def test_what_changes_is_said() -> None:

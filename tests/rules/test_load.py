@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rules.files import ENVIRONMENT, GOOD, check, write_tables
-from tocsin import Rule
+from tocsin import NoData, Rule
 from tocsin.expr import parse
 from tocsin.plan import make_plan
 from tocsin.rules import compose, references
 from tocsin.rules.load import load_rule_file
 from tocsin.rules.mistakes import RuleFileError
-from tocsin.rules.rulefile import Domain, NoData, RuleFile, Value
+from tocsin.rules.rulefile import Domain, RuleFile, Value
 from tocsin.rules.secret import Secret
 
 MINUTE = 60 * 10**6
@@ -32,10 +32,18 @@ def test_streams_have_their_columns_and_settings(tmp_path: Path) -> None:
     air = _load(tmp_path).streams["air"]
     assert (air.name, air.keys, air.time, air.time_unit, air.arrival) == ("air", ("machine", "site"), "ts", "us", None)
     assert air.values == {"value": Value("value", Domain(-40, 85), "celsius"), "temp": Value("temp")}
-    assert (air.idle_us, air.no_data) == (MINUTE, NoData(10 * MINUTE, {"severity": "warning"}))
+    assert air.idle_us == MINUTE
     assert air.column(None) == "value"
     assert air.column("temp") == "temp"
     assert air.column("heat") is None
+
+
+def test_a_stream_that_must_be_heard_has_a_silence_on_its_own_keys(tmp_path: Path) -> None:
+    file = _load(tmp_path)
+    silence = NoData("air", timedelta(minutes=10), ("machine", "site"), {"severity": "warning"})
+    assert file.streams["air"].no_data == silence
+    assert file.no_data == (silence,)
+    assert all(isinstance(rule, Rule) for rule in file.rules)
 
 
 def test_a_stream_without_values_has_one_called_value(tmp_path: Path) -> None:

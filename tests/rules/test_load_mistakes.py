@@ -112,6 +112,12 @@ CASES: dict[str, tuple[str, str, str]] = {
     "a reserved label": (
         "{severity: warning}", "{»alertname: x}",
         AIR + "no_data: label and key names must not be alertname or alertstate, nor begin with `__`; got 'alertname'"),
+    "a label of silence that it has already": (
+        "{severity: warning}", "{severity: x, »stream: x}",
+        AIR + "no_data: `labels` must leave `stream` to the name of the stream; got one"),
+    "a label of silence that is a key": (
+        "{severity: warning}", "{»machine: x}",
+        AIR + "no_data: `labels` must not repeat key columns; both have 'machine'"),
     "a table that is a stream": (
         "limits:\n", "limits:\n  »air: {file: limits.csv, on: [machine]}\n",
         'limits "air": a table must have a name of its own; \'air\' is a stream too'),

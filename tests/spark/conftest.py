@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from servers import kafka, mosquitto
+
+__all__ = ["kafka", "mosquitto"]
+
 # Workers must have the packages of this interpreter, whatever `python3` is on the path.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tocsin import Rule
@@ -38,8 +40,12 @@ REASONS = [NOT_JSON] * 3 + ["key `machine` is missing", NO_TIME, NO_TIME, "time 
 REASONS.append(f"key `machine` is missing; {NO_TIME}; {NO_NUMBER}")
 
 
-def stream(kind: str, path: Path, **more: Any) -> Stream:
-    return Stream("air", Source(kind, {"path": str(path)}), ("machine",), values={"value": Value("value")}, **more)
+TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"
+REASON, RAW = "_tocsin_reason", "_tocsin_raw"
+
+
+def stream(kind: str, path: Path, values: tuple[str, ...] = ("value",), **more: Any) -> Stream:
+    return Stream("air", Source(kind, {"path": str(path)}), ("machine",), values={v: Value(v) for v in values}, **more)
 
 
 def rows(session: Any, given: Stream, *, streaming: bool) -> list[Any]:
@@ -57,30 +63,119 @@ def rows(session: Any, given: Stream, *, streaming: bool) -> list[Any]:
 def test_lines_of_json_become_rows_or_say_why_not(spark: Any, tmp_path: Path, streaming: bool) -> None:
     (tmp_path / "a.json").write_bytes(b"\n".join(JSON))
     found = rows(spark, stream("json", tmp_path), streaming=streaming)
-    good = [(row.machine, row.ts, row.value) for row in found if row["_tocsin_reason"] is None]
-    assert good == [("m1", 1000, 1.5), ("m1", 1_000_000, 2.0), ("5", 1, 3.0)]
-    assert json.loads(found[0]["_tocsin_payload"]) == {"site": "x"}
-    bad = [row for row in found if row["_tocsin_reason"] is not None]
-    assert [row["_tocsin_reason"] for row in bad] == REASONS
-    assert [row["_tocsin_raw"] for row in bad] == [line.decode(errors="replace") for line in JSON[4:]]
+    assert found[0].__fields__ == ["machine", TIME, ARRIVAL, "value", PAYLOAD, REASON, RAW]
+    good = [(row.machine, row[TIME], row[ARRIVAL], row.value) for row in found if row[REASON] is None]
+    assert good == [("m1", 1000, None, 1.5), ("m1", 1_000_000, None, 2.0), ("5", 1, None, 3.0)]
+    assert json.loads(found[0][PAYLOAD]) == {"site": "x"}
+    bad = [row for row in found if row[REASON] is not None]
+    assert [row[REASON] for row in bad] == REASONS
+    assert [row[RAW] for row in bad] == [line.decode(errors="replace") for line in JSON[4:]]
+    assert {(row[TIME], row.value) for row in bad} == {(None, None)}
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_lines_of_csv_become_rows_or_say_why_not(spark: Any, tmp_path: Path, streaming: bool) -> None:
-    text = 'machine,ts,value,site\nm1,10,1.0,x\nm1,11\n"m,2",1970-01-01 00:00:01,5,z\nmachine,ts,value,site\nm1,x,1,q\n'
-    (tmp_path / "a.csv").write_text(text)
+    text = 'machine,ts,value,site\r\nm1,10,1.0,x\n\nm1,11\n"m,2",1970-01-01 00:00:01,5,z\nm1,10,1,q,2\n'
+    text += "machine,ts,value,site\nm1,x,1,q\n"
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + text.encode() + b"m\xff,1,1,x\n" + b"m1,12,3" + b"," * 30_000)
     found = rows(spark, stream("csv", tmp_path), streaming=streaming)
-    assert [(r.machine, r.ts, r.value, r.site) for r in found if r["_tocsin_reason"] is None] == [
-        ("m1", 10, 1.0, "x"),
-        ("m,2", 1_000_000, 5.0, "z"),
+    assert [(r.machine, r[TIME], r.value, r[PAYLOAD]) for r in found if r[REASON] is None] == [
+        ("m1", 10, 1.0, '{"site":"x"}'),
+        ("m,2", 1_000_000, 5.0, '{"site":"z"}'),
     ]
-    assert [row["_tocsin_reason"] for row in found if row["_tocsin_reason"]] == ["value `value` is missing", NO_TIME]
+    broken = "it is not a line of CSV in UTF-8 with 4 fields"
+    assert [row[REASON] for row in found if row[REASON]] == [broken, broken, NO_TIME, broken, broken]
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_stream_may_read_one_file(spark: Any, tmp_path: Path, kind: str) -> None:
+    row = '{"machine":"m","ts":1,"value":2}'
+    for name in ("a[1]?", "a1x"):
+        path = tmp_path / f"{name}.{kind}"
+        if kind == "json":
+            path.write_text(row)
+        else:
+            pq.write_table(pa.table({"machine": ["m"], "ts": [1], "value": [2]}), path)
+    assert len(rows(spark, stream(kind, tmp_path / f"a[1]?.{kind}"), streaming=True)) == 1
+
+
+def test_a_header_names_what_is_needed_once(spark: Any, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    for text, message in {
+        "m1,10,1\n": r"the header of its CSV files must name `machine`, `ts`; got 'm1,10,1'",
+        "machine,ts,value,value\n": "must name each column once; got 'machine,ts,value,value'",
+        "\n": r"must have a CSV file with its header when a run starts; it has none",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(PlanError, match=message):
+            rows(spark, stream("csv", tmp_path), streaming=False)
 
 
 @pytest.mark.parametrize(("unit", "number"), [("s", 2), ("ms", 2_000), ("us", 2_000_000), ("ns", 2_000_000_999)])
 def test_numbers_are_times_in_the_unit_of_the_stream(spark: Any, tmp_path: Path, unit: str, number: int) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"machine": "m", "ts": number, "value": 1}))
-    assert [row.ts for row in rows(spark, stream("json", tmp_path, time_unit=unit), streaming=False)] == [2_000_000]
+    assert [row[TIME] for row in rows(spark, stream("json", tmp_path, time_unit=unit), streaming=False)] == [2_000_000]
+
+
+# Texts, and the microseconds since 1970 that they mean.
+TEXTS: dict[str, int | None] = {
+    "1970-01-02": 86_400_000_000,
+    " 1970-01-01T00:00:01 ": 1_000_000,
+    "1970-01-01 00:01": 60_000_000,
+    "1970-01-01T00:00:01.0000019Z": 1_000_001,
+    "1970-01-01T01:00+01:00": 0,
+    "1970-01-01T01:00:00+0100": 0,
+    "1970-01-01T00:00:00-01": 3_600_000_000,
+    "1.5e1": 15,
+    "1e-999999999": None,
+    "1e999999999": None,
+    "12:30": None,
+    "T12:30:00": None,
+    "1970": 1970,
+    "1970-01-32": None,
+    "1970-01-01T25:00:00": None,
+    "10000-01-01": None,
+    "9" * 100_000 + "x": None,
+    "0x10": None,
+    "": None,
+}
+
+
+def test_a_time_without_a_zone_is_utc_whatever_the_session_says(spark: Any, tmp_path: Path) -> None:
+    lines = [json.dumps({"machine": "m", "ts": text, "value": 1}) for text in TEXTS]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    when = "timestamp_ntz'2024-03-31 02:30:00.000001'"
+    spark.sql(f"select 'm' machine, {when} ts, 1 value").write.parquet(str(tmp_path / "p"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert [row[TIME] for row in rows(spark, stream("json", tmp_path / "a.json"), streaming=False)] == [
+            *TEXTS.values()
+        ]
+        found = rows(spark, stream("parquet", tmp_path / "p"), streaming=False)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [row[TIME] for row in found] == [1_711_852_200_000_001]
+
+
+def test_a_row_that_lacks_some_values_goes_on(spark: Any, tmp_path: Path) -> None:
+    lines = [
+        '"temp":1',
+        '"hum":2,"temp":null',
+        '"temp":null',
+        '"temp":1,"hum":"wet"',
+        '"temp":"1d","hum":2',
+        '"hum":""',
+    ]
+    (tmp_path / "a.json").write_text("\n".join(f'{{"machine":"m","ts":1,{line}}}' for line in lines))
+    found = rows(spark, stream("json", tmp_path, ("temp", "hum")), streaming=False)
+    assert [(row.temp, row.hum, row[REASON]) for row in found] == [
+        (1.0, None, None),
+        (None, 2.0, None),
+        (None, None, "no value: `temp`, `hum` are missing"),
+        (None, None, "value `hum` is not a finite number"),
+        (None, None, "value `temp` is not a finite number"),
+        (None, None, "value `hum` is not a finite number"),
+    ]
 
 
 def test_columns_of_parquet_may_have_any_type(spark: Any, tmp_path: Path) -> None:
@@ -88,24 +183,57 @@ def test_columns_of_parquet_may_have_any_type(spark: Any, tmp_path: Path) -> Non
     made = [(1, None, "1", "x"), (2, None, "no", None), (None, None, None, None)]
     spark.createDataFrame(made, columns).coalesce(1).write.parquet(str(tmp_path / "p"))
     found = rows(spark, stream("parquet", tmp_path / "p"), streaming=False)
-    assert [row["_tocsin_reason"] for row in found] == [
+    assert [row[REASON] for row in found] == [
         "time `ts` is missing",
         f"time `ts` is missing; {NO_NUMBER}",
         "key `machine` is missing; time `ts` is missing; value `value` is missing",
     ]
-    assert json.loads(found[0]["_tocsin_raw"]) == {"machine": 1, "value": "1", "site": "x"}
+    assert json.loads(found[0][RAW]) == {"machine": 1, "ts": None, "value": "1", "site": "x"}
+
+
+def test_a_column_of_parquet_that_can_be_no_key_is_refused_and_one_that_is_no_number_is_told(
+    spark: Any, tmp_path: Path
+) -> None:
+    odd = (
+        "select 1.5D machine, 1 ts, 1 value",
+        "select 1 machine, 1 ts, array(1) value",
+        "select 1 machine, array(1) ts, 1 value",
+    )
+    for number, query in enumerate(odd):
+        spark.sql(query).write.parquet(str(tmp_path / str(number)))
+    with pytest.raises(
+        PlanError, match=r"key column 'machine' must hold text, whole numbers or booleans; it holds double"
+    ):
+        rows(spark, stream("parquet", tmp_path / "0"), streaming=False)
+    assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "1"), streaming=False)] == [NO_NUMBER]
+    assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "2"), streaming=False)] == [NO_TIME]
+
+
+def test_rows_arrive_by_the_column_that_the_stream_names(spark: Any, tmp_path: Path) -> None:
+    lines = [f'{{"machine":"m","ts":1,"value":1,"came":{came}}}' for came in ("7", '"soon"', "null")]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    found = rows(spark, stream("json", tmp_path, arrival="came"), streaming=False)
+    assert [(row[ARRIVAL], row[REASON], row[PAYLOAD]) for row in found] == [(7, None, None), *[(None, None, None)] * 2]
+
+
+def test_of_a_long_text_the_beginning_is_shown(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("x" * 1_000_000)
+    (row,) = rows(spark, stream("json", tmp_path), streaming=False)
+    assert row[REASON] == f"{NOT_JSON}; of its text 65,536 characters are shown"
+    assert row[RAW] == "x" * 65_536
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_run_shows_every_row_that_it_could_not_use(spark: Any, tmp_path: Path, streaming: bool) -> None:
     from tocsin.spark.alerts import rows_of
+    from tocsin.spark.results import total
     from tocsin.spark.sources import read
-    from tocsin.spark.stateful import total
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_bytes(b"\n".join(JSON))
     rule = Rule(alert="Hot", expr="air > 1.4", on=["machine"])
-    told = rows_of({"air": read(spark, stream("json", tmp_path / "in"), streaming=streaming)}, rule)
+    given = read(spark, stream("json", tmp_path / "in"), streaming=streaming)
+    told = rows_of({"air": given}, rule, time=TIME, arrival=ARRIVAL)
     if streaming:
         query = told.writeStream.format("memory").queryName("told").option("checkpointLocation", str(tmp_path / "c"))
         query.trigger(availableNow=True).start().awaitTermination(120)
@@ -114,7 +242,7 @@ def test_a_run_shows_every_row_that_it_could_not_use(spark: Any, tmp_path: Path,
     dead = [json.loads(row.json) for row in found if row.kind == "dead"]
     assert [row["reason"] for row in dead] == REASONS
     assert {row["stream"] for row in dead} == {"air"}
-    counts = total({"counts": [row.json for row in found if row.kind == "counts"]})["air"]
+    counts = total(row.json for row in found if row.kind == "counts")[0].counts["air"]
     assert (counts["received"], counts["quarantined"]) == (len(JSON) - 1, len(dead))
 
 
@@ -122,7 +250,7 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
     from pyspark.sql import functions as F
 
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.stateful import total
+    from tocsin.spark.results import total
 
     bad = F.decode(F.unhex(F.lit("6d")), "utf-8")
     frame = spark.range(4).select(
@@ -132,7 +260,7 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
         F.when(F.col("id") == 2, F.unhex(F.lit("80")).cast("string")).alias("site"),
     )
     found = rows_of({"air": frame}, Rule(alert="Hot", expr="air > 1", on=["machine"])).collect()
-    counts = total({"counts": [row.json for row in found if row.kind == "counts"]})["air"]
+    counts = total(row.json for row in found if row.kind == "counts")[0].counts["air"]
     assert (counts["received"], counts["quarantined"]) == (4, 1)
     assert next(json.loads(row.json)["labels"]["machine"] for row in found if row.kind == "alert") == "m"
 

@@ -60,11 +60,3 @@ def test_rows_that_have_not_arrived_are_not_close(tmp_path: Path) -> None:
 def test_only_the_key_that_was_asked_for_counts(tmp_path: Path) -> None:
     nothing = "nothing was evaluated for these labels: no rows met, or the condition is undefined"
     assert reason(tmp_path, "Warm", {M1: "25"}, "1m", machine="m2") == nothing
-
-
-def test_the_margin_of_and_or_is_that_of_the_semantics(tmp_path: Path) -> None:
-    from tocsin.expr import parse_condition
-    from tocsin.testing.reason import _margin
-
-    node = parse_condition("a > 1 and (b < 2 or c >= 3)")
-    assert str(_margin(node)) == "min(a - 1, max(2 - b, c - 3))"

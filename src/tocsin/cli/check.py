@@ -68,12 +68,19 @@ def _is_fine(checked: Sequence[Checked], arguments: argparse.Namespace) -> bool:
     return not any(one.mistakes or (arguments.strict and one.warnings) for one in checked)
 
 
-def _print(checked: Checked) -> None:
+def write_mistakes(checked: Checked) -> None:
+    """Write the mistakes and warnings of a file to standard error, a line each."""
     from tocsin.cli.terminal import write_line
 
     # Tables of limits come after the file that names them.
     for mistake in sorted([*checked.mistakes, *checked.warnings], key=lambda one: (one.file != checked.path, one)):
         write_line(str(mistake), sys.stderr, "yellow" if mistake.warning else "red")
+
+
+def _print(checked: Checked) -> None:
+    from tocsin.cli.terminal import write_line
+
+    write_mistakes(checked)
     if checked.file is not None:
         counts = _counts(checked)
         parts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items())
@@ -92,10 +99,11 @@ def _object(checked: Checked) -> dict[str, Any]:
         "file": checked.path,
         "ok": checked.file is not None,
         **_counts(checked),
-        "mistakes": [_place(mistake) for mistake in checked.mistakes],
-        "warnings": [_place(mistake) for mistake in checked.warnings],
+        "mistakes": [place(mistake) for mistake in checked.mistakes],
+        "warnings": [place(mistake) for mistake in checked.warnings],
     }
 
 
-def _place(mistake: Any) -> dict[str, Any]:
+def place(mistake: Any) -> dict[str, Any]:
+    """A mistake as a program reads it."""
     return {name: value for name, value in asdict(mistake).items() if name != "warning"}

@@ -1,4 +1,4 @@
-"""Run one command: `tocsin check`, `tocsin test`, `tocsin edge`, `tocsin demo`."""
+"""Run one command: `tocsin check`, `tocsin test`, `tocsin run`, `tocsin edge`, `tocsin demo`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import check, demo, edge, test
+from tocsin.cli import backtest, check, demo, edge, explain, run, test
 
-COMMANDS = (check, test, edge, demo)
+COMMANDS = (check, explain, test, backtest, run, edge, demo)
 EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes found or a failed run, 2 wrong usage."
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from tocsin.deliver.clock import CLOCK, Clock
 from tocsin.deliver.encode import Alert, alert_of, decode, lines_of
 from tocsin.deliver.parquet import count_parquet, parquet_of, read_parquet
+from tocsin.files import replace_file
 
 FORMATS = {"json": "jsonl", "parquet": "parquet"}
 _NAME = re.compile(r"(\d{12})\.(jsonl|parquet)")
@@ -56,7 +57,7 @@ class AlertWriter:
         data = lines_of(alerts) if self.form == "json" else parquet_of(alerts)
         path = self.folder / f"{batch:012}.{FORMATS[self.form]}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, data, sync=True)
+        replace_file(path, data)
         return path
 
 
@@ -157,20 +158,3 @@ class AlertLog:
         what = error.strerror if isinstance(error, OSError) else str(error)
         self.fault = f"{path.name}:{position.line + 1}: an alert must be readable; {what}"
         _log.warning("alert log: %s", self.fault)
-
-
-def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
-    """Put a file in place whole: a reader sees the old one or the new one; `sync` forces it to disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
-    if sync:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

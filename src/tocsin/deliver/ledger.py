@@ -9,19 +9,18 @@ Cost: a small file per save, forced to disk at most once a second.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import os
 import re
 from pathlib import Path
 from typing import IO, Any
 
-from tocsin.deliver.alertlog import Position, replace_file
+from tocsin.deliver.alertlog import Position
 from tocsin.deliver.channel import Answer
 from tocsin.deliver.clock import Clock
 from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError
+from tocsin.files import append_line, lock_file, replace_file
 
 VERSION = 1
 COUNTS = ("delivered", "pending", "retries", "rejected", "skipped", "superseded", "corrupt")
@@ -81,10 +80,7 @@ class Ledger:
             "answer": answer.text,
             "alert": alert,
         }
-        with self.rejected_path.open("ab") as file:
-            file.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.rejected_path, json.dumps(line, ensure_ascii=False).encode("utf-8", "replace"))
         self.failed(answer.text)
 
     def save(self, *, sync: bool = False) -> None:
@@ -160,11 +156,8 @@ def read_status(folder: Path | str) -> dict[str, dict[str, Any]]:
 
 
 def _locked(path: Path, name: str) -> IO[bytes]:
-    lock = path.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
+    lock = lock_file(path)
+    if lock is None:
         message = f"delivery: sink `{name}` must be served by one process at a time; another one holds {path.name}"
-        raise RunError(message) from None
+        raise RunError(message)
     return lock

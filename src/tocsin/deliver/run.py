@@ -10,6 +10,7 @@ Guarantee: what each sink has is stated in its module; for all, nothing is lost 
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -71,7 +72,10 @@ class Delivery:
         clock: Clock = CLOCK,
         poll_s: float = POLL_S,
     ) -> None:
-        self.run_dir, self.clock, self.poll_s, self.drain = Path(run_dir), clock, poll_s, drain
+        self.run_dir, self.clock, self.poll_s = Path(run_dir), clock, poll_s
+        self.draining = threading.Event()
+        if drain:
+            self.draining.set()
         self.sinks = dict(sinks) if isinstance(sinks, Mapping) else name_sinks(sinks)
         self.stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -111,6 +115,16 @@ class Delivery:
         self.stopping.set()
         self.join()
 
+    def finish(self, timeout_s: float) -> bool:
+        """Deliver what is in the log, but wait no longer than this, and stop; say whether all was delivered."""
+        self.draining.set()
+        until = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        delivered = not any(thread.is_alive() for thread in self._threads)
+        self.stop()
+        return delivered
+
     def _close(self) -> None:
         for ledger in self._ledgers.values():
             ledger.close()
@@ -122,7 +136,7 @@ class Delivery:
             try:
                 worker = self._open(name)
                 try:
-                    pump(worker, self.stopping, self.clock, poll_s=self.poll_s, drain=self.drain)
+                    pump(worker, self.stopping, self.clock, poll_s=self.poll_s, drain=self.draining)
                 finally:
                     worker.close()
                 return
@@ -153,12 +167,21 @@ def deliver(
     return delivery.status()
 
 
-def pump(worker: Worker, stop: threading.Event, clock: Clock, *, poll_s: float = POLL_S, drain: bool = False) -> None:
+def pump(
+    worker: Worker,
+    stop: threading.Event,
+    clock: Clock,
+    *,
+    poll_s: float = POLL_S,
+    drain: threading.Event | bool = False,
+) -> None:
     """Let a worker work until the stop, or with `drain` until it is done."""
     while not stop.is_set():
+        # Looked at before the log is read: what was written before the drain was asked for is delivered.
+        draining = drain if isinstance(drain, bool) else drain.is_set()
         if worker.round(stop):
             continue
-        if drain and worker.is_done():
+        if draining and worker.is_done():
             return
         clock.wait(stop, worker.nap_s(poll_s))
 

@@ -28,6 +28,7 @@ from tocsin.edge.report import Report
 from tocsin.edge.settings import Settings
 from tocsin.edge.signals import Signals
 from tocsin.errors import RuleError
+from tocsin.files import replace_file
 
 DONE, FAILED, OUTPUT_GONE, LOST = 0, 1, 3, 4
 _READ = 1 << 18
@@ -170,7 +171,7 @@ class Loop:
             queue, place = state.load(data, self.edge, time.monotonic())
             self.outbox.queue.extend(queue)
             self._seek(place)
-        state.save(path, self._dump())
+        replace_file(path, self._dump())
 
     def _place(self) -> dict[str, Any]:
         """Say where in a file the first line begins that has not been taken."""
@@ -201,7 +202,7 @@ class Loop:
             return False
         self.saved_as = self._mark()
         try:
-            state.save(self.options.state, self._dump())
+            replace_file(self.options.state, self._dump())
         except OSError as error:
             self.report.say(f"`--state` {self.options.state} must be writable; {error.strerror}")
             return False

@@ -7,7 +7,6 @@ and of which version, has a checksum, and nothing in it is executed. State of ot
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -84,21 +83,6 @@ def read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def save(path: Path, data: bytes) -> None:
-    """Put a state file in the place of the former one, or leave that as it is and raise OSError."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _load_tracks(arrays: dict[str, NDArray[Any]], edge: Filter, now: float) -> None:

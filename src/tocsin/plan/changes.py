@@ -23,6 +23,11 @@ def describe_plan(plan: Plan) -> Description:
                 for rule in watch.rules
                 for one in [rule.identity(watch.stores)]
             },
+            "silences": {
+                one.id: {"name": _named(one.alert, one.labels), "meaning": one.meaning, "text": str(silence)}
+                for silence in watch.silences
+                for one in [silence.identity]
+            },
         }
         for watch in plan.watches
     }
@@ -36,13 +41,15 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
         keys = f"keys {name}" if name else "no key"
         if new is None:
             said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
-        said += _rules((old or {}).get("rules", {}), (new or {}).get("rules", {}))
+        # What was described before there were silences has none.
+        for part, start in (("rules", "with the rows that are remembered"), ("silences", "with the next row of a key")):
+            said += _rules((old or {}).get(part, {}), (new or {}).get(part, {}), start)
         if new is not None:
             said += _stores((old or {}).get("stores", {}), new["stores"], new["horizon"])
     return said
 
 
-def _rules(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _rules(old: Mapping[str, Any], new: Mapping[str, Any], start: str) -> Iterator[str]:
     for one, rule in old.items():
         if one not in new:
             yield f"{rule['name']}: it is gone; its open alerts are ended"
@@ -52,7 +59,7 @@ def _rules(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
             yield f"{rule['name']}: it has changed; its open alerts go on"
     for one, rule in new.items():
         if one not in old:
-            yield f"{rule['name']}: it is new; it starts with the rows that are remembered"
+            yield f"{rule['name']}: it is new; it starts {start}"
 
 
 def _stores(old: Mapping[str, str], new: Mapping[str, str], horizon: str) -> Iterator[str]:

@@ -8,21 +8,22 @@ from tocsin.errors import PlanError
 from tocsin.plan.plan import Plan
 from tocsin.plan.resolve import make_plan
 from tocsin.plan.steps import Watch
-from tocsin.rules.model import Rule
+from tocsin.rules.no_data import AnyRule
 from tocsin.rules.rulefile import RuleFile
 
 # No column of a file can have these names, so neither is taken for a value.
 TIME, ARRIVAL = " time", " arrival"
 
 
-def plan_file(file: RuleFile, rules: Iterable[Rule] | None = None) -> Plan:
-    """Plan rules of a file, all unless some are named, over its streams.
+def plan_file(file: RuleFile, rules: Iterable[AnyRule] | None = None) -> Plan:
+    """Plan rules of a file over its streams: all, with those that watch for silence, unless some are named.
 
     A key column that a rule does not join on is not offered to it as a value, so each set of key columns is planned
     apart; rules with different ones never share anything.
     """
-    groups: dict[tuple[str, ...], list[Rule]] = {}
-    for rule in file.rules if rules is None else rules:
+    groups: dict[tuple[str, ...], list[AnyRule]] = {}
+    every: list[AnyRule] = [*file.rules, *file.no_data]
+    for rule in every if rules is None else rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
     if not groups:
         message = f"{file.path}: `groups` must have at least one rule to plan; there is none"

@@ -14,7 +14,8 @@ from tocsin.pages import pack, unpack
 from tocsin.plan.follow import Arrivals, Followed
 from tocsin.plan.identity import Identity
 from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
-from tocsin.plan.report import alert_row, last_words
+from tocsin.plan.report import alert_row, last_words, silence_row
+from tocsin.plan.silence import Event, Heard, Silences
 from tocsin.plan.steps import NEVER_US, Threshold, Watch
 from tocsin.plan.witness import Witnesses
 from tocsin.stages.alert import NONE
@@ -42,6 +43,7 @@ class Page:
         self.remembered = [Remembered(store) for store in watch.stores]
         self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
+        self.silences = Silences(watch) if watch.silences else None
         self.dirty = False
         self.last_words: list[dict[str, Any]] = []
         if data is not None:
@@ -58,6 +60,8 @@ class Page:
                 memory.add_keys(count)
             for followed in self.followed:
                 followed.add_keys(self.keys[-count:])
+            if self.silences is not None:
+                self.silences.add_keys(count)
 
     def say_last_words(self, out: Out) -> None:
         """Report once the ends of lives whose rules are gone."""
@@ -79,6 +83,12 @@ class Page:
                 row[lane == i] = np.arange(len(mine.key))
             arrivals = Arrivals(lane, arrivals.key[timely], arrivals.time[timely], row)
         self._work(arrivals, rows, out)
+
+    def on_heard(self, heard: Heard, now_us: int | None, out: Out) -> None:
+        """Let silences hear rows, ordered by key and arrival: all that have a time and a key."""
+        assert self.silences is not None
+        self.dirty = True
+        self._report_silences(self.silences.on_rows(heard, now_us), out)
 
     def _count_arrivals(self, lane: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
         for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
@@ -129,13 +139,17 @@ class Page:
                 silence = np.where(idle, front + quiet, NEVER_SEEN)
                 progress = np.where(idle, front, NEVER_SEEN)
                 self._go_on(rule, followed, progress, silence, out)
+        if self.silences is not None:
+            self._report_silences(self.silences.on_time(now_us), out)
         self._free_keys(now_us, out)
 
     def _free_keys(self, now_us: int, out: Out) -> None:
-        gone = (self.seen_us < now_us - self.watch.key_ttl_us) & ~self._busy()
+        gone = (self._seen() < now_us - self.watch.key_ttl_us) & ~self._busy()
         if not gone.any():
             return
         self.dirty = True
+        if self.silences is not None:
+            self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact forgotten")
         self.keys = [key for key, dead in zip(self.keys, gone, strict=True) if not dead]
         self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
         for followed in self.followed:
@@ -143,6 +157,12 @@ class Page:
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.drop_keys(gone)
             out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+        for name in filter(self.watch.is_only_heard, self.watch.streams):
+            out.count(name, {"freed_keys": int(gone.sum())})
+
+    def _seen(self) -> Int:
+        """When a row of each key was last there, if only to be heard."""
+        return self.seen_us if self.silences is None else np.maximum(self.seen_us, self.silences.seen_us)
 
     def _busy(self) -> NDArray[np.bool_]:
         """Keys for which some rule has something open."""
@@ -155,7 +175,7 @@ class Page:
         """When a quiet key should be looked at, or freed."""
         times = []
         if self.watch.key_ttl_us < NEVER_US:
-            free = self.seen_us[~self._busy()]  # A busy key has a timer of its own, and is freed there or later.
+            free = self._seen()[~self._busy()]  # A busy key has a timer of its own, and is freed there or later.
             times += [int(free.min()) + self.watch.key_ttl_us + 1] if len(free) else []
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             busy = followed.busy()
@@ -164,7 +184,16 @@ class Page:
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
                 wait[followed.waits()] = rule.idle_us
                 times.append(int((self.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
+        if self.silences is not None and (timer := self.silences.next_timer()) is not None:
+            times.append(timer)
         return min(times, default=None)
+
+    def _report_silences(self, events: Sequence[Event], out: Out, quality: str = "exact") -> None:
+        assert self.silences is not None
+        self.dirty |= bool(events)
+        for i, k, start, end, last in events:
+            named = dict(zip(self.watch.on, self.keys[k], strict=True))
+            out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
     def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
@@ -197,7 +226,11 @@ class Page:
             arrays |= memory.arrays()
         for followed in self.followed:
             arrays |= followed.arrays()
-        return pack(arrays, keys=self.keys, rules=[followed.identity.to_json() for followed in self.followed])
+        facts: dict[str, Any] = {"keys": self.keys, "rules": [one.identity.to_json() for one in self.followed]}
+        if self.silences is not None:
+            arrays |= self.silences.arrays()
+            facts["silences"] = [one.to_json() for one in self.silences.identities]
+        return pack(arrays, **facts)
 
     def _load(self, data: bytes) -> None:
         """Take over what this plan still has; the rest gets its last words."""
@@ -212,7 +245,11 @@ class Page:
                 followed.load(arrays, self.keys)
             else:
                 followed.add_keys(self.keys)
-        self.last_words = last_words(arrays, facts, self.watch.on, (followed.identity for followed in self.followed))
+        stay = [followed.identity for followed in self.followed]
+        if self.silences is not None:
+            self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
+            stay += self.silences.identities
+        self.last_words = last_words(arrays, facts, self.watch.on, stay)
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -220,6 +257,10 @@ class Page:
             assert len(memory.offsets) == len(self.keys) + 1
             assert memory.offsets[-1] == len(memory.time)
             assert len(memory.newest) == len(self.keys)
+        if self.silences is not None:
+            assert len(self.silences.front) == len(self.silences.seen_us) == len(self.keys)
+            assert all(part.shape == (len(self.watch.silences), len(self.keys)) for part in self.silences.quiet)
+            assert (self.silences.quiet.newest <= self.silences.front).all()
         for followed in self.followed:
             assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
             assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()

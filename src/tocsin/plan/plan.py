@@ -3,7 +3,8 @@
 Plan
 └── Watch (one per key set)             one operator, one shuffle
     ├── Store (one per stream read)     reduce: which rows are remembered
-    └── Threshold (one per rule)        join, evaluate, alert
+    ├── Threshold (one per rule)        join, evaluate, alert
+    └── Silence (one per NoData)        which keys of a stream have no rows
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tocsin.plan.identity import Identity
 from tocsin.plan.witness import Witnesses
 from tocsin.stages import alert
+from tocsin.stages.silence import NOT_YET
 
 Arrays = Mapping[str, NDArray[Any]]
 Key = tuple[str, ...]
@@ -29,7 +30,7 @@ def alert_row(
 ) -> Row:
     """One output row; times are microseconds, which the engine turns into its own kind."""
     labels = dict(rule.labels) | dict(key)
-    witness = _witness(rule, shown)
+    witness = _witness(rule, key, shown)
     start, end = times
     identity: list[Any] = [rule.alert, sorted(labels.items()), start]
     if state == "match":
@@ -48,29 +49,40 @@ def alert_row(
     }
 
 
-def _witness(rule: Identity, shown: Witnesses) -> list[Row]:
+def _witness(rule: Identity, key: Mapping[str, str], shown: Witnesses) -> list[Row]:
     witness, begin = [], 0
     for i, (stream, columns) in enumerate(rule.lanes):
         values = shown.values[0, begin : begin + len(columns)].tolist()
         begin += len(columns)
         text = shown.payload[0, i]
-        payload = None if text is None else _payload(text, columns)
+        payload = None if text is None else _payload(text, {*columns, *key})
         named, time = dict(zip(columns, values, strict=True)), int(shown.times[0, i])
         witness.append({"stream": stream, "time": time, "values": named, "payload": payload})
     return witness
 
 
-def _payload(text: str, read: Sequence[str]) -> dict[str, str | None]:
-    """The columns of a row that a rule does not read, as texts."""
+def _payload(text: str, read: Collection[str]) -> dict[str, str | None]:
+    """The columns of a row that a rule does not read as keys or values, as texts."""
     columns = {name: value for name, value in json.loads(text).items() if name not in read}
     return {name: None if value is None else str(value) for name, value in columns.items()}
 
 
+def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | None, int], quality: str) -> Row:
+    """One output row of a silence with this start, end, and last row before it."""
+    start, end, last = times
+    until = start if end is None else end
+    shown = Witnesses.none(1, 1, 0)
+    shown.times[0, 0], shown.value[0], shown.margin[0] = last, (until - last) / 1_000_000, (until - start) / 1_000_000
+    return alert_row(rule, key, "firing" if end is None else "resolved", (start, end), shown, quality)
+
+
 def last_words(arrays: Arrays, facts: Mapping[str, Any], on: Sequence[str], stay: Iterable[Identity] = ()) -> list[Row]:
-    """End the open lives on a page of all rules but those that stay, each at its last evaluation."""
+    """End the open lives on a page of all rules but those that stay: at their last evaluation, or event time."""
     keys, kept = [tuple(key) for key in facts["keys"]], set(stay)
     gone = [one for one in map(Identity.of_json, facts["rules"]) if one not in kept]
-    return [row for one in gone for machine in (0, 1) for row in _ends(one, machine, arrays, on, keys)]
+    words = [row for one in gone for machine in (0, 1) for row in _ends(one, machine, arrays, on, keys)]
+    quiet = [one for one in map(Identity.of_json, facts.get("silences", ())) if one not in kept]
+    return words + [row for one in quiet for row in _ends_of_silence(one, arrays, on, keys)]
 
 
 def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
@@ -82,3 +94,10 @@ def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys:
         state = "inactive" if phase == alert.PENDING else "resolved"
         key, times = dict(zip(on, keys[k], strict=True)), (int(lives.start[k]), int(end[k]))
         yield alert_row(rule, key, state, times, best.take([k]), f"exact{' late' * machine} rule-changed")
+
+
+def _ends_of_silence(rule: Identity, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
+    start, last = arrays[f"n{rule.id}.start"], arrays[f"n{rule.id}.last"]
+    for k in (start != NOT_YET).nonzero()[0].tolist():
+        times = int(start[k]), int(max(start[k], arrays["silence.front"][k])), int(last[k])
+        yield silence_row(rule, dict(zip(on, keys[k], strict=True)), times, "exact rule-changed")

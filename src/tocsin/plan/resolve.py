@@ -11,11 +11,12 @@ from tocsin.expr import parse_condition, variables
 from tocsin.expr.nodes import Condition, Key, Node
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.plan import Plan
-from tocsin.plan.steps import NEVER_US, Store, Threshold, Watch
+from tocsin.plan.steps import NEVER_US, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
-from tocsin.rules.durations import Duration, microseconds
+from tocsin.rules.durations import Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.nearest import nearest
+from tocsin.rules.no_data import AnyRule, NoData
 
 T = TypeVar("T")
 # What a store is shared by: stream, columns, hopping windows, and all of it where a rule evaluates what is remembered.
@@ -28,7 +29,7 @@ STALE_US = 300_000_000
 
 
 def make_plan(
-    rules: Rule | Iterable[Rule],
+    rules: AnyRule | Iterable[AnyRule],
     columns: Mapping[str, Sequence[str]],
     *,
     time: str = "ts",
@@ -36,9 +37,9 @@ def make_plan(
     key_ttl: Duration | None = None,
 ) -> Plan:
     """Plan rules over streams that have the named columns."""
-    rules = (rules,) if isinstance(rules, Rule) else tuple(rules) if isinstance(rules, Iterable) else (rules,)
+    rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
-        if not isinstance(rule, Rule):
+        if not isinstance(rule, Rule | NoData):
             message = f"`rules` must hold Rules; got {type(rule).__name__}"
             raise PlanError(message)
     if not rules:
@@ -46,30 +47,45 @@ def make_plan(
         raise PlanError(message)
     _check_identities(rules)
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
-    groups: dict[tuple[str, ...], list[Rule]] = {}
+    _check_time_to_live(rules, ttl)
+    groups: dict[tuple[str, ...], list[AnyRule]] = {}
     for rule in rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
     return Plan(tuple(_watch(on, group, columns, (time, arrival), ttl) for on, group in groups.items()))
 
 
-def _check_identities(rules: Sequence[Rule]) -> None:
+def _check_identities(rules: Sequence[AnyRule]) -> None:
     """Refuse rules whose alerts could not be told apart: the same name with the same labels."""
     seen = set()
     for rule in rules:
-        identity = (rule.alert, tuple(sorted(rule.labels.items())))
+        labels = rule.all_labels if isinstance(rule, NoData) else rule.labels
+        identity = (rule.alert, tuple(sorted(labels.items())))
         if identity in seen:
             message = f'`rules` must differ in `alert` or `labels`; "{rule.alert}" stands twice with the same'
             raise PlanError(message)
         seen.add(identity)
 
 
+def _check_time_to_live(rules: Sequence[AnyRule], ttl: int) -> None:
+    """Refuse to forget a key before it could be called silent."""
+    for rule in rules:
+        if isinstance(rule, NoData) and rule.for_us >= ttl:
+            message = (
+                "`key_ttl` must be longer than `for` of each NoData, else keys are forgotten before they are silent"
+            )
+            message = f"{message}; got {duration_text(ttl)}, and {rule.place} has {duration_text(rule.for_us)}"
+            raise PlanError(message)
+
+
 def _watch(
     on: tuple[str, ...],
-    rules: Sequence[Rule],
+    given: Sequence[AnyRule],
     columns: Mapping[str, Sequence[str]],
     special: tuple[str, str | None],
     ttl: int,
 ) -> Watch:
+    rules = [rule for rule in given if isinstance(rule, Rule)]
+    silences = tuple(_silence(rule, columns, special) for rule in given if isinstance(rule, NoData))
     stores: dict[Place, Store] = {}
     resolved = []
     for rule in rules:
@@ -89,9 +105,15 @@ def _watch(
         found = {order.index(home[place]): store for place, store in needs.items()}
         threshold = _threshold(rule, condition, topo, read, found)
         thresholds.append(replace(threshold, recovery=recovery, limits=limits))
-    streams = tuple(name for name in columns if any(name == place[0] for place in order))
-    outage = max(microseconds(rule.outage, "`outage`") for rule in rules)
-    return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl)
+    used = {place[0] for place in order} | {silence.stream for silence in silences}
+    streams = tuple(name for name in columns if name in used)
+    outage = max((microseconds(rule.outage, "`outage`") for rule in rules), default=0)
+    return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl, silences)
+
+
+def _silence(rule: NoData, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Silence:
+    _check_stream(rule, rule.stream, columns, special)
+    return Silence(rule.alert, tuple(sorted(rule.all_labels.items())), rule.stream, rule.for_us)
 
 
 def _condition(rule: Rule) -> Condition:
@@ -217,9 +239,10 @@ def _lag(store: Store) -> int:
     return max(store.above_us, store.below_us) + (store.hop_us > 0) if store.remember else 0
 
 
-def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> str:
-    """The column that a variable reads."""
-    stream, column = key
+def _check_stream(
+    rule: AnyRule, stream: str, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]
+) -> None:
+    """Refuse a stream that is not there, or that lacks time, arrival or a key column."""
     if stream not in columns:
         message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{nearest(stream, columns)}"
         raise RuleError(message)
@@ -230,6 +253,13 @@ def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special:
             what = f"{needed!r} (`arrival`)" if needed == arrival else repr(needed)
             message = f"{rule.place}: stream `{stream}` must have the column {what}; it has {', '.join(have)}"
             raise RuleError(message)
+
+
+def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> str:
+    """The column that a variable reads."""
+    stream, column = key
+    _check_stream(rule, stream, columns, special)
+    have = columns[stream]
     free = [name for name in have if name not in {*special, *rule.on}]
     if column is not None:
         if column not in free:

@@ -141,6 +141,26 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """One stream watched for keys that have no row for longer than `for_us`; nothing is remembered of its rows."""
+
+    alert: str
+    labels: tuple[tuple[str, str], ...]
+    stream: str
+    for_us: int
+
+    @property
+    def identity(self) -> Identity:
+        """By what its alerts are found again; they go on under another length."""
+        return Identity(self.alert, self.labels, ((self.stream, ()),), digest("silence", self.stream))
+
+    def __str__(self) -> str:
+        """Say when it alerts."""
+        named = "" if self.alert == "NoData" else f', alert "{self.alert}"'
+        return f"{self.stream}: a key silent for {duration_text(self.for_us)}{named}"
+
+
+@dataclass(frozen=True)
 class Watch:
     """All rules with the same key columns: rows are sent once, remembered once, joined per rule."""
 
@@ -150,6 +170,7 @@ class Watch:
     rules: tuple[Threshold, ...]
     outage_us: int
     key_ttl_us: int
+    silences: tuple[Silence, ...] = ()
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
@@ -163,7 +184,18 @@ class Watch:
 
     def read_by_all(self, stream: str) -> set[str]:
         """The value columns of a stream that every rule reads; all others travel as payload of some."""
-        return set.intersection(*(set(columns) for name, columns in self.lanes if name == stream))
+        read = [set(columns) for name, columns in self.lanes if name == stream]
+        return set.intersection(*read) if read else set()
+
+    def is_only_heard(self, stream: str) -> bool:
+        """Tell whether no rule reads a stream: it is watched for silence, and only time and key of its rows matter."""
+        return all(store.stream != stream for store in self.stores)
+
+    @property
+    def counted(self) -> tuple[tuple[str, str], ...]:
+        """The names under which rows are counted, each with its stream: the stores, and streams that have none."""
+        stores = zip(self.store_names, (store.stream for store in self.stores), strict=True)
+        return (*stores, *((name, name) for name in self.streams if self.is_only_heard(name)))
 
     @property
     def name(self) -> str:
@@ -188,12 +220,13 @@ class Watch:
         """
         spans = [rule.topology.span_us for rule in self.rules]
         reaches = [2 * max(store.above_us, store.below_us) + store.hop_us for store in self.stores]
-        return self.outage_us + max(spans + reaches)
+        return self.outage_us + max(spans + reaches, default=0)
 
     def __str__(self) -> str:
         """Draw the tree."""
         keys = ", ".join(self.on) or "no key: one bucket does all the work"
-        lines = [f"Watch on {keys}; outage {duration_text(self.outage_us)}"]
+        lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
         lines += [f"  Store {store}" for store in self.stores]
         lines += [f"  Threshold {rule}" for rule in self.rules]
+        lines += [f"  NoData {silence}" for silence in self.silences]
         return "\n".join(lines)

@@ -15,6 +15,7 @@ from tocsin.plan.follow import Arrivals
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.report import last_words
+from tocsin.plan.silence import Heard
 from tocsin.plan.steps import Watch
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class WatchLogic:
         streams = {name: self._stream(name, batches) for name in self.watch.streams}
         lanes = [_lane(*streams[name], columns) for name, columns in self.watch.lanes]
         self._count_received({name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
+        if self.watch.silences:
+            self._hear(streams, batches, now_us, out)
+        if not lanes:
+            return
         counts = [len(arrival) for _, arrival in lanes]
         place = np.concatenate([rows.key for rows, _ in lanes])
         if not len(place):
@@ -67,7 +72,8 @@ class WatchLogic:
         key = np.concatenate([self._places(batch)[batch.key] for batch in mine])
         time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
         values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
-        return StreamRows(key, time, time, values, _joined_payload(mine)), arrival
+        payload = None if self.watch.is_only_heard(name) else _joined_payload(mine)
+        return StreamRows(key, time, time, values, payload), arrival
 
     def _places(self, batch: Batch) -> Int:
         """Where each key of a batch lives; new keys get a place behind the last of a page with room."""
@@ -95,6 +101,24 @@ class WatchLogic:
             out.count(name, {"received": received, "quarantined": received - len(rows.time)})
             if len(rows.time):
                 out.meet(store.stream, int(rows.time.max()))
+
+    def _hear(
+        self, streams: Mapping[str, tuple[StreamRows, Int]], batches: Sequence[Batch], now_us: int | None, out: Out
+    ) -> None:
+        """Let silences hear all rows, page by page; count those of streams that no rule reads."""
+        for name in filter(self.watch.is_only_heard, streams):
+            bad, time = sum(batch.quarantined for batch in batches if batch.stream == name), streams[name][0].time
+            out.count(name, {"received": len(time) + bad, "quarantined": bad, "expired": len(time)})
+            if len(time):
+                out.meet(name, int(time.max()))
+        place = np.concatenate([rows.key for rows, _ in streams.values()])
+        arrived = np.argsort(np.concatenate([arrival for _, arrival in streams.values()]), kind="stable")
+        order, _ = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
+        stream = np.repeat(np.arange(len(streams)), [len(arrival) for _, arrival in streams.values()])[order]
+        place, time = place[order], np.concatenate([rows.time for rows, _ in streams.values()])[order]
+        for p in np.unique(place // KEYS_PER_PAGE).tolist():
+            cut = slice(*np.searchsorted(place, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
+            self.pages[p].on_heard(Heard(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on; where some were freed, those behind them have moved up."""

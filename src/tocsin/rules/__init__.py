@@ -3,5 +3,6 @@
 from tocsin.rules.durations import microseconds
 from tocsin.rules.limits import Limits
 from tocsin.rules.model import Rule
+from tocsin.rules.no_data import AnyRule, NoData
 
-__all__ = ["Limits", "Rule", "microseconds"]
+__all__ = ["AnyRule", "Limits", "NoData", "Rule", "microseconds"]

@@ -73,7 +73,7 @@ VALUE = (
 )
 NO_DATA = (
     Field("for", "duration", "how long the silence lasts before the alert", required=True, least=1),
-    Field("labels", "map", "labels of the alert besides the keys"),
+    Field("labels", "map", "labels of the alert besides the keys and `stream`, the name of the stream"),
 )
 LIMITS = (
     Field("file", "path", "CSV file with the key columns and columns of numbers", required=True),
@@ -163,12 +163,25 @@ SOURCES: Mapping[str, Kind] = {
             "factory",
             "generated rows, for trying things out",
             (
+                Field(
+                    "sensor",
+                    "word",
+                    "what is measured; default: the stream's name if it is one of these, else `air`",
+                    words=("air", "humidity", "surface"),
+                ),
                 Field("machines", "whole", "number of keys", default="10", least=1),
                 Field("seed", "whole", "the same seed gives the same rows", default="0", least=0),
-                Field("rows", "whole", "rows in all; default: no end", least=1),
-                Field("rate", "number", "rows per second", default="100", least=0),
+                Field("rows", "whole", "rows in all, as fast as they are taken; default: no end, at `rate`", least=1),
+                Field("rate", "number", "rows per second; 0: one per second and key", default="100", least=0),
                 Field("disorder", "duration", "how far a row may come behind", default="0s"),
-                Field("outages", "whole", "how often a key falls silent and sends all later", default="0", least=0),
+                Field(
+                    "outages",
+                    "whole",
+                    "how often a key falls silent and sends all later, in every 240 of its rows",
+                    default="0",
+                    least=0,
+                    most=20,
+                ),
             ),
         ),
     )

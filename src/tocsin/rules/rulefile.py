@@ -9,6 +9,7 @@ from typing import Any
 
 from tocsin.rules.limits import Limits
 from tocsin.rules.model import Rule
+from tocsin.rules.no_data import NoData
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,6 @@ class Sink:
 
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class NoData:
-    """An alert for keys that are silent."""
-
-    for_us: int
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,3 +106,8 @@ class RuleFile:
     def rules(self) -> tuple[Rule, ...]:
         """The rules of all groups, in order."""
         return tuple(rule for group in self.groups for rule in group.rules)
+
+    @property
+    def no_data(self) -> tuple[NoData, ...]:
+        """The streams that must be heard, in order; each by its own key columns."""
+        return tuple(stream.no_data for stream in self.streams.values() if stream.no_data is not None)

@@ -16,8 +16,9 @@ from tocsin.rules.context import Context, found
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.limits import Limits, read_limits
 from tocsin.rules.model import FieldError, check_label, check_label_name
+from tocsin.rules.no_data import NoData
 from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
-from tocsin.rules.rulefile import Domain, NoData, Source, Stream, Value
+from tocsin.rules.rulefile import Domain, Source, Stream, Value
 from tocsin.rules.values import MOST_ENTRIES, read_number
 
 MICROSECOND = timedelta(microseconds=1)
@@ -82,8 +83,8 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
     )
     _check_columns(context, fields, stream, where)
     is_clear = context.mistakes.count == before and _is_whole(fields, keys)
-    stream = replace(stream, no_data=_no_data(context, fields, where))
-    return stream if is_clear else None
+    no_data = _no_data(context, fields, stream, where, is_clear=is_clear)
+    return replace(stream, no_data=no_data) if is_clear else None
 
 
 def _is_whole(fields: Fields, keys: tuple[str, ...]) -> bool:
@@ -167,7 +168,8 @@ def _domain(context: Context, node: Node, where: str) -> Domain | None:
     return None
 
 
-def _no_data(context: Context, fields: Fields, where: str) -> NoData | None:
+def _no_data(context: Context, fields: Fields, stream: Stream, where: str, *, is_clear: bool) -> NoData | None:
+    """Read what is said of silence; what it says of labels and keys is left to NoData itself, if keys are clear."""
     if "no_data" not in fields.nodes:
         return None
     here = f"{where}: no_data"
@@ -175,7 +177,17 @@ def _no_data(context: Context, fields: Fields, where: str) -> NoData | None:
     if inner is None:
         return None
     labels = good_labels(context, inner, here)
-    return None if inner["for"] is None else NoData(inner["for"] // MICROSECOND, labels)
+    while inner["for"] is not None and is_clear:
+        try:
+            return NoData(stream.name, inner["for"], stream.keys, labels)
+        except FieldError as error:
+            node, name = inner.at("labels"), str(error.path[1])
+            if error.path[0] == "on" or not isinstance(node, MapNode):
+                context.report(item_named(fields.at("keys"), name), here, error.sentence)
+                return None
+            context.report(node.entries[name][0], here, error.sentence)
+            del labels[name]
+    return None
 
 
 def good_labels(context: Context, fields: Fields, where: str) -> dict[str, str]:

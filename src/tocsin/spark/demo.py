@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tocsin.pages import unpack
 from tocsin.rules import Rule
 from tocsin.spark.alerts import alerts, counts_of
+from tocsin.spark.session import stderr_to
 from tocsin.spark.stateful import HEAD, ON_LOCAL_DISK
 
 _SCHEMA = "machine string, ts timestamp, arrived timestamp, value double"
@@ -49,26 +50,12 @@ def local_session(folder: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("tocsin-demo")
     for name, value in (ON_LOCAL_DISK | settings).items():
         builder = builder.config(name, value)
-    with _stderr_to(folder / "jvm.log"):
+    with stderr_to(folder / "jvm.log"):
         session = builder.getOrCreate()
     try:
         yield session
     finally:
         session.stop()
-
-
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Send what a starting JVM says about itself to a file; a process keeps the standard error it was born with."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 def write_batch(folder: Path, number: int, columns: Mapping[str, Any]) -> None:

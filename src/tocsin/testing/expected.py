@@ -67,7 +67,7 @@ class ExpectedReader:
     def _named(self, fields: Fields, where: str, field: str, known: _Known, alert: str) -> dict[str, str]:
         """Give texts by name; names that the alert cannot have are reported."""
         texts: dict[str, str] = dict(fields[field] or {})
-        for name in texts if alert in self.names.rules else ():
+        for name in texts if self.names.has(alert) else ():
             what = "labels" if field == "exp_labels" else "annotations"
             message = unknown(name, known(alert), f"`{field}` must name {what} of {alert!r}")
             if message:
@@ -87,7 +87,7 @@ class ExpectedReader:
             number = read_number(value.text)
             if number is None or not math.isfinite(number):
                 self.context.report(value, where, f"`exp_witness.{name[:60]}` must be a number; got {found(value)}")
-            elif alert in self.names.rules:
+            elif self.names.has(alert):
                 known = self.names.variables(alert)
                 message = unknown(name, known, f"`exp_witness` must name variables of {alert!r}")
                 if message:

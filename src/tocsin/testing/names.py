@@ -9,6 +9,7 @@ from functools import lru_cache
 from tocsin.expr import Variable, parse_condition, variables
 from tocsin.rules.model import Rule
 from tocsin.rules.nearest import nearest
+from tocsin.rules.no_data import NoData
 from tocsin.rules.rulefile import RuleFile, Stream
 
 _SHOWN = 20
@@ -22,22 +23,29 @@ class Names:
     is_whole: bool
     rules: dict[str, list[tuple[RuleFile, Rule]]] = field(default_factory=dict)
     streams: dict[str, list[Stream]] = field(default_factory=dict)
+    silences: dict[str, list[NoData]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Gather rules and streams of all files by name."""
         for file in self.files:
             for rule in file.rules:
                 self.rules.setdefault(rule.alert, []).append((file, rule))
+            for silence in file.no_data:
+                self.silences.setdefault(silence.alert, []).append(silence)
             for name, stream in file.streams.items():
                 self.streams.setdefault(name, []).append(stream)
 
     def alert_mistake(self, name: str) -> str:
         """Say what is wrong with the name of an alert; nothing if it is known."""
-        if name in self.rules or not self.is_whole:
+        if self.has(name) or not self.is_whole:
             return ""
-        return f"`alertname` must be an alert of the rule files{_known(self.rules)}; got {name[:60]!r}" + nearest(
-            name, self.rules
-        )
+        known = _unique([*self.rules, *self.silences])
+        wanted = f"`alertname` must be an alert of the rule files{_known(known)}"
+        return f"{wanted}; got {name[:60]!r}{nearest(name, known)}"
+
+    def has(self, alert: str) -> bool:
+        """Whether the name is that of an alert."""
+        return alert in self.rules or alert in self.silences
 
     def stream_mistake(self, name: str, column: str | None) -> str:
         """Say what is wrong with the stream and the column of a series."""
@@ -67,17 +75,19 @@ class Names:
 
     def labels(self, alert: str) -> list[str]:
         """The labels that an alert may have."""
-        return _unique(name for _, rule in self.rules[alert] for name in (*rule.on, *rule.labels))
+        rules = [(*rule.on, *rule.labels) for _, rule in self.rules.get(alert, ())]
+        silences = [(*silence.on, *silence.all_labels) for silence in self.silences.get(alert, ())]
+        return _unique(name for names in (*rules, *silences) for name in names)
 
     def annotations(self, alert: str) -> list[str]:
         """The annotations that an alert may have."""
-        return _unique(name for _, rule in self.rules[alert] for name in rule.annotations)
+        return _unique(name for _, rule in self.rules.get(alert, ()) for name in rule.annotations)
 
     def variables(self, alert: str) -> list[str]:
         """The variables that the conditions of an alert read, as they write them; limits are none."""
         found = (
             str(variable)
-            for file, rule in self.rules[alert]
+            for file, rule in self.rules.get(alert, ())
             for variable in _read(rule.expr)
             if variable.stream in file.streams
         )

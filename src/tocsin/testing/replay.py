@@ -16,6 +16,7 @@ import numpy as np
 from tocsin.logic import Batch
 from tocsin.plan import Plan, Watch
 from tocsin.rules.model import Rule
+from tocsin.rules.no_data import AnyRule
 from tocsin.rules.template import parse_template
 from tocsin.testing.model import Scenario
 
@@ -87,7 +88,9 @@ class Lives:
 class Replay:
     """Rows on their way through a watch; `rules` has its rules by alert."""
 
-    def __init__(self, scenario: Scenario, watch: Watch, rules: Mapping[str, Rule], batches: Sequence[Batch]) -> None:
+    def __init__(
+        self, scenario: Scenario, watch: Watch, rules: Mapping[str, AnyRule], batches: Sequence[Batch]
+    ) -> None:
         self.scenario, self.rules, self.batches = scenario, rules, batches
         self.lives = Lives()
         self.story: list[tuple[int, Alert]] = []
@@ -121,11 +124,12 @@ class Replay:
 
     def _alert(self, row: Mapping[str, Any]) -> Alert:
         start, rule = self.scenario.start_us, self.rules[row["alert"]]
+        texts = rule.annotations if isinstance(rule, Rule) else {}
         return Alert(
             row["alert"],
             row["state"],
             row["labels"],
-            {name: parse_template(text).render(row) for name, text in rule.annotations.items()},
+            {name: parse_template(text).render(row) for name, text in texts.items()},
             row["startsAt"] - start,
             None if row["endsAt"] is None else row["endsAt"] - start,
             row["value"],

@@ -13,7 +13,10 @@ from tocsin.testing.model import Scenario, Series
 
 
 def make_batches(scenario: Scenario, file: RuleFile, watch: Watch) -> list[Batch]:
-    """Give a batch per stream of a watch; rows with a read value that is not finite are left out, as a run does."""
+    """Give a batch per stream of a watch; rows with a read value that is not finite are left out, as a run does.
+
+    Where no rule is tested they stay: a silence hears them.
+    """
     return [_batch(scenario, file, watch, stream) for stream in watch.streams]
 
 
@@ -60,10 +63,10 @@ def _rows(
             values[column][mine] = series.samples.values[mine]
             given.add(column)
     for column, numbers in values.items():
-        if column in given:
-            there &= np.isfinite(numbers)
-        else:
+        if column not in given:
             numbers[:] = 0.0
+        elif watch.rules:
+            there &= np.isfinite(numbers)
     at = np.flatnonzero(there)
     time = scenario.start_us + at * scenario.interval_us
     return time, time + delay[at], [numbers[at] for numbers in values.values()]

@@ -1,16 +1,18 @@
 """Plan the rules of a file for tests: as a run would, in groups that share their rows.
 
 Rules with the same key columns share rows, so they are planned together, the untested ones too: `outage` and the newest
-time of a key are those of the group. Then only the tested rules are driven.
+time of a key are those of the group. Then only the tested rules are driven. Silences hear the streams of all rules with
+their key columns, and are driven apart from them: no rule notices them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tocsin.plan import Plan, Watch, make_plan
 from tocsin.rules.model import Rule
+from tocsin.rules.no_data import AnyRule
 from tocsin.rules.rulefile import RuleFile
 
 # No column of a file can have this name.
@@ -19,15 +21,17 @@ TIME = " time"
 
 @dataclass(frozen=True)
 class Unit:
-    """Rules of one file with the same key columns and different names, and their plan."""
+    """Rules of one file with the same key columns and different names, or its silences on them, and their plan."""
 
     file: RuleFile
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, AnyRule]
     watch: Watch
 
     def only(self, alerts: Collection[str]) -> Watch:
         """The watch that drives some of the rules alone."""
-        return replace(self.watch, rules=tuple(rule for rule in self.watch.rules if rule.alert in alerts))
+        mine = [alert for alert in alerts if isinstance(self.rules.get(alert), Rule)]
+        rules = tuple(rule for rule in self.watch.rules if rule.alert in mine)
+        return replace(self.watch, rules=rules, silences=tuple(s for s in self.watch.silences if s.alert in alerts))
 
 
 def make_units(files: Iterable[RuleFile]) -> list[Unit]:
@@ -41,6 +45,7 @@ def make_units(files: Iterable[RuleFile]) -> list[Unit]:
             counts[rule.alert] = counts.get(rule.alert, 0) + 1
             groups.setdefault((tuple(rule.on), counts[rule.alert]), []).append(rule)
         units += [_unit(file, rules) for rules in groups.values()]
+        units += [_hearing(file, on) for on in dict.fromkeys(tuple(silence.on) for silence in file.no_data)]
     return units
 
 
@@ -49,7 +54,13 @@ def _unit(file: RuleFile, rules: list[Rule]) -> Unit:
     return Unit(file, {rule.alert: rule for rule in rules}, plan.watches[0])
 
 
-def plan_rules(file: RuleFile, rules: list[Rule]) -> Plan:
+def _hearing(file: RuleFile, on: tuple[str, ...]) -> Unit:
+    silences = [silence for silence in file.no_data if tuple(silence.on) == on]
+    beside = [rule for rule in file.rules if tuple(rule.on) == on]
+    return Unit(file, {one.alert: one for one in silences}, plan_rules(file, [*beside, *silences]).watches[0])
+
+
+def plan_rules(file: RuleFile, rules: Sequence[AnyRule]) -> Plan:
     """Plan rules with the same key columns over the streams of their file."""
     columns = {name: [*rules[0].on, TIME, *stream.values] for name, stream in file.streams.items()}
     return make_plan(rules, columns, time=TIME)

@@ -1,0 +1,126 @@
+"""What commands that look at history are given: rule files, times, settings of Spark; each mistake in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tocsin.rules.rulefile import RuleFile
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class GivenUpError(Exception):
+    """A command cannot go on; the sentence says why."""
+
+
+def moment(text: str) -> int:
+    """Read a time in ISO 8601 as microseconds; one without an offset is UTC.
+
+    >>> moment("1970-01-01T00:01:00Z"), moment("1970-01-02")
+    (60000000, 86400000000)
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"must be a time such as 2026-01-01T00:00:00Z; got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+def add_span(parser: argparse._ActionsContainer) -> None:
+    """Add --from and --to."""
+    parser.add_argument("--from", dest="from_us", type=moment, metavar="TIME", help="read rows from this time on")
+    parser.add_argument("--to", dest="to_us", type=moment, metavar="TIME", help="read rows up to this time")
+
+
+def add_spark(parser: argparse.ArgumentParser) -> None:
+    """Add the settings of Spark."""
+    group = parser.add_argument_group("Spark")
+    group.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (default: %(default)s)")
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; give it once per setting"
+    )
+    parser.set_defaults(refuse=parser.error)
+
+
+def settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings of Spark that were given."""
+    for setting in arguments.conf:
+        if not setting.partition("=")[0].strip() or "=" not in setting:
+            arguments.refuse(f"`--conf` must be KEY=VALUE; got {setting!r}")
+    return {key.strip(): value for key, _, value in (setting.partition("=") for setting in arguments.conf)}
+
+
+def read_file(path: str, *, as_json: bool) -> RuleFile:
+    """Read a rule file; its mistakes are written as `tocsin check` does."""
+    from tocsin.cli.check import place, write_mistakes
+    from tocsin.cli.files import check_file
+
+    checked = check_file(path, os.environ)
+    if checked.file is not None:
+        return checked.file
+    if as_json:
+        print(json.dumps({"ok": False, "mistakes": [place(mistake) for mistake in checked.mistakes]}, indent=2))
+    else:
+        write_mistakes(checked)
+    raise GivenUpError
+
+
+def needs_spark() -> None:
+    """Refuse to go on where PySpark is not installed."""
+    if find_spec("pyspark") is None:
+        message = "Spark must be installed; install tocsin[spark]"
+        raise GivenUpError(message)
+
+
+@contextmanager
+def run_errors() -> Iterator[None]:
+    """What is wrong with a run directory is a reason to give up."""
+    from tocsin.errors import TocsinError
+
+    try:
+        yield
+    except TocsinError as error:
+        raise GivenUpError(str(error)) from None
+
+
+@contextmanager
+def in_a_sentence(*files: RuleFile) -> Iterator[None]:
+    """Say in one sentence what Spark says in a hundred lines; no secret of the files is in it."""
+    from tocsin.spark.failure import secrets_of, sentence_of
+    from tocsin.spark.quiet import FAILURES
+
+    try:
+        yield
+    except FAILURES as error:
+        secrets = [secret for file in files for secret in secrets_of(file)]
+        raise GivenUpError(sentence_of(error, secrets)) from None
+    except OSError as error:
+        message = (
+            f"{error.filename or 'a file'} must be readable and writable; {(error.strerror or 'it is not').lower()}"
+        )
+        raise GivenUpError(message) from None
+
+
+def give_up(command: str, error: GivenUpError, *, as_json: bool) -> int:
+    """Write why a command cannot go on, and give its exit code."""
+    if str(error):
+        print(f"tocsin {command}: {error}", file=sys.stderr)
+        if as_json:
+            print(json.dumps({"ok": False, "error": str(error)}, indent=2))
+    return 1
+
+
+def interrupted(command: str) -> int:
+    """Say that Ctrl-C ended a command, and give the exit code that shells expect."""
+    print(f"tocsin {command}: interrupted", file=sys.stderr)
+    return 130

@@ -1,0 +1,209 @@
+"""Bring Spark and what is engine-free together: run plans over history, gather, trace single keys, write it down."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from tocsin.cli.given import GivenUpError, in_a_sentence, needs_spark
+from tocsin.plan import Plan, Watch
+from tocsin.rules.rulefile import RuleFile
+from tocsin.rules.template import parse_template
+from tocsin.rundir import RunDir
+
+if TYPE_CHECKING:
+    from tocsin.report import Pick, Result
+    from tocsin.spark.quiet import Told
+    from tocsin.trace import Traced
+
+Ends = tuple[int | None, int | None]
+# A session of Spark, which is imported by tocsin.spark alone.
+Session = Any
+
+SUMMARY_FILE = "summary.json"
+# Changes of state in one file of the alert log, and dead rows that are written down.
+_PER_FILE, _MOST_DEAD = 10_000, 10_000
+
+
+@contextmanager
+def scratch(run_dir: str | None) -> Iterator[RunDir]:
+    """Hold a run directory, the one that was asked for or one that is gone afterwards."""
+    if run_dir is not None:
+        _clear(Path(run_dir))
+        with RunDir(run_dir).held() as run:
+            yield run
+        return
+    with TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder, RunDir(folder).held() as run:
+        yield run
+
+
+def _clear(folder: Path) -> None:
+    """Take what an earlier backtest left; anything else is refused."""
+    if (folder / "checkpoint").exists():
+        message = f"run directory {folder} must be new or that of a backtest; it is that of `tocsin run`"
+        raise GivenUpError(message)
+    if (folder / SUMMARY_FILE).exists():
+        for part in ("alerts", "dead", "against/alerts"):
+            for path in (folder / part).glob("*.jsonl"):
+                path.unlink()
+
+
+@contextmanager
+def session(run: RunDir, files: Sequence[RuleFile], master: str, conf: Mapping[str, str]) -> Iterator[Session]:
+    """Start Spark as the files need it; what goes wrong inside is said in a sentence."""
+    needs_spark()
+    from tocsin.spark.quiet import bounded_session
+
+    kafka = any(stream.source.kind == "kafka" for file in files for stream in file.streams.values())
+    with in_a_sentence(*files), bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
+        yield started
+
+
+def trace_key(
+    file: RuleFile, watch: Watch, key: tuple[str, ...], ends: Ends, master: str, conf: Mapping[str, str]
+) -> Traced:
+    """Read the rows of one key, and trace them."""
+    with scratch(None) as run, session(run, [file], master, conf) as started:
+        from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
+        from tocsin.trace import trace
+
+        streams = {name: file.streams[name] for name in watch.streams}
+        frames = open_streams(started, streams, Span(*ends))
+        ((rows, dead),) = rows_of_keys(frames, watch, [Wanted(key, Span())])
+        return trace(watch, key, rows, dead)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A rule file and its plan."""
+
+    file: RuleFile
+    plan: Plan
+
+
+def run_versions(
+    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None
+) -> tuple[list[Result], float]:
+    """Run versions over the same history, in one pass if they read the same streams; give results and seconds."""
+    begun = time.monotonic()
+    if len(versions) == 1 or _reads_alike(*versions):
+        results = _run(started, versions, ends, run, told, 0)
+    else:
+        results = [
+            result
+            for number, version in enumerate(versions)
+            for result in _run(started, [version], ends, run, told, number)
+        ]
+    return results, time.monotonic() - begun
+
+
+def _reads_alike(first: Version, second: Version) -> bool:
+    """Tell whether streams that both files have are read in the same way."""
+
+    def way(file: RuleFile, name: str) -> tuple[object, ...]:
+        stream = file.streams[name]
+        return stream.source, stream.keys, stream.time, stream.time_unit, stream.arrival, set(stream.values)
+
+    shared = first.file.streams.keys() & second.file.streams.keys()
+    return all(way(first.file, name) == way(second.file, name) for name in shared)
+
+
+def _run(
+    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None, first: int
+) -> list[Result]:
+    from tocsin.report import Gatherer
+    from tocsin.spark.history import Span, open_streams, rows_of_plans, streams_of
+    from tocsin.spark.quiet import telling
+
+    streams = {name: one for version in versions for name, one in streams_of(version.file, version.plan).items()}
+    gatherers = [Gatherer(version.file.path, version.plan) for version in versions]
+    writers = [_Writer(run, version.file, first + number) for number, version in enumerate(versions)]
+    frames = open_streams(started, streams, Span(*ends))
+    with telling(started, told), rows_of_plans(frames, [version.plan for version in versions]) as rows:
+        for kind, said in rows.told():
+            if kind == "alert":
+                number = said.pop("version")
+                gatherers[number].take(said)
+                writers[number].take(said)
+            else:
+                _count(gatherers, said)
+        dead = rows.dead()
+        if first == 0:
+            run.dead.write(0, rows.dead_lines(_MOST_DEAD))
+    for writer in writers:
+        writer.close()
+    return [gatherer.result(dead) for gatherer in gatherers]
+
+
+def _count(gatherers: Sequence[Any], said: Mapping[str, Any]) -> None:
+    """Give each version its counts."""
+    for number, gatherer in enumerate(gatherers):
+        mine = f"{number}:"
+        counts = {name.removeprefix(mine): count for name, count in said["counts"].items() if name.startswith(mine)}
+        gatherer.count(counts, said["newest"])
+
+
+class _Writer:
+    """Writes the alerts of one version as an alert log, in files of some thousand lines."""
+
+    def __init__(self, run: RunDir, file: RuleFile, number: int) -> None:
+        from tocsin.deliver import AlertWriter
+
+        self.log = run.alerts if number == 0 else AlertWriter(run.folder / "against" / "alerts")
+        self.rules = file.rules
+        self.batch, self.held = 0, list[dict[str, Any]]()
+
+    def take(self, change: Mapping[str, Any]) -> None:
+        """Take a change of state, with its annotations filled in."""
+        from tocsin.spark.record import rule_of
+
+        rule = rule_of(change, self.rules)
+        texts = {} if rule is None else rule.annotations
+        annotations = {name: parse_template(text).render(change) for name, text in texts.items()}
+        self.held.append({**change, "annotations": annotations})
+        if len(self.held) >= _PER_FILE:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is held."""
+        self.log.write(self.batch, self.held)
+        self.batch, self.held = self.batch + 1, []
+
+
+def trace_picks(started: Session, version: Version, picks: Sequence[Pick], ends: Ends) -> list[tuple[Pick, Traced]]:
+    """Read the rows around some alerts, all of a watch in one pass over its streams, and trace them."""
+    from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys, streams_of
+    from tocsin.trace import trace
+
+    frames = open_streams(started, streams_of(version.file, version.plan), Span(*ends))
+    found: dict[int, Traced] = {}
+    for watch in version.plan.watches:
+        mine = [place for place, pick in enumerate(picks) if pick.watch is watch]
+        wanted = [Wanted(picks[place].key, Span(picks[place].read_from_us, picks[place].to_us)) for place in mine]
+        if wanted:
+            for place, (rows, dead) in zip(mine, rows_of_keys(frames, watch, wanted), strict=True):
+                found[place] = trace(watch, picks[place].key, rows, dead)
+    return [(pick, found[place]) for place, pick in enumerate(picks)]
+
+
+def write_manifest(run: RunDir, version: Version) -> None:
+    """Say in the run directory what ran."""
+    from tocsin.deliver.encode import time_text
+    from tocsin.rundir.manifest import describe
+    from tocsin.spark.history import BUCKETS
+
+    manifest = describe(version.file, version.plan, version.plan.fingerprint, (), BUCKETS)
+    manifest.after(None, time_text(time.time())).write(run.folder)
+
+
+def write_summary(run: RunDir, summary: Mapping[str, Any]) -> None:
+    """Put the summary into the run directory."""
+    from tocsin.files import replace_file
+
+    replace_file(run.folder / SUMMARY_FILE, json.dumps(summary, indent=2).encode() + b"\n")

@@ -1,0 +1,231 @@
+"""Run a rule file on Spark: its streams in, alerts to the run directory and to its sinks.
+
+    tocsin run cold-store.yaml --run-dir runs/cold-store
+    tocsin run cold-store.yaml --run-dir runs/cold-store --once
+    tocsin run cold-store.yaml --run-dir runs/cold-store --metrics-port 9464 --conf spark.driver.memory=4g
+    tocsin run cold-store.yaml --run-dir runs/trial --once --json | jq .total.alerts
+
+The run directory has everything that a run knows: the alert log, rows that could not be used, a line of progress per
+micro-batch, how far each sink is, and the checkpoint. The same command with the same directory goes on where the last
+one stopped, however it ended: each alert is in the log once.
+
+Without --once it runs until a signal: SIGTERM or SIGINT (Ctrl-C) finishes the micro-batch that runs, stops, and gives
+sinks --drain to deliver the rest. A second signal ends at once; nothing is lost by that either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import nullcontext, redirect_stdout
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tocsin.rules.rulefile import RuleFile
+    from tocsin.spark.run import Ended, Options
+
+SUMMARY = "run a rule file on Spark"
+EPILOG = """\
+what it says:
+  On a terminal, a line that moves: rows per second, rows kept, alerts that fire, lag. Elsewhere a line of key=value
+  per micro-batch that had rows. Both, and all messages, go to standard error; standard output is left to the sink
+  `console`. With --json one object is written to standard output at the end (and `console` to standard error).
+
+exit codes:
+  0  the input was taken to its end (--once), or a signal asked to stop. That a sink has not been reached is said, and
+     is no failure: the alerts are in the log, and the next run delivers them
+  1  mistakes in the rule file, a run directory that is in use or belongs to other rules, or a run that failed
+  2  wrong usage
+  130, 143  a second signal came
+
+It needs Java 17 or newer, and tocsin[spark]. docs/run.md says what the run directory holds and what is guaranteed.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("rules", metavar="RULES.yaml", help="a rule file")
+    parser.add_argument("--run-dir", required=True, metavar="DIR", help="the run directory; made if it is not there")
+    parser.add_argument("--once", action="store_true", help="take the rows that are there, and end")
+    parser.add_argument(
+        "--interval", default="1s", metavar="DURATION", help="how often a micro-batch begins (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="write one JSON object to standard output at the end")
+    _add_sinks(parser.add_argument_group("metrics and sinks"))
+    _add_spark(parser.add_argument_group("Spark"))
+    parser.set_defaults(refuse=parser.error)
+
+
+def _add_sinks(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--metrics-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="serve metrics for Prometheus at this port, such as 9464 (default: 0, which is not at all)",
+    )
+    group.add_argument(
+        "--metrics-address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen for that (default: %(default)s, this machine alone)",
+    )
+    group.add_argument(
+        "--drain",
+        default="30s",
+        metavar="DURATION",
+        help="how long the end waits for sinks that are behind (default: %(default)s)",
+    )
+
+
+def _add_spark(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (default: %(default)s)")
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; give it once per setting"
+    )
+    group.add_argument(
+        "--buckets",
+        type=int,
+        metavar="N",
+        help="into how many parts keys are divided; state is bound to it (default: as many as shuffle partitions, that "
+        "is, as many as cores)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the rule file; give 1 if it cannot be run."""
+    from tocsin.cli.check import place, write_mistakes
+    from tocsin.cli.files import check_file
+
+    checked = check_file(arguments.rules, os.environ)
+    if checked.file is None and arguments.json:
+        print(json.dumps({"ok": False, "mistakes": [place(mistake) for mistake in checked.mistakes]}, indent=2))
+        return 1
+    write_mistakes(checked)
+    if checked.file is None:
+        return 1
+    if find_spec("pyspark") is None:
+        return _fail("Spark must be installed; install tocsin[spark]", arguments)
+    return _run(checked.file, _options(arguments), arguments)
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from pathlib import Path
+
+    from tocsin.errors import RuleError
+    from tocsin.rules.durations import microseconds
+    from tocsin.spark.run import Options
+
+    try:
+        interval_us = microseconds(arguments.interval, "`--interval`")
+        drain_us = microseconds(arguments.drain, "`--drain`")
+    except RuleError as error:
+        arguments.refuse(str(error))
+    if interval_us < 1000:
+        arguments.refuse(f"`--interval` must be at least 1ms; got {arguments.interval}")
+    if not 0 <= arguments.metrics_port < 1 << 16:
+        arguments.refuse(f"`--metrics-port` must be from 0 to 65535; got {arguments.metrics_port}")
+    if arguments.master.startswith("sc:"):
+        arguments.refuse("`--master` must name Spark itself; Spark Connect does not run what a run needs")
+    for setting in arguments.conf:
+        if not setting.partition("=")[0].strip() or "=" not in setting:
+            arguments.refuse(f"`--conf` must be KEY=VALUE; got {setting!r}")
+    return Options(
+        run_dir=Path(arguments.run_dir),
+        once=arguments.once,
+        interval_s=interval_us / 1e6,
+        master=arguments.master,
+        conf={key.strip(): value for key, _, value in (setting.partition("=") for setting in arguments.conf)},
+        buckets=arguments.buckets,
+        metrics_address=arguments.metrics_address,
+        metrics_port=arguments.metrics_port,
+        drain_s=drain_us / 1e6,
+    )
+
+
+def _run(file: RuleFile, options: Options, arguments: argparse.Namespace) -> int:
+    from tocsin.cli.live import Live, log_to_stderr
+    from tocsin.errors import TocsinError
+    from tocsin.spark.run import run as run_rules
+
+    # Standard output belongs to the JSON object; the sink `console` takes what stands there when it is opened.
+    output = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
+    with Stop() as stop, Live() as live, log_to_stderr(), output:
+        try:
+            ended = run_rules(file, options, stop.asked, live.show)
+        except TocsinError as error:
+            failure = str(error)
+        else:
+            failure = ""
+    if failure:
+        return _fail(failure, arguments)
+    print(f"tocsin run: {_told(ended, stop, options)}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(_object(ended, options), indent=2))
+    return 0
+
+
+class Stop:
+    """Notes that a signal asks to stop, while it is entered; the second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked, self.name = threading.Event(), ""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            # The JVM ends when this process does; what it was doing is done again by the next run.
+            os._exit(128 + number)
+        self.name = signal.Signals(number).name
+        self.asked.set()
+        os.write(2, f"tocsin run: {self.name}: the micro-batch that runs is finished, then it stops\n".encode())
+
+
+def _fail(sentence: str, arguments: argparse.Namespace) -> int:
+    print(f"tocsin run: {sentence}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps({"ok": False, "error": sentence}, indent=2))
+    return 1
+
+
+def _told(ended: Ended, stop: Stop, options: Options) -> str:
+    """Say how it ended, in one sentence."""
+    why = f"stopped by {stop.name}" if ended.stopped else "the input was taken to its end"
+    whole = ended.progress.total if ended.progress else None
+    rows, firing = (sum(whole.rows.values()), sum(whole.firing().values())) if whole else (0, 0)
+    text = f"{why}; {rows:,} rows in all, {firing:,} alerts fire; {options.run_dir} has them"
+    if not ended.delivered:
+        behind = [f"{name} ({status['pending']:,})" for name, status in ended.sinks.items() if status["pending"]]
+        waiting = ", ".join(behind) or "some sinks"
+        text += f"; not delivered within {options.drain_s:g} s, and left to the next run: {waiting}"
+    return text
+
+
+def _object(ended: Ended, options: Options) -> dict[str, Any]:
+    progress = ended.progress
+    return {
+        "ok": True,
+        "run_dir": str(options.run_dir),
+        "stopped": ended.stopped,
+        "batch": None if progress is None else progress.batch,
+        "total": {} if progress is None else vars(progress.total),
+        "firing": {} if progress is None else progress.total.firing(),
+        "delivered": ended.delivered,
+        "sinks": ended.sinks,
+    }

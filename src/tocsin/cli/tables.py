@@ -1,0 +1,160 @@
+"""The results of a backtest as tables of text, and as one object for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tocsin.report import Difference, Result, RuleSummary
+from tocsin.rules.durations import duration_text
+from tocsin.rules.mistakes import printable
+from tocsin.testing.model import labels_text
+from tocsin.trace.model import Life
+from tocsin.trace.words import date, rounded, size_text
+
+_MOST = 20
+
+
+def lines_of(results: Sequence[Result], difference: Difference | None, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Write all that was found."""
+    for result in results:
+        yield from _result(result)
+        yield ""
+    if difference is not None:
+        yield from _difference(results, difference)
+        yield ""
+    yield from _dead(results[0])
+    rows, seconds = summary["rows"], summary["seconds"]
+    yield f"{rows:,} rows in {seconds:.1f} s"
+    for name in ("report", "run_dir"):
+        if name in summary:
+            yield f"{name.replace('_', ' ')}: {printable(str(_path(summary[name])))}"
+
+
+def _path(value: Any) -> Any:
+    return value["path"] if isinstance(value, Mapping) else value
+
+
+def _result(result: Result) -> Iterator[str]:
+    span = "no rows"
+    if result.oldest_us is not None and result.newest_us is not None:
+        span = f"{date(result.oldest_us)} to {date(result.newest_us)}"
+    yield printable(f"{result.path}: {span}")
+    yield ""
+    yield from table(
+        ["rule", "alerts", "keys", "firing", "longest", "late", "not ended"],
+        [_rule(rule) for rule in result.rules],
+    )
+    yield ""
+    yield from table(
+        ["stream", "received", "kept", "omitted", "late", "not usable", "a plain join keeps"],
+        [
+            [store.name, *_numbers(store.received, store.kept), *_counts(store.counts), f"{store.plain:,}"]
+            for store in result.stores
+        ],
+    )
+    yield ""
+    yield f"state left at the end: {size_text(result.state_bytes)}"
+
+
+def _rule(rule: RuleSummary) -> list[str]:
+    times = [rounded(rule.firing_us), rounded(rule.longest_us)]
+    return [rule.alert, *_numbers(rule.alerts, rule.keys), *times, *_numbers(rule.late, rule.open)]
+
+
+def _numbers(*numbers: int) -> list[str]:
+    return [f"{number:,}" for number in numbers]
+
+
+def _counts(counts: Mapping[str, int]) -> list[str]:
+    return _numbers(*(counts.get(name, 0) for name in ("omitted", "late", "quarantined")))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Align columns: the first to the left, the others to the right."""
+    shown = [[printable(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
+    for row in shown:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        yield "  ".join(cells).rstrip()
+
+
+def _difference(results: Sequence[Result], difference: Difference) -> Iterator[str]:
+    first, second = (printable(result.path) for result in results)
+    yield f"only in {first}: {len(difference.only_first):,} alerts"
+    yield from _lives(difference.only_first)
+    yield f"only in {second}: {len(difference.only_second):,} alerts"
+    yield from _lives(difference.only_second)
+    yield f"in both: {len(difference.both):,} alerts, of which {len(difference.moved):,} moved"
+    for one, other in difference.moved[:_MOST]:
+        start = _moved(one.start_us, other.start_us)
+        end = "one is open" if None in {one.end_us, other.end_us} else _moved(one.end_us or 0, other.end_us or 0)
+        yield printable(f"  {one.alert} {labels_text(one.labels)} {date(one.start_us)}: start {start}, end {end}")
+    if len(difference.moved) > _MOST:
+        yield f"  and {len(difference.moved) - _MOST:,} more"
+
+
+def _moved(one: int, other: int) -> str:
+    return "the same" if one == other else f"{duration_text(abs(other - one))} {'later' if other > one else 'earlier'}"
+
+
+def _lives(lives: Sequence[Life]) -> Iterator[str]:
+    for life in lives[:_MOST]:
+        end = "not ended" if life.end_us is None else date(life.end_us)
+        yield printable(f"  {life.alert} {labels_text(life.labels)} {date(life.start_us)} to {end}")
+    if len(lives) > _MOST:
+        yield f"  and {len(lives) - _MOST:,} more"
+
+
+def _dead(result: Result) -> Iterator[str]:
+    if not result.dead:
+        return
+    yield f"rows that could not be used: {sum(row.count for row in result.dead):,}"
+    for row in result.dead[:_MOST]:
+        sample = f"; such as {row.samples[0][:120]}" if row.samples else ""
+        yield printable(f"  {row.count:,} of {row.stream}: {row.reason}{sample}")
+    if len(result.dead) > _MOST:
+        yield f"  and {len(result.dead) - _MOST:,} more reasons"
+    yield ""
+
+
+def object_of(results: Sequence[Result], difference: Difference | None, seconds: float) -> dict[str, Any]:
+    """All numbers, for programs."""
+    first = _object(results[0])
+    whole = {"ok": True, **first, "rows": results[0].rows, "seconds": round(seconds, 3)}
+    if difference is not None:
+        whole["against"] = _object(results[1])
+        whole["difference"] = {
+            "only_first": [_life(life) for life in difference.only_first],
+            "only_second": [_life(life) for life in difference.only_second],
+            "both": len(difference.both),
+            "moved": [[_life(one), _life(other)] for one, other in difference.moved],
+        }
+    return whole
+
+
+def _object(result: Result) -> dict[str, Any]:
+    return {
+        "file": result.path,
+        "oldest_us": result.oldest_us,
+        "newest_us": result.newest_us,
+        "rules": [{**asdict(rule), "labels": dict(rule.labels)} for rule in result.rules],
+        "streams": {
+            store.name: {**store.counts, "kept": store.kept, "plain_join": store.plain} for store in result.stores
+        },
+        "state_bytes": result.state_bytes,
+        "changes": result.changes,
+        "dead": [asdict(row) for row in result.dead],
+    }
+
+
+def _life(life: Life) -> dict[str, Any]:
+    return {
+        "alert": life.alert,
+        "id": life.id,
+        "labels": dict(life.labels),
+        "startsAt_us": life.start_us,
+        "endsAt_us": life.end_us,
+        "margin": life.margin,
+    }

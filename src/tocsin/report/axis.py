@@ -1,0 +1,74 @@
+"""Scales: from times and numbers to pixels, with marks at round places."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+_STEPS = (
+    *(10**power * digit for power in range(6) for digit in (1, 2, 5)),
+    *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30)),
+    *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
+    *(days * _DAY for days in (1, 2, 4, 7, 14, 28, 91, 182, 365, 1826, 3652, 36525, 365250)),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps [low, high] to [begin, end]."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of a value; what lies outside stays at the edge."""
+        if self.high <= self.low:
+            return (self.begin + self.end) / 2
+        share = min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+        return self.begin + share * (self.end - self.begin)
+
+
+def time_ticks(low: int, high: int, most: int = 8) -> list[tuple[int, str]]:
+    """Give round times between two, and how to write them.
+
+    >>> time_ticks(0, 600_000_000, 4)
+    [(0, '00:00'), (300000000, '00:05'), (600000000, '00:10')]
+    """
+    step = next((step for step in _STEPS if (high - low) / step <= most), _STEPS[-1])
+    first = -(-low // step) * step
+    return [(time, _time(time, step)) for time in range(first, high + 1, step)][: 2 * most]
+
+
+def _time(time_us: int, step: int) -> str:
+    try:
+        moment = _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return str(time_us)
+    if step >= _DAY:
+        return moment.strftime("%d %b" if step < 91 * _DAY else "%b %Y")
+    if moment.hour == moment.minute == moment.second == moment.microsecond == 0 and step >= _HOUR:
+        return moment.strftime("%d %b")
+    if step >= _MINUTE:
+        return moment.strftime("%H:%M")
+    return moment.strftime("%H:%M:%S") if step >= _SECOND else moment.strftime("%S.%f")
+
+
+def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
+    """Give round numbers between two.
+
+    >>> [text for _, text in number_ticks(0.0, 1.0)]
+    ['0', '0.5', '1']
+    """
+    width = high - low
+    if not (width > 0 and math.isfinite(width)):
+        return [(low, f"{low:g}")]
+    power = 10.0 ** math.floor(math.log10(width / most))
+    step = next((digit * power for digit in (1, 2, 5, 10) if width / (digit * power) <= most), 10 * power)
+    first = math.ceil(low / step - 1e-9)
+    return [(k * step, f"{k * step:.6g}") for k in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -1,0 +1,26 @@
+"""What became of the rows of each stream, as bars that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from tocsin.report.result import StoreSummary
+from tocsin.report.svg import Drawing
+
+WIDTH, LEFT, RIGHT, ROW = 960, 190, 12, 30
+
+
+def bars(stores: Sequence[StoreSummary]) -> Markup:
+    """Draw a bar per store: its whole length is what was received."""
+    drawing = Drawing(WIDTH, ROW * len(stores) + 4, "what became of the rows of each stream")
+    for place, store in enumerate(stores):
+        y, x, width = ROW * place + 4, float(LEFT), WIDTH - LEFT - RIGHT
+        drawing.text(LEFT - 8, y + 15, store.name, "label", "end")
+        for name, count in store.parts.items():
+            part = width * count / max(store.received, 1)
+            share = 100 * count / max(store.received, 1)
+            drawing.box(x, y, part, ROW - 10, f"part-{name}", f"{name}: {count:,} rows, {share:.1f} %")
+            x += part
+    return drawing.markup()

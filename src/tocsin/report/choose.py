@@ -1,0 +1,69 @@
+"""Choose the alerts that are worth a picture: of each rule the first, the longest, the one of largest margin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tocsin.plan import Threshold, Watch
+from tocsin.report.result import Result
+from tocsin.trace.model import Life
+
+MOST_PICTURES = 12
+# Rows around an alert that are shown at least: five minutes, or some spans of the rule.
+_LEAST_US = 300_000_000
+
+
+@dataclass(frozen=True)
+class Pick:
+    """An alert to be drawn: why, and from when to when."""
+
+    life: Life
+    watch: Watch
+    rule: Threshold
+    why: str
+    from_us: int
+    to_us: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the alert, in the order of the watch."""
+        return tuple(self.life.labels[column] for column in self.watch.on)
+
+    @property
+    def read_from_us(self) -> int:
+        """Since when rows matter: what is older is forgotten when the picture begins."""
+        return self.from_us - self.watch.horizon_us - 2 * self.rule.lag_us
+
+
+def choose(result: Result, most: int = MOST_PICTURES) -> list[Pick]:
+    """Choose alerts, rule by rule; the rules with most alerts are the last to be left out."""
+    rules = [
+        (watch, rule, [life for life in lives if life.has_fired])
+        for watch, rule, lives in result.by_rule
+        if isinstance(rule, Threshold)
+    ]
+    places = sorted(range(len(rules)), key=lambda place: (-len(rules[place][2]), place))
+    ranked = [(place, life, why) for place in places for life, why in _of_rule(rules[place][2], result)][:most]
+    ranked.sort(key=lambda one: one[0])
+    return [_pick(*rules[place][:2], life, why, result) for place, life, why in ranked]
+
+
+def _of_rule(lives: list[Life], result: Result) -> list[tuple[Life, str]]:
+    if not lives:
+        return []
+    found: dict[int, tuple[Life, list[str]]] = {}
+    for why, life in (
+        ("largest margin", max(lives, key=lambda life: life.margin)),
+        ("longest", max(lives, key=lambda life: result.end_of(life) - life.start_us)),
+        ("first", min(lives, key=lambda life: life.start_us)),
+    ):
+        found.setdefault(id(life), (life, []))[1].append(why)
+    return [(life, ", ".join(reasons)) for life, reasons in found.values()]
+
+
+def _pick(watch: Watch, rule: Threshold, life: Life, why: str, result: Result) -> Pick:
+    end = result.end_of(life)
+    pad = max((end - life.start_us) // 2, 5 * rule.topology.span_us, 2 * rule.lag_us, _LEAST_US)
+    first = life.start_us if result.oldest_us is None else min(result.oldest_us, life.start_us)
+    last = end if result.newest_us is None else max(result.newest_us, end)
+    return Pick(life, watch, rule, why, max(life.start_us - pad, first), min(end + pad, last + 1))

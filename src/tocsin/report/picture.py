@@ -1,0 +1,137 @@
+"""The picture of one alert: its inputs over time, rows kept and left out, the margin, and the alert as a bar."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from markupsafe import Markup
+
+from tocsin.logic import Float, Int
+from tocsin.report.axis import Scale, number_ticks, time_ticks
+from tocsin.report.choose import Pick
+from tocsin.report.svg import Drawing
+from tocsin.trace import words
+from tocsin.trace.model import EXPIRED, FATES, KEPT, LATE, OMITTED, PASSED, StoreTrace, Traced
+from tocsin.trace.words import date
+
+WIDTH, LEFT, RIGHT, PANEL, GAP, TOP, BOTTOM, BAR = 960, 70, 12, 96, 26, 18, 24, 18
+# Points per panel: more than one per pixel and its extremes cannot be told apart.
+_MOST_POINTS = 1_200
+# Of more points nobody asks for single ones, and hints would be most of the file.
+_MOST_HINTS = 150
+_KINDS = {KEPT: "kept", EXPIRED: "kept", PASSED: "kept", OMITTED: "omitted", LATE: "late-row"}
+
+_ORDER = ("kept", "omitted", "late-row", "true", "false")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points to be drawn in one panel."""
+
+    name: str
+    time: Int
+    value: Float
+    kind: list[str]
+    counts: Mapping[str, int]
+    witness: int | None = None
+
+
+def picture(traced: Traced, pick: Pick, end_us: int) -> Markup:
+    """Draw an alert with the rows around it."""
+    rule = traced.rule(pick.rule.alert, pick.life.labels)
+    panels = [part for store in traced.stores_of(rule) for part in _inputs(store, pick)]
+    margin = _margins(traced, pick)
+    height = TOP + (PANEL + GAP) * (len(panels) + 1) + BAR + BOTTOM
+    drawing = Drawing(WIDTH, height, f"{pick.rule.alert} at {date(pick.life.start_us)}: inputs, margin and alert")
+    x = Scale(pick.from_us, pick.to_us, LEFT, WIDTH - RIGHT)
+    base = height - BOTTOM
+    begin, stop = x(pick.life.start_us), x(end_us)
+    drawing.box(begin, TOP, max(stop - begin, 1.5), base - TOP, "span")
+    for time, text in time_ticks(pick.from_us, pick.to_us):
+        drawing.line(x(time), TOP, x(time), base, "grid")
+        drawing.text(x(time), base + 16, text, "tick", "middle")
+    for place, series in enumerate([*panels, margin]):
+        top = TOP + (PANEL + GAP) * place
+        _panel(drawing, series, x, top, is_margin=series is margin)
+    y = base - BAR
+    state = "late" if pick.life.is_late else "firing"
+    drawing.text(LEFT - 8, y + 12, "alert", "label", "end")
+    drawing.box(begin, y, max(stop - begin, 2), BAR - 6, state, f"{date(pick.life.start_us)} to {date(end_us)}")
+    return drawing.markup()
+
+
+def _inputs(store: StoreTrace, pick: Pick) -> list[Series]:
+    """A series per column that the rule reads."""
+    time = store.rows.time
+    near = np.flatnonzero((time >= pick.from_us) & (time <= pick.to_us) & (store.fate > 0))
+    near = near[np.argsort(time[near], kind="stable")]
+    shown = {part["stream"]: part["time"] for part in pick.life.witness}
+    series = []
+    for column in store.store.columns:
+        value = store.rows.values[column]
+        at = near[_thinned(value[near])]
+        kinds = [_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[at]]
+        seen = [i for i, row in enumerate(at) if time[row] == shown.get(store.store.stream)]
+        name = words.named(store.store.stream, column)
+        counts = Counter(_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[near])
+        series.append(Series(name, time[at], value[at], kinds, counts, seen[0] if seen else None))
+    return series
+
+
+def _margins(traced: Traced, pick: Pick) -> Series:
+    rule = traced.rule(pick.rule.alert, pick.life.labels)
+    found = [one for one in traced.evaluations_of(rule) if pick.from_us <= one.time_us <= pick.to_us]
+    found = sorted((one for one in found if np.isfinite(one.margin)), key=lambda one: one.time_us)
+    time = np.array([one.time_us for one in found], np.int64)
+    margin = np.array([one.margin for one in found])
+    at = _thinned(margin)
+    kinds = ["true" if found[i].is_true else "false" for i in at.tolist()]
+    best = next((i for i, row in enumerate(at.tolist()) if found[row].margin == pick.life.margin), None)
+    counts = Counter("true" if one.is_true else "false" for one in found)
+    return Series("margin", time[at], margin[at], kinds, counts, best)
+
+
+def _thinned(value: Float) -> Int:
+    """Positions of at most so many points: of each stretch the smallest and the largest."""
+    if len(value) <= _MOST_POINTS:
+        return np.arange(len(value))
+    cuts = np.linspace(0, len(value), _MOST_POINTS // 2 + 1).astype(np.int64)
+    pairs = [(a + int(np.argmin(value[a:b])), a + int(np.argmax(value[a:b]))) for a, b in pairwise(cuts)]
+    return np.unique(np.array(pairs).ravel())
+
+
+def _panel(drawing: Drawing, series: Series, x: Scale, top: float, *, is_margin: bool) -> None:
+    """Draw one panel: marks, the line, the points, and a ring around the witness."""
+    low, high = _bounds(series.value, with_zero=is_margin)
+    y = Scale(low, high, top + PANEL, top)
+    drawing.text(LEFT, top - 5, series.name, "name")
+    order = sorted(series.counts, key=_ORDER.index)
+    told = ", ".join(f"{series.counts[kind]:,} {kind.replace('-row', '')}" for kind in order)
+    drawing.text(WIDTH - RIGHT, top - 5, told or "no rows here", "tick", "end")
+    for value, text in number_ticks(low, high):
+        drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
+        drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
+    if is_margin:
+        drawing.line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0), "zero")
+    points = [(x(int(time)), y(float(value))) for time, value in zip(series.time, series.value, strict=True)]
+    drawing.path(points, "trend")
+    if len(points) > _MOST_HINTS:
+        for kind in dict.fromkeys(series.kind):
+            drawing.dots((place for place, mine in zip(points, series.kind, strict=True) if mine == kind), kind)
+    else:
+        for i, (place, kind) in enumerate(zip(points, series.kind, strict=True)):
+            drawing.dot(*place, 2.5, kind, f"{date(int(series.time[i]))}: {series.value[i]:.6g} ({kind})")
+    if series.witness is not None:
+        drawing.dot(*points[series.witness], 6, "witness", "witness: this row decided the alert")
+
+
+def _bounds(value: Float, *, with_zero: bool) -> tuple[float, float]:
+    seen = [float(value.min()), float(value.max())] if len(value) else [0.0, 1.0]
+    seen += [0.0] * with_zero
+    low, high = min(seen), max(seen)
+    pad = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
+    return low - pad, high + pad

@@ -1,0 +1,207 @@
+"""What a run over history gave, added up as it comes: alerts become lives, counts become sums.
+
+Memory grows with the number of alerts, some 600 bytes each; witnesses are kept of the first ones only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from tocsin.logic import COUNTS, Out
+from tocsin.plan import Plan, Threshold, Watch
+from tocsin.plan.steps import Silence
+from tocsin.trace.model import Life, is_of, life_of
+
+# Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
+MOST_WITNESSES = 50_000
+
+# What may become of a row; these add up to `received`.
+PARTS = tuple(name for name in COUNTS if name not in {"received", "out_of_domain", "freed_keys"})
+
+Labels = tuple[tuple[str, str], ...]
+Alerts = tuple[Watch, Threshold | Silence, list[Life]]
+
+
+@dataclass(frozen=True)
+class RuleSummary:
+    """What a rule did: how many alerts fired, for how many keys, how long in all and at most."""
+
+    alert: str
+    labels: Labels
+    alerts: int
+    keys: int
+    firing_us: int
+    longest_us: int
+    late: int
+    open: int
+    pending: int
+
+
+@dataclass(frozen=True)
+class StoreSummary:
+    """What became of the rows of a stream, as one store saw them; `remembers` is False where no row is a partner."""
+
+    name: str
+    counts: Mapping[str, int]
+    remembers: bool = True
+
+    @property
+    def received(self) -> int:
+        """All rows."""
+        return self.counts.get("received", 0)
+
+    @property
+    def kept(self) -> int:
+        """Rows that were remembered, until the end or until no partner could come any more."""
+        kept = ("held", "retained", "expired", "shed") if self.remembers else ()
+        return sum(self.counts.get(name, 0) for name in kept)
+
+    @property
+    def plain(self) -> int:
+        """Rows that a join without reduction would have remembered: all that could be used in time."""
+        if not self.remembers:
+            return 0
+        return self.received - sum(self.counts.get(name, 0) for name in ("late", "quarantined", "unprocessed"))
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """What became of the rows; the numbers add up to those received. Where nothing is remembered, rows passed."""
+        found = {name: self.counts[name] for name in PARTS if self.counts.get(name)}
+        return found if self.remembers else {("passed" if n == "expired" else n): c for n, c in found.items()}
+
+
+@dataclass(frozen=True)
+class DeadRows:
+    """Rows of a stream that could not be used for one reason, with samples of their text."""
+
+    stream: str
+    reason: str
+    count: int
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One version of the rules over history."""
+
+    path: str
+    plan: Plan
+    rules: tuple[RuleSummary, ...]
+    stores: tuple[StoreSummary, ...]
+    lives: tuple[Life, ...]
+    state_bytes: int = 0
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    dead: tuple[DeadRows, ...] = ()
+    changes: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of all streams; a row is counted once under each name of its stream."""
+        received = {store.name: store.received for store in self.stores}
+        streams: dict[str, list[str]] = {}
+        for name, stream in (pair for watch in self.plan.watches for pair in watch.counted):
+            streams.setdefault(stream, []).append(name)
+        sums = [sum(received.get(name, 0) for name in dict.fromkeys(names)) // len(names) for names in streams.values()]
+        return sum(sums)
+
+    @cached_property
+    def by_rule(self) -> list[Alerts]:
+        """Each rule of the plan, and each stream watched for silence, with its watch and its alerts by their start."""
+        found: list[Alerts] = []
+        named: dict[str, list[Alerts]] = {}
+        for watch in self.plan.watches:
+            rules: list[Threshold | Silence] = [*watch.rules, *watch.silences]
+            for rule in rules:
+                found.append((watch, rule, []))
+                named.setdefault(rule.alert, []).append(found[-1])
+        for life in self.lives:
+            # Of rules of one name the one with most labels that the alert has.
+            fitting = [one for one in named.get(life.alert, ()) if is_of(one[1], life.alert, life.labels)]
+            if fitting:
+                max(fitting, key=lambda one: len(one[1].labels))[2].append(life)
+        return found
+
+    def end_of(self, life: Life) -> int:
+        """When a life ended; one that is open lasts to the last row."""
+        last = life.start_us if self.newest_us is None else max(self.newest_us, life.start_us)
+        return last if life.end_us is None else life.end_us
+
+
+@dataclass
+class Gatherer:
+    """Takes what a run gives, one row at a time."""
+
+    path: str
+    plan: Plan
+    lives: list[Life] = field(default_factory=list)
+    changes: int = 0
+    _open: dict[tuple[Any, ...], Life] = field(default_factory=dict)
+    _sums: Out = field(default_factory=Out)
+    _labels: dict[Labels, dict[str, str]] = field(default_factory=dict)
+
+    def take(self, change: Mapping[str, Any]) -> None:
+        """Take a change of state; those of one alert come in order."""
+        self.changes += 1
+        late = "late" in change["quality"].split()
+        labels = tuple(sorted(change["labels"].items()))
+        whose = (change["alert"], labels, late)
+        life = life_of(change, self._open.pop(whose, None))
+        # The same labels come again and again: one object for all.
+        life = replace(life, labels=self._labels.setdefault(labels, dict(labels)))
+        if self.changes > MOST_WITNESSES:
+            life = replace(life, witness=())
+        if life.end_us is None:
+            self._open[whose] = life
+        else:
+            self.lives.append(life)
+
+    def count(self, counts: Mapping[str, Mapping[str, int]], newest: Mapping[str, int]) -> None:
+        """Take a row of counts; `-stream` among the newest times is its oldest one, negated."""
+        self._sums.add(Out(counts={name: dict(numbers) for name, numbers in counts.items()}, newest=dict(newest)))
+
+    def result(self, dead: Iterable[Mapping[str, Any]] = ()) -> Result:
+        """Add up."""
+        lives = sorted([*self.lives, *self._open.values()], key=lambda life: (life.start_us, life.alert))
+        sums = {name: numbers for name, numbers in self._sums.counts.items() if name}
+        state_bytes = self._sums.counts.get("", {}).get("state_bytes", 0)
+        remembers: dict[str, bool] = {}
+        for watch in self.plan.watches:
+            for name, store in zip(watch.store_names, watch.stores, strict=True):
+                remembers[name] = remembers.get(name, False) or store.remember
+        times = self._sums.newest
+        oldest = [-time for name, time in times.items() if name.startswith("-")]
+        newest = [time for name, time in times.items() if not name.startswith("-")]
+        rows = tuple(DeadRows(row["stream"], row["reason"], row["count"], tuple(row["samples"])) for row in dead)
+        whole = Result(
+            self.path,
+            self.plan,
+            (),
+            tuple(StoreSummary(name, numbers, remembers.get(name, False)) for name, numbers in sums.items()),
+            tuple(lives),
+            state_bytes,
+            min(oldest, default=None),
+            max(newest, default=None),
+            rows,
+            self.changes,
+        )
+        return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
+
+
+def _summary(rule: Threshold | Silence, mine: Sequence[Life], result: Result) -> RuleSummary:
+    fired = [life for life in mine if life.has_fired]
+    lengths = [result.end_of(life) - life.start_us for life in fired]
+    return RuleSummary(
+        rule.alert,
+        rule.labels,
+        len(fired),
+        len({tuple(sorted(life.labels.items())) for life in fired}),
+        sum(lengths),
+        max(lengths, default=0),
+        sum(life.is_late for life in fired),
+        sum(life.end_us is None for life in fired),
+        len(mine) - len(fired),
+    )

@@ -1,0 +1,96 @@
+"""NoData as the user states it: which stream must be heard, how often, and by which key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tocsin.errors import RuleError
+from tocsin.rules.durations import Duration, microseconds
+from tocsin.rules.model import FieldError, Rule, check_label, check_label_name
+
+
+@dataclass(frozen=True)
+class NoData:
+    """Raise `alert` for each key of a stream that falls silent.
+
+    Parameters
+    ----------
+    stream
+        The stream that must be heard. Its values do not matter: a row with a time and a key is a sign of life.
+    for_
+        How far event time may pass the newest row of a key. Event time passes with the rows of the key in any stream of
+        the same key columns, and with the clock of a running query once all of them are silent.
+    on
+        Key columns; without any, the stream as a whole.
+    labels
+        Labels of the alert besides the key columns, and besides `stream`, which it always has.
+    alert
+        Name of the alert.
+    """
+
+    stream: str
+    for_: Duration
+    on: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    alert: str = "NoData"
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without knowing the streams."""
+        for name in ("alert", "stream"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                sentence = f"`{name}` must be a name; got {getattr(self, name)!r}"
+                raise FieldError(sentence, [name])
+        if isinstance(self.on, str):
+            object.__setattr__(self, "on", (self.on,))
+        if not isinstance(self.on, Sequence):
+            self._refuse(f"`on` must list key columns; got {self.on!r}", "on")
+        if not isinstance(self.labels, Mapping):
+            self._refuse(f"`labels` must map names to settings; got {self.labels!r}", "labels")
+        self._check_length()
+        self._check_labels()
+
+    @property
+    def place(self) -> str:
+        """How messages name this rule."""
+        return f'rule "{self.alert}" of stream "{self.stream}"'
+
+    @property
+    def for_us(self) -> int:
+        """The length in microseconds."""
+        return microseconds(self.for_, "`for`")
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """Its labels, with that of the stream."""
+        return {**{str(name): str(value) for name, value in self.labels.items()}, "stream": self.stream}
+
+    def _refuse(self, sentence: str, *path: object) -> NoReturn:
+        raise FieldError(sentence, path, place=self.place) from None
+
+    def _check_length(self) -> None:
+        try:
+            length = microseconds(self.for_, "`for`")
+        except RuleError as error:
+            self._refuse(str(error), "for")
+        if length == 0:
+            self._refuse(f"`for` must be longer than 0; got {self.for_!r}", "for")
+
+    def _check_labels(self) -> None:
+        for name in self.on:
+            check_label_name(name, self.place, "on", name)
+        for name, value in self.labels.items():
+            check_label(name, value, self.place)
+            if name in self.on:
+                self._refuse(f"`labels` must not repeat key columns; both have {name!r}", "labels", name, "name")
+        if "stream" in self.labels:
+            self._refuse("`labels` must leave `stream` to the name of the stream; got one", "labels", "stream", "name")
+        if "stream" in self.on:
+            self._refuse(
+                "`on` must leave the label `stream` to the name of the stream; a key column has it", "on", "stream"
+            )
+
+
+# What a plan is made of.
+AnyRule = Rule | NoData

@@ -1,0 +1,32 @@
+"""The run directory: all that a run leaves on disk, written beside the query and read by whoever wants to look.
+
+    RUN/manifest.json       what runs: rule file, plan, streams, buckets, start times
+    RUN/alerts/             the alert log: a file per micro-batch that had alerts
+    RUN/dead/               the rows that could not be used: a file per micro-batch that had any
+    RUN/progress.jsonl      a line per micro-batch: counts, alerts, times, state, lag
+    RUN/checkpoint/         where the query goes on after a restart
+    RUN/delivery/           how far each sink has come
+    RUN/ticks/              a file per start, which sets a query in motion whose input is silent
+    RUN/lock, RUN/spark.log one run at a time; what the JVM says
+
+Nothing here knows of Spark: a dashboard reads a run without a JVM.
+"""
+
+from tocsin.rundir.dead import DeadWriter, read_dead
+from tocsin.rundir.folder import RunDir
+from tocsin.rundir.manifest import Manifest, differences, read_manifest
+from tocsin.rundir.progress import Progress, ProgressLog, Tally, last_progress, read_progress
+
+__all__ = [
+    "DeadWriter",
+    "Manifest",
+    "Progress",
+    "ProgressLog",
+    "RunDir",
+    "Tally",
+    "differences",
+    "last_progress",
+    "read_dead",
+    "read_manifest",
+    "read_progress",
+]

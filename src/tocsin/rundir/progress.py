@@ -1,0 +1,183 @@
+"""Progress: one line per micro-batch, with what it gained and what there is in all.
+
+Guarantee: a micro-batch that is run again repeats its line, with the same totals, since they are added to those of the
+micro-batch before it; a reader takes the last line per micro-batch and passes over a torn one.
+Cost: one line forced to disk per micro-batch. Starting reads the end of the file, not all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tocsin.deliver.encode import seconds_of
+from tocsin.files import append_line
+
+PROGRESS = "progress.jsonl"
+# Enough for several lines, however many streams and rules there are.
+_TAIL = 1 << 22
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers that add up.
+
+    Parameters
+    ----------
+    rows
+        Rows received per stream.
+    counts
+        What became of them, per store: a stream that is remembered in several ways has several, as `air(temp)`.
+    alerts
+        Changes of state per alert and state.
+    dead
+        Rows per stream that could not be used, as `RUN/dead` has them.
+    state_bytes
+        Bytes of state.
+    batches
+        Micro-batches in which something happened.
+    """
+
+    rows: Counts = field(default_factory=dict)
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    alerts: Mapping[str, Counts] = field(default_factory=dict)
+    dead: Counts = field(default_factory=dict)
+    state_bytes: int = 0
+    batches: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Add up."""
+        return Tally(
+            _sum(self.rows, other.rows),
+            _sums(self.counts, other.counts),
+            _sums(self.alerts, other.alerts),
+            _sum(self.dead, other.dead),
+            self.state_bytes + other.state_bytes,
+            self.batches + other.batches,
+        )
+
+    def firing(self) -> dict[str, int]:
+        """How many lives of each alert have begun to fire and not ended."""
+        return {name: states.get("firing", 0) - states.get("resolved", 0) for name, states in self.alerts.items()}
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing happened: no rows, no alerts, no change of state."""
+        return not (self.alerts or self.state_bytes or any(self.rows.values()) or any(self.dead.values()))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a micro-batch did.
+
+    `time` is when it was done, `newest_us` the newest event time per stream so far, `milliseconds` how long each phase
+    took: `detect` is the query itself, `archive` and `write` are files.
+    """
+
+    batch: int
+    time: str
+    gained: Tally
+    total: Tally
+    newest_us: Counts = field(default_factory=dict)
+    milliseconds: Counts = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """When it was done, in seconds since 1970."""
+        return seconds_of(self.time)
+
+    @property
+    def lag_s(self) -> dict[str, float]:
+        """How far the newest row of each stream lies behind the clock; below 0 if a clock is ahead."""
+        return {name: round(self.seconds - time_us / 1e6, 3) for name, time_us in self.newest_us.items()}
+
+    def line(self) -> bytes:
+        """Write it as a line, without its end."""
+        parts = {
+            "batch": self.batch,
+            "time": self.time,
+            "gained": _short(self.gained),
+            "total": _short(self.total),
+            "newest_us": self.newest_us,
+            "lag_seconds": self.lag_s,
+            "milliseconds": self.milliseconds,
+        }
+        return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class ProgressLog:
+    """The record that a run writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = {one.batch: one for one in _parsed(_tail(path))}
+
+    def before(self, batch: int) -> Progress | None:
+        """What was known when a micro-batch began: the last line of those before it."""
+        known = [number for number in self._known if number < batch]
+        return self._known[max(known)] if known else None
+
+    def add(self, progress: Progress) -> None:
+        """Put a line on disk."""
+        append_line(self.path, progress.line())
+        self.note(progress)
+
+    def note(self, progress: Progress) -> None:
+        """Remember a micro-batch that is not worth a line."""
+        before = self.before(progress.batch)
+        self._known = {one.batch: one for one in (before, progress) if one is not None}
+
+
+def read_progress(run_dir: Path | str) -> list[Progress]:
+    """Read all micro-batches of a run, in order, each as it was last."""
+    try:
+        with (Path(run_dir) / PROGRESS).open("rb") as file:
+            found = {one.batch: one for one in _parsed(file)}
+    except FileNotFoundError:
+        return []
+    return [found[batch] for batch in sorted(found)]
+
+
+def last_progress(run_dir: Path | str) -> Progress | None:
+    """Read the newest micro-batch of a run, without reading the whole file."""
+    found = {one.batch: one for one in _parsed(_tail(Path(run_dir) / PROGRESS))}
+    return found[max(found)] if found else None
+
+
+def _tail(path: Path) -> list[bytes]:
+    """The last lines of a file; the first of them may be a piece."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            return file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
+    """Give the lines that can be read; a repeated micro-batch comes last as it was last."""
+    for line in lines:
+        try:
+            stored = json.loads(line)
+            gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
+            yield Progress(stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"])
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+def _short(tally: Tally) -> dict[str, Any]:
+    """A tally without what is nought."""
+    return {name: value for name, value in vars(tally).items() if value}
+
+
+def _sum(one: Counts, other: Counts) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _sums(one: Mapping[str, Counts], other: Mapping[str, Counts]) -> dict[str, dict[str, int]]:
+    return {name: _sum(one.get(name, {}), other.get(name, {})) for name in {**one, **other}}

@@ -1,0 +1,194 @@
+"""Run rule files over history: Spark's bounded path from the sources of a file to alerts, counts and dead rows.
+
+The same plan, operator and kernels as in a running query; only the end of the input differs. Sources are read as a run
+reads them (`spark/sources.py`): `tocsin explain` too starts a JVM for one key rather than parse rows in a second way,
+which would one day convert a time or a number differently and explain what did not happen.
+
+Memory: what the operator gives is kept on the disks of the executors and fetched partition by partition, so the driver
+holds one partition of alerts. Keys are divided into many buckets, one of which is in memory at a time per core.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.errors import RunError
+from tocsin.plan import Plan, Watch
+from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.spark.alerts import prepare
+from tocsin.spark.blobs import ARRIVAL, RAW, REASON, TIME
+from tocsin.spark.feeds import feeds_of
+from tocsin.spark.sources import read
+from tocsin.spark.stateful import run_stateful
+from tocsin.spark.versions import Versions
+from tocsin.trace import Dead, KeyRows
+
+# Buckets of a bounded run: a bucket's rows may all be in memory at once, where files hold whole keys.
+BUCKETS = 64
+# Sources whose rows arrived when they say so, or at their time.
+_FILES = ("parquet", "json", "csv")
+# Rows of one key that are worth tracing in memory.
+MOST_ROWS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when rows are read, in microseconds; an open end is None. Both ends belong to it."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+
+    def holds(self, time: Column) -> Column:
+        """Tell which rows are inside; those without a time are dead, and are told wherever they stand."""
+        inside = F.lit(True)
+        if self.from_us is not None:
+            inside &= time >= F.lit(self.from_us)
+        if self.to_us is not None:
+            inside &= time <= F.lit(self.to_us)
+        return inside if self.from_us is None and self.to_us is None else time.isNull() | inside
+
+
+def open_streams(session: SparkSession, streams: Mapping[str, Stream], span: Span) -> dict[str, DataFrame]:
+    """Open the sources of streams, bounded, with the rows of a span.
+
+    A stream that says nothing of arrival has no such column: eight bytes less of each row pass the shuffle.
+    """
+    frames = {}
+    for name, stream in streams.items():
+        frame = read(session, stream, streaming=False).where(span.holds(F.col(TIME)))
+        silent = stream.arrival is None and stream.source.kind in _FILES
+        frames[name] = frame.drop(ARRIVAL) if silent else frame
+    return frames
+
+
+@contextmanager
+def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan], buckets: int = BUCKETS) -> Iterator[Rows]:
+    """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
+    session = next(iter(frames.values())).sparkSession
+    prepare(session, act_in_silence=False)
+    versions = Versions.of(plans)
+    versions.warm_up()
+    feeds = feeds_of(dict(frames), versions.watches(), TIME, ARRIVAL)
+    rows = run_stateful(feeds, versions, buckets).persist(StorageLevel.DISK_ONLY)
+    try:
+        rows.count()
+        yield Rows(rows)
+    finally:
+        rows.unpersist()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a bounded run gave."""
+
+    frame: DataFrame
+
+    def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give alerts and counts, partition by partition."""
+        for row in self.frame.where(F.col("kind") != "dead").toLocalIterator():
+            yield row["kind"], json.loads(row["json"])
+
+    def dead(self) -> list[dict[str, Any]]:
+        """Say of the rows that could not be used how many there are per stream and reason, with two of them."""
+        fields = F.from_json("json", "stream string, reason string, raw string").alias("row")
+        dead = self.frame.where(F.col("kind") == "dead").select(fields).select("row.*")
+        grouped = dead.groupBy("stream", "reason").agg(
+            F.count("*").alias("count"), F.min("raw").alias("least"), F.max("raw").alias("most")
+        )
+        found = [row.asDict() for row in grouped.collect()]
+        for row in found:
+            row["samples"] = list(dict.fromkeys([row.pop("least"), row.pop("most")]))
+        return sorted(found, key=lambda row: (-row["count"], row["stream"], row["reason"]))
+
+    def dead_lines(self, most: int) -> Iterator[str]:
+        """Give rows that could not be used as JSON text, up to a number."""
+        for row in self.frame.where(F.col("kind") == "dead").select("json").limit(most).toLocalIterator():
+            yield row["json"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of one key in a span."""
+
+    key: tuple[str, ...]
+    span: Span
+
+
+def rows_of_keys(
+    frames: Mapping[str, DataFrame], watch: Watch, wanted: Sequence[Wanted], most: int = MOST_ROWS
+) -> list[tuple[dict[str, KeyRows], list[Dead]]]:
+    """Fetch the rows of some keys, each in its span; all at once, in one pass over each stream."""
+    found: list[tuple[dict[str, KeyRows], list[Dead]]] = [({}, []) for _ in wanted]
+    for name in watch.streams:
+        columns = [*watch.on, TIME, *watch.columns(name), REASON, RAW]
+        columns += [ARRIVAL] * (ARRIVAL in frames[name].columns)
+        frame = frames[name].select(*(F.col(f"`{column}`") for column in dict.fromkeys(columns)))
+        inside = F.lit(False)
+        for one in wanted:
+            inside |= _is_wanted(watch, one)
+        table = frame.where(inside).limit(most + 1).toArrow()
+        if table.num_rows > most:
+            message = f"stream `{name}`: a key must have at most {most:,} rows to be traced; it has more: use --from"
+            raise RunError(message)
+        for (rows, dead), one in zip(found, wanted, strict=True):
+            rows[name], gone = _key_rows(table.filter(_mask(table, watch, one)), name, watch)
+            dead.extend(gone)
+    return found
+
+
+def _is_wanted(watch: Watch, one: Wanted) -> Column:
+    inside = one.span.holds(F.col(TIME))
+    for column, text in zip(watch.on, one.key, strict=True):
+        inside &= F.col(f"`{column}`") == F.lit(text)
+    return inside
+
+
+def _mask(table: pa.Table, watch: Watch, one: Wanted) -> pa.Array:
+    mine = np.ones(table.num_rows, np.bool_)
+    for column, text in zip(watch.on, one.key, strict=True):
+        texts = table.column(column).to_pylist()
+        mine &= np.fromiter((found == text for found in texts), np.bool_, len(texts))
+    time, there = _whole(table, TIME)
+    if one.span.from_us is not None:
+        mine &= ~there | (time >= one.span.from_us)
+    if one.span.to_us is not None:
+        mine &= ~there | (time <= one.span.to_us)
+    return pa.array(mine)
+
+
+def _whole(table: pa.Table, column: str) -> tuple[Any, Any]:
+    """Whole numbers of a column, 0 where it is null, and where it is not."""
+    array = table.column(column).combine_chunks()
+    there = array.is_valid().to_numpy(zero_copy_only=False)
+    return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), there
+
+
+def _key_rows(table: pa.Table, stream: str, watch: Watch) -> tuple[KeyRows, list[Dead]]:
+    """Split a table into rows that can be used, and those that cannot."""
+    time, there = _whole(table, TIME)
+    arrival, arrived = _whole(table, ARRIVAL if ARRIVAL in table.column_names else TIME)
+    fine = table.column(REASON).is_null().to_numpy(zero_copy_only=False) & there
+    texts = zip(*(table.filter(pa.array(~fine)).column(name).to_pylist() for name in (REASON, RAW)), strict=True)
+    dead = [Dead(stream, reason or "it has no time", raw or "") for reason, raw in texts]
+    values = {
+        column: table.column(column).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)[fine]
+        for column in watch.columns(stream)
+    }
+    order = np.where(arrived, arrival, time)
+    return KeyRows(time[fine], order[fine], values), dead
+
+
+def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
+    """The streams that a plan reads, in the order of the file."""
+    read_by = {name for watch in plan.watches for name in watch.streams}
+    return {name: stream for name, stream in file.streams.items() if name in read_by}

@@ -1,0 +1,161 @@
+"""Metrics: the numbers of a run for Prometheus, out of the same progress that `RUN/progress.jsonl` has.
+
+`METRICS` is the one table of them; the reference page is made from it. Numbers go on after a restart, since progress
+does; only the histogram of batch times begins anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tocsin.errors import RunError
+from tocsin.rundir import Progress
+from tocsin.rundir.manifest import package_version
+
+Labels = tuple[str, ...]
+Samples = Mapping[Labels, float]
+Sinks = Callable[[], Mapping[str, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: its name, what kind it is, its labels, and what it counts in one line."""
+
+    name: str
+    kind: str
+    labels: Labels
+    meaning: str
+
+
+def _rows(name: str, meaning: str, kind: str = "counter") -> Metric:
+    return Metric(f"tocsin_rows_{name}", kind, ("stream",), meaning)
+
+
+_COUNTED = {
+    "omitted": _rows("omitted_total", "rows left out: no alarm can need them"),
+    "expired": _rows("expired_total", "rows forgotten because they are too old for any partner"),
+    "late": _rows("late_total", "rows further behind than `outage`, not used"),
+    "quarantined": _rows("quarantined_total", "rows whose key, time or value cannot be used"),
+    "shed": _rows("shed_total", "rows given up for want of memory"),
+    "unprocessed": _rows("unprocessed_total", "rows not taken up"),
+    "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain: kept, and marked"),
+    "retained": _rows("retained", "rows remembered now", "gauge"),
+    "held": _rows("held", "rows that wait now", "gauge"),
+    "freed_keys": Metric("tocsin_keys_freed_total", "counter", ("stream",), "keys forgotten after a long silence"),
+}
+_SINKS = {
+    "delivered": Metric("tocsin_sink_delivered_total", "counter", ("sink",), "alerts delivered"),
+    "retries": Metric("tocsin_sink_failures_total", "counter", ("sink",), "tries that failed and are tried again"),
+    "rejected": Metric("tocsin_sink_rejected_total", "counter", ("sink",), "alerts that the receiver refuses for good"),
+    "pending": Metric("tocsin_sink_backlog", "gauge", ("sink",), "alerts of the log that are still to be delivered"),
+    "failing": Metric("tocsin_sink_failing", "gauge", ("sink",), "1 while the last try has failed"),
+}
+_RECEIVED = _rows("received_total", "rows received")
+_DEAD = _rows("dead_total", "rows written to `RUN/dead`, with the reason")
+_ALERTS = Metric("tocsin_alerts_total", "counter", ("alert", "state"), "changes of state")
+_FIRING = Metric("tocsin_alerts_firing", "gauge", ("alert",), "alerts that fire now")
+_BATCHES = Metric("tocsin_batches_total", "counter", (), "micro-batches in which something happened")
+_BATCH_ROWS = Metric("tocsin_batch_rows", "gauge", (), "rows of the last micro-batch")
+_BATCH_TIME = Metric("tocsin_batch_timestamp_seconds", "gauge", (), "when the last micro-batch was done")
+_SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-batches, Spark's own work included")
+_STATE = Metric("tocsin_state_bytes", "gauge", (), "bytes of state")
+_NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time seen")
+_LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now")
+_INFO = Metric("tocsin_build_info", "gauge", ("version",), "1, with the version of Tocsin")
+
+METRICS = (
+    *(_RECEIVED, _DEAD, *_COUNTED.values()),
+    *(_ALERTS, _FIRING),
+    *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _NEWEST, _LAG),
+    *_SINKS.values(),
+    _INFO,
+)
+_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0, 300.0)
+
+
+def markdown() -> str:
+    """The table of the reference page."""
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
+    return "\n".join(rows)
+
+
+class Meter(Collector):
+    """The numbers of one run, as of its last micro-batch; those of sinks and lag as of the moment they are asked."""
+
+    def __init__(self, sinks: Sinks, progress: Progress | None) -> None:
+        self.sinks, self.progress = sinks, progress
+        self.registry = CollectorRegistry()
+        self.seconds = Histogram(_SECONDS.name, _SECONDS.meaning, registry=self.registry, buckets=_BUCKETS)
+        self.registry.register(self)
+
+    def note(self, progress: Progress) -> None:
+        """Take the numbers of a micro-batch."""
+        self.progress = progress
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Give all but the histogram."""
+        for metric, samples in self.samples():
+            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            shown = family(metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
+            for labels, number in samples.items():
+                shown.add_metric(labels, number)
+            yield shown
+
+    def samples(self) -> Iterator[tuple[Metric, Samples]]:
+        """Every metric with its numbers, by labels."""
+        yield _INFO, {(package_version(),): 1}
+        status = self.sinks()
+        for name, metric in _SINKS.items():
+            yield metric, {(sink,): float(told[name]) for sink, told in status.items()}
+        if self.progress is not None:
+            yield from _of_progress(self.progress)
+
+
+def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
+    whole = progress.total
+    yield _RECEIVED, {(stream,): number for stream, number in whole.rows.items()}
+    yield _DEAD, {(stream,): whole.dead.get(stream, 0) for stream in whole.rows}
+    for name, metric in _COUNTED.items():
+        yield metric, {(store,): parts.get(name, 0) for store, parts in whole.counts.items()}
+    states: Samples = {(alert, state): n for alert, parts in whole.alerts.items() for state, n in parts.items()}
+    yield _ALERTS, states
+    yield _FIRING, {(alert,): number for alert, number in whole.firing().items()}
+    yield _BATCHES, {(): whole.batches}
+    yield _BATCH_ROWS, {(): sum(progress.gained.rows.values())}
+    now = time.time()
+    yield _BATCH_TIME, {(): progress.seconds}
+    yield _STATE, {(): whole.state_bytes}
+    newest: Samples = {(stream,): time_us / 1e6 for stream, time_us in progress.newest_us.items()}
+    yield _NEWEST, newest
+    yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
+
+
+@contextmanager
+def served(meter: Meter, address: str, port: int) -> Iterator[None]:
+    """Serve the numbers at `http://address:port/metrics`; port 0 serves nothing."""
+    if not port:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, addr=address, registry=meter.registry)
+    except (OSError, OverflowError) as error:
+        what = (getattr(error, "strerror", None) or str(error)).lower()
+        message = f"`--metrics-port` {port} must be free on {address}; {what}"
+        raise RunError(message) from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

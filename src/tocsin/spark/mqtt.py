@@ -1,0 +1,249 @@
+"""MQTT as a source: Spark's Python data source API over a spool.
+
+Spark keeps a stream's reader in one Python process beside the driver for as long as the query runs. That process
+writes the spool (`tocsin.mqtt`) and names offsets in it; a second reader of the same stream (a stream read by two key
+sets) finds the spool taken, and follows. Offsets are numbers of messages, so (start, end] is the same rows in every
+try. The rows travel in the partitions, a few hundred KiB in each: the spool may lie on the driver's own disk, and
+executors need not see it. A bounded read, which may be long, lets them read the spool itself.
+
+Deleting: `commit` lets go what was committed one batch earlier, since another reader of the same query may have been a
+little slower to see the end of the spool. By then it has passed that point too: each reads on from its own end, as far
+as the same limits allow, and later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tocsin.errors import PlanError, RunError
+from tocsin.mqtt import MOST_PAYLOAD, Collector, Subscription, client_id, need_paho
+from tocsin.rules.rulefile import Stream
+from tocsin.rules.secret import Secret
+from tocsin.spark.fields import ARRIVED, LINE, Fields, of_json
+from tocsin.spool import SpoolReader, discard
+
+NAME = "tocsin_mqtt"
+SCHEMA = "topic string, payload binary, size long, arrived long"
+# A micro-batch holds at most so many messages and bytes, a partition (a task) so many bytes.
+BATCH_ROWS, BATCH_BYTES, PARTITION_BYTES = 200_000, 32 << 20, 512 << 10
+
+_log = logging.getLogger(__name__)
+
+
+def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Path | str | None) -> Fields:
+    """Listen to a topic, or, bounded, read what the spool holds; payloads are lines of JSON.
+
+    A field `topic` that the payload lacks is the topic of the message.
+    """
+    session.dataSource.register(MqttSource)
+    reader = (session.readStream if streaming else session.read).format(NAME)
+    for name, value in _options(stream, run_dir).items():
+        reader = reader.option(name, value)
+    lines: DataFrame = reader.load().select(
+        F.col("payload").cast("string").alias(LINE), F.col("arrived").alias(ARRIVED), "topic", "size"
+    )
+    fields = of_json(lines)
+
+    def field(name: str) -> tuple[Any, Any]:
+        column, kind = fields.field(name)
+        return (F.coalesce(column, F.col("topic")) if name == "topic" else column), kind
+
+    size = f"its payload has more than {MOST_PAYLOAD:,} bytes"
+    broken = F.when(F.col("size") > MOST_PAYLOAD, size).otherwise(fields.broken)
+    return Fields(fields.frame, field, fields.rest, fields.text, broken, fields.arrived)
+
+
+def _options(stream: Stream, run_dir: Path | str | None) -> dict[str, str]:
+    """What the source is told; Spark hides a `password` wherever it shows options."""
+    need_paho()
+    given = stream.source.options
+    folder = given.get("spool") or (Path(run_dir) / "spool" / stream.name if run_dir is not None else None)
+    if folder is None:
+        message = f"stream `{stream.name}`: source mqtt needs `spool`, a folder for messages, or the folder of a run"
+        raise PlanError(message)
+    host, port, topic = str(given["host"]), int(given.get("port") or 1883), str(given["topic"])
+    qos = given.get("qos")
+    options = {
+        "host": host,
+        "port": str(port),
+        "topic": topic,
+        "qos": str(1 if qos is None else qos),
+        "client_id": str(given.get("client_id") or client_id(stream.name, host, port, topic)),
+        "spool": str(Path(folder).absolute()),
+    }
+    for name in ("username", "password"):
+        if given.get(name):
+            # The name of a user is told under a name that Spark hides, too.
+            options["password_user" if name == "username" else name] = _plain(given[name])
+    _subscription(options)
+    return options
+
+
+def _plain(text: Any) -> str:
+    return text.reveal() if isinstance(text, Secret) else str(text)
+
+
+def _subscription(options: Any) -> Subscription:
+    login = [Secret(text) if (text := options.get(name)) else None for name in ("password_user", "password")]
+    return Subscription(
+        options["host"], options["topic"], int(options["port"]), int(options["qos"]), options["client_id"], *login
+    )
+
+
+class MqttSource(DataSource):
+    """The source as Spark knows it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format`."""
+        return NAME
+
+    def schema(self) -> str:
+        """A row per message."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what the spool holds."""
+        return _Bounded(self.options["spool"])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Listen."""
+        return _Listening(dict(self.options), self.options["spool"])
+
+
+class Messages(InputPartition):
+    """Messages themselves, as columns."""
+
+    def __init__(self, columns: list[list[Any]]) -> None:
+        self.columns = columns
+
+
+def _partitions(spool: SpoolReader, start: int, stop: int) -> list[Messages]:
+    """Cut a range into partitions that are no burden for a task."""
+    made = []
+    while start < stop:
+        upto = spool.reach(start, stop, BATCH_ROWS, PARTITION_BYTES)
+        rows = [(m.topic.decode("utf-8", "replace"), m.payload, m.size, m.arrived_us) for m in spool.read(start, upto)]
+        made.append(Messages([list(column) for column in zip(*rows, strict=True)]))
+        start = upto
+    return made
+
+
+def _batches(partition: Messages) -> Iterator[pa.RecordBatch]:
+    kinds = {"topic": pa.string(), "payload": pa.binary(), "size": pa.int64(), "arrived": pa.int64()}
+    if not partition.columns:
+        return
+    columns = zip(partition.columns, kinds.values(), strict=True)
+    yield pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], names=list(kinds))
+
+
+class Range(InputPartition):
+    """Messages of a spool by number."""
+
+    def __init__(self, folder: str, start: int, stop: int) -> None:
+        self.folder, self.start, self.stop = folder, start, stop
+
+
+class _Bounded(DataSourceReader):
+    """Reads a spool where the tasks run: all of it at once would be too much to travel."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def partitions(self) -> Sequence[InputPartition]:
+        spool = SpoolReader(self.folder)
+        start, stop = spool.span()
+        made = []
+        while start < stop:
+            upto = spool.reach(start, stop, BATCH_ROWS, BATCH_BYTES)
+            made.append(Range(self.folder, start, upto))
+            start = upto
+        return made or [Range(self.folder, 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        spool, start = SpoolReader(partition.folder), partition.start
+        while start < partition.stop:
+            upto = spool.reach(start, partition.stop, BATCH_ROWS, PARTITION_BYTES)
+            for messages in _partitions(spool, start, upto):
+                yield from _batches(messages)
+            start = upto
+
+
+class _Listening(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader; it is also made where partitions are read, so nothing is opened before Spark asks for offsets."""
+
+    def __init__(self, options: dict[str, str], folder: str) -> None:
+        self.options, self.folder = options, folder
+        self._collector: Collector | None = None
+        self._spool: SpoolReader | None = None
+        self._upto: int | None = None
+        self._committed = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"next": self._open().span()[0]}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(BATCH_ROWS)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there: what the spool has, and what the broker kept for this session."""
+        spool = self._open()
+        if self._collector is not None and not self._collector.settle():
+            self._check()
+            _log.warning("%s: the broker is not reached; the spool alone is read", self._collector.subscription.place)
+        self._upto = spool.span()[1]
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        spool = self._open()
+        self._check()
+        first, end = spool.span()
+        begin = start["next"]
+        if not first <= begin <= end:
+            place = f"spool {self.folder}: it must have message {begin}, where the checkpoint goes on"
+            message = f"{place}; it has those from {first} to before {end}"
+            raise RunError(message)
+        end = end if self._upto is None else min(end, self._upto)
+        return {"next": max(begin, spool.reach(begin, end, BATCH_ROWS, BATCH_BYTES))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return _partitions(self._open(), start["next"], end["next"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Messages)
+        return _batches(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        if self._collector is not None:
+            discard(self.folder, self._committed)
+        self._committed = end["next"]
+
+    def stop(self) -> None:
+        if self._collector is not None:
+            self._collector.close()
+            self._collector = None
+
+    def _open(self) -> SpoolReader:
+        """The spool; who finds nobody writing it begins to."""
+        if self._spool is None:
+            self._spool = SpoolReader(self.folder)
+        if self._collector is None:
+            try:
+                self._collector = Collector(_subscription(self.options), self.folder)
+            except RunError as error:
+                _log.debug("%s; this reader follows", error)
+        return self._spool
+
+    def _check(self) -> None:
+        if self._collector is not None and self._collector.refusal:
+            raise RunError(self._collector.refusal)

@@ -1,0 +1,141 @@
+"""Record: what a micro-batch gave goes to disk: alerts, rows not usable, the archive, and a line of progress.
+
+Guarantee: all of it is on disk before Spark notes the micro-batch as done. A kill before that runs it again, on the
+same rows and at the same batch time, and every file is replaced by an equal one: nothing is doubled, nothing lost.
+Cost: the result of a micro-batch is collected once, in one job: alerts, counts and dead rows are in memory together.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tocsin.deliver.encode import time_text
+from tocsin.logic import Out
+from tocsin.plan import Plan
+from tocsin.rules import Rule
+from tocsin.rules.template import parse_template
+from tocsin.rundir import Progress, RunDir, Tally
+from tocsin.spark.archive import Archive
+from tocsin.spark.results import total
+
+# How often a run with nothing to do says so in its progress.
+_QUIET_S = 60.0
+
+
+class StopBeforeBatchError(Exception):
+    """A micro-batch was not begun because the run is to stop; it is the first of the next run."""
+
+
+class Recorder:
+    """What `foreachBatch` calls; `hearers` learn of each micro-batch that is on disk."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        plan: Plan,
+        rules: Iterable[Rule],
+        archive: Archive | None,
+        hearers: Iterable[Callable[[Progress], None]],
+    ) -> None:
+        self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
+        self.log = run.progress()
+        self.rules = list(rules)
+        counted = [pair for watch in plan.watches for pair in watch.counted]
+        self.streams = dict(counted)
+        # A row is counted once under each name of its stream.
+        self.shares = Counter(stream for _, stream in counted)
+        self.stopping = threading.Event()
+        self.error: BaseException | None = None
+        self._line_at = 0.0
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Run and record one micro-batch."""
+        if self.stopping.is_set():
+            raise StopBeforeBatchError
+        try:
+            self._record(frame, batch)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _record(self, frame: DataFrame, batch: int) -> None:
+        begun = time.monotonic()
+        if self.archive is not None:
+            self.archive.clear(batch)
+        table = frame.toArrow()
+        found = _by_kind(table.column("kind").to_pylist(), table.column("json").to_pylist())
+        detected = time.monotonic()
+        if self.archive is not None:
+            self.archive.commit(batch)
+        archived = time.monotonic()
+        alerts = [self._alert(json.loads(text)) for text in found["alert"]]
+        self.run.alerts.write(batch, alerts)
+        dead = self.run.dead.write(batch, found["dead"])
+        marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
+        out, state_bytes = total(found["counts"])
+        self._note(batch, self._gained(out, alerts, dead, state_bytes), out.newest, _spans(marks))
+
+    def _alert(self, row: dict[str, Any]) -> dict[str, Any]:
+        """An alert as the log has it: with its annotations filled in."""
+        rule = rule_of(row, self.rules)
+        texts = {} if rule is None else rule.annotations
+        return {**row, "annotations": {name: parse_template(text).render(row) for name, text in texts.items()}}
+
+    def _gained(
+        self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
+    ) -> Tally:
+        rows = dict.fromkeys(self.shares, 0)
+        for name, parts in out.counts.items():
+            rows[self.streams[name]] += parts.get("received", 0)
+        states: dict[str, dict[str, int]] = {}
+        for alert in alerts:
+            mine = states.setdefault(alert["alert"], {})
+            mine[alert["state"]] = mine.get(alert["state"], 0) + 1
+        shared = {stream: number // self.shares[stream] for stream, number in rows.items()}
+        kept = {name: {part: number for part, number in parts.items() if number} for name, parts in out.counts.items()}
+        gained = Tally(shared, kept, states, dead, state_bytes)
+        return gained if gained.is_quiet else replace(gained, batches=1)
+
+    def _note(self, batch: int, gained: Tally, newest_us: Mapping[str, int], milliseconds: Mapping[str, int]) -> None:
+        before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
+        newest = dict(before.newest_us)
+        for stream, time_us in newest_us.items():
+            newest[stream] = max(time_us, newest.get(stream, time_us))
+        whole = before.total.plus(gained)
+        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds)
+        if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
+            self.log.note(progress)
+        else:
+            self.log.add(progress)
+            self._line_at = time.monotonic()
+        for hear in self.hearers:
+            hear(progress)
+
+
+def rule_of(alert: Mapping[str, Any], rules: Iterable[Rule]) -> Rule | None:
+    """The rule that raised an alert: the one of that name whose labels the alert has."""
+    labels = alert["labels"]
+    named = [rule for rule in rules if rule.alert == alert["alert"]]
+    fitting = [rule for rule in named if all(labels.get(name) == str(text) for name, text in rule.labels.items())]
+    return next(iter(sorted(fitting, key=lambda rule: -len(rule.labels))), None)
+
+
+def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"alert": [], "counts": [], "dead": []}
+    for kind, text in zip(kinds, texts, strict=True):
+        found[kind].append(text)
+    return found
+
+
+def _spans(marks: Mapping[str, float]) -> dict[str, int]:
+    """Whole milliseconds from each mark to the next."""
+    names, moments = list(marks), list(marks.values())
+    return {name: round(1000 * (moments[i + 1] - moments[i])) for i, name in enumerate(names[:-1])}

@@ -1,0 +1,243 @@
+"""Run a rule file: sources → alerts → run directory, with its sinks beside it.
+
+    rule file → sources → rows_of → Recorder (per micro-batch) → RUN/alerts, RUN/dead, RUN/progress.jsonl
+                                                                  └→ Delivery: one thread per sink
+
+Guarantee: what a micro-batch found is on disk before it counts as done, and a restart goes on from the checkpoint: each
+alert is in the log once. Sinks read the log, so a dead one stops nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tocsin.deliver import Delivery, Sink, make_sink, name_sinks
+from tocsin.deliver.encode import time_text
+from tocsin.errors import RunError, TocsinError
+from tocsin.plan import Plan
+from tocsin.plan.file import plan_file
+from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.rundir import Manifest, Progress, RunDir, differences, last_progress, read_manifest
+from tocsin.rundir.manifest import describe
+from tocsin.spark.alerts import check_buckets, rows_of
+from tocsin.spark.archive import Archive
+from tocsin.spark.blobs import ARRIVAL, TIME
+from tocsin.spark.failure import is_ours, secrets_of, sentence_of
+from tocsin.spark.listener import BatchListener
+from tocsin.spark.metrics import Meter, served
+from tocsin.spark.record import Recorder, StopBeforeBatchError
+from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
+from tocsin.spark.sources import read
+
+log = logging.getLogger("tocsin.run")
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run goes; none of it changes which alerts there are.
+
+    Parameters
+    ----------
+    run_dir
+        The run directory.
+    once
+        Take what is there and end; without it, go on until told to stop.
+    interval_s
+        How often a micro-batch begins.
+    master, conf
+        Where Spark runs, and its settings.
+    buckets
+        Into how many parts keys are divided; default: as many as shuffle partitions.
+    metrics_address, metrics_port
+        Where Prometheus finds the metrics; port 0: nowhere.
+    drain_s
+        How long the end waits for sinks that have not delivered everything.
+    """
+
+    run_dir: Path
+    once: bool = False
+    interval_s: float = 1.0
+    master: str = MASTER
+    conf: Mapping[str, str] = field(default_factory=dict)
+    buckets: int | None = None
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 0
+    drain_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: after its last micro-batch, with sinks that have all, or not."""
+
+    stopped: bool
+    progress: Progress | None
+    delivered: bool
+    sinks: Mapping[str, Mapping[str, Any]]
+
+
+Report = Callable[[Progress], None]
+Sessions = Callable[[], contextlib.AbstractContextManager[SparkSession]]
+
+
+def run(
+    file: RuleFile, options: Options, stop: threading.Event, report: Report, sessions: Sessions | None = None
+) -> Ended:
+    """Run a rule file until its input ends (`once`) or `stop` is set; what fails is a RunError of one sentence."""
+    try:
+        return _run(file, options, stop, report, sessions)
+    except TocsinError:
+        raise
+    except Exception as error:
+        log.debug("the run failed", exc_info=error)
+        sentence = sentence_of(error, secrets_of(file))
+        if not is_ours(error):
+            sentence += f" ({RunDir(options.run_dir).spark_log} has more)"
+        raise RunError(sentence) from error
+
+
+def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report, sessions: Sessions | None) -> Ended:
+    plan = plan_file(file)
+    sinks = name_sinks(make_sink(sink.kind, sink.options) for sink in file.sinks)
+    with RunDir(options.run_dir).held() as place:
+        manifest = _begin(place, file, plan, tuple(sinks), options)
+        archive = None if file.archive is None else Archive(file.archive, manifest.run)
+        open_session = sessions or (lambda: _session(place, file, manifest, options))
+        with _delivering(place, sinks) as delivery:
+            meter = Meter(delivery.status, last_progress(place.folder))
+            with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
+                listener = BatchListener(meter.seconds.observe)
+                recorder = Recorder(place, plan, file.rules, archive, (meter.note, listener.note, report))
+                stopped = stop.is_set()
+                if not stopped:
+                    rows = _rows(session, file, recorder, manifest, options)
+                    with _listening(session, listener):
+                        query = _start(rows, recorder, options)
+                        listener.run_id = str(query.runId)
+                        stopped = _wait(query, recorder, stop)
+            delivered = delivery.finish(options.drain_s)
+        return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
+
+
+def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
+    """The streams that a plan reads; others are not opened."""
+    read_ones = {name for watch in plan.watches for name in watch.streams}
+    return {name: stream for name, stream in file.streams.items() if name in read_ones}
+
+
+def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], options: Options) -> Manifest:
+    """Write the manifest of this start; what does not fit the state of the run is refused."""
+    before = read_manifest(place.folder)
+    chosen = partitions_of(options.master, options.conf)
+    partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
+    buckets = options.buckets or (before.buckets if before else partitions)
+    check_buckets(buckets)
+    now = describe(file, plan, plan.fingerprint, sinks, buckets)
+    now = replace(now, partitions=partitions).after(before, time_text(time.time()))
+    if before is not None:
+        admit(before, now)
+    if last_progress(place.folder) is not None and not place.checkpoint.exists():
+        message = f"run directory {place.folder} must have its checkpoint; it is gone: take a new run directory"
+        raise RunError(message)
+    now.write(place.folder)
+    return now
+
+
+def admit(before: Manifest, now: Manifest) -> None:
+    """Let a run go on from the state of an earlier start, or refuse it with the reason."""
+    found = differences(before, now)
+    if found:
+        message = (
+            f"the run directory must be used with what its state was made for; {'; '.join(found)}: "
+            "run with what made it, or take a new run directory"
+        )
+        raise RunError(message)
+
+
+def _session(
+    place: RunDir, file: RuleFile, manifest: Manifest, options: Options
+) -> contextlib.AbstractContextManager[SparkSession]:
+    kafka = any(stream.source.kind == "kafka" for stream in file.streams.values())
+    return run_session(place, master=options.master, conf=options.conf, partitions=manifest.partitions, kafka=kafka)
+
+
+@contextlib.contextmanager
+def _delivering(place: RunDir, sinks: Mapping[str, Sink]) -> Iterator[Delivery]:
+    """Serve the sinks; whatever happens, they are stopped in the end."""
+    delivery = Delivery(place.folder, sinks)
+    delivery.start()
+    try:
+        yield delivery
+    finally:
+        delivery.stop()
+
+
+@contextlib.contextmanager
+def _listening(session: SparkSession, listener: BatchListener) -> Iterator[None]:
+    session.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        # What Spark has to say of the last micro-batch is still on its way; a JVM that is gone says nothing.
+        with contextlib.suppress(Py4JError, OSError):
+            session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+            session.streams.removeListener(listener)
+
+
+def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: Manifest, options: Options) -> DataFrame:
+    streams = streams_of(file, recorder.plan)
+    frames = {name: read(session, one, streaming=True, run_dir=options.run_dir) for name, one in streams.items()}
+    place, archive = recorder.run, recorder.archive
+    place.ticks.mkdir(exist_ok=True)
+    if not options.once:
+        # After a restart Spark runs no micro-batch without rows until there was one, and timers would wait for it.
+        place.tick(manifest.started[-1].replace(":", ""))
+    ticks = session.readStream.text(str(place.ticks.absolute())).where(F.lit(False))
+    passing = None if archive is None else lambda name, frame: archive.passing(streams[name], frame)
+    rows = rows_of(
+        frames,
+        recorder.plan,
+        time=TIME,
+        arrival=ARRIVAL,
+        buckets=manifest.buckets,
+        act_in_silence=not options.once,
+        passing=passing,
+    )
+    return ticks.select(F.lit("").alias("kind"), F.col("value").alias("json")).unionAll(rows)
+
+
+def _start(rows: DataFrame, recorder: Recorder, options: Options) -> StreamingQuery:
+    writer = rows.writeStream.foreachBatch(recorder).outputMode("append").queryName("tocsin-run")
+    writer = writer.option("checkpointLocation", str(recorder.run.checkpoint.absolute()))
+    if options.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{max(1, round(1000 * options.interval_s))} milliseconds").start()
+
+
+def _wait(query: StreamingQuery, recorder: Recorder, stop: threading.Event) -> bool:
+    """Wait for the end of the query. When it is to stop, the micro-batch that runs is finished and no other begun."""
+    try:
+        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+            if stop.is_set():
+                recorder.stopping.set()
+                if not query.status["isTriggerActive"]:
+                    query.stop()
+    except Exception as error:
+        held_back = recorder.stopping.is_set() and StopBeforeBatchError.__name__ in str(error)
+        # The signal may have reached the JVM too: what it was doing is done again by the next run.
+        if held_back or (stop.is_set() and isinstance(error, Py4JNetworkError | OSError)):
+            return True
+        raise (recorder.error or error) from None
+    return recorder.stopping.is_set()

@@ -1,0 +1,139 @@
+"""A session for a run: local by default, quiet, with what the rule file's sources need."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tocsin.errors import RunError
+from tocsin.rundir import RunDir
+from tocsin.spark.failure import sentence_of
+from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
+
+MASTER = "local[*]"
+PARTITIONS = "spark.sql.shuffle.partitions"
+_PACKAGES, _JARS, _JAVA_OPTIONS = "spark.jars.packages", "spark.jars", "spark.driver.extraJavaOptions"
+_CONNECTOR = "spark-sql-kafka-0-10"
+# For a cluster, whose cores are not known before it answers.
+_CLUSTER_PARTITIONS = 8
+_LOG_BYTES = 10 << 20
+_LOG = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def partitions_of(master: str, conf: Mapping[str, str]) -> int:
+    """How many tasks a micro-batch is cut into: what the user says, else as many as there are cores.
+
+    >>> partitions_of("local[3]", {}), partitions_of("local", {}), partitions_of("spark://host:7077", {})
+    (3, 1, 8)
+    """
+    if PARTITIONS in conf:
+        if not conf[PARTITIONS].isdecimal() or int(conf[PARTITIONS]) < 1:
+            message = f"`--conf {PARTITIONS}` must be a whole number from 1; got {conf[PARTITIONS]!r}"
+            raise RunError(message)
+        return int(conf[PARTITIONS])
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", master)
+    if not found:
+        return _CLUSTER_PARTITIONS
+    if found[1] == "*":
+        return len(os.sched_getaffinity(0))
+    return max(1, int(found[1] or 1))
+
+
+@contextmanager
+def run_session(
+    run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool
+) -> Iterator[SparkSession]:
+    """Start Spark for a run, and stop it in the end; what the JVM says goes to `RUN/spark.log`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Py4J would print the stack of every error that we report in a sentence.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    run.log_settings.write_text(_LOG)
+    if run.spark_log.exists() and run.spark_log.stat().st_size > _LOG_BYTES:
+        run.spark_log.replace(run.spark_log.with_name(f"{run.spark_log.name}.1"))
+    builder = SparkSession.builder.appName("tocsin-run")
+    for name, value in settings(run, master=master, conf=conf, partitions=partitions, kafka=kafka).items():
+        builder = builder.config(name, value)
+    begun = run.spark_log.stat().st_size if run.spark_log.exists() else 0
+    try:
+        with stderr_to(run.spark_log):
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise RunError(_start_failure(run.spark_log, begun, error)) from error
+    try:
+        yield session
+    finally:
+        with suppress(Py4JError, OSError):
+            session.stop()
+
+
+def settings(run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool) -> dict[str, str]:
+    """All settings of the session; what the user says comes first, but for what the state is bound to."""
+    ours = {
+        "spark.master": master,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(run.folder.absolute() / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **ON_LOCAL_DISK,
+    }
+    if master.startswith("local"):
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    log = f"-Dlog4j2.configurationFile={run.log_settings.absolute().as_uri()}"
+    java = f"{log} {conf.get(_JAVA_OPTIONS, '')}".strip()
+    packages = _with_connector(conf) if kafka else {}
+    return {**ours, **conf, **packages, _JAVA_OPTIONS: java, **SETTINGS, PARTITIONS: str(partitions)}
+
+
+def _with_connector(conf: Mapping[str, str]) -> dict[str, str]:
+    """Ask for Spark's Kafka connector, in Spark's own version, unless the user brings one."""
+    if any(_CONNECTOR in conf.get(name, "") for name in (_PACKAGES, _JARS)):
+        return {}
+    package = f"org.apache.spark:{_CONNECTOR}_2.13:{pyspark.__version__}"
+    return {_PACKAGES: ",".join(filter(None, [conf.get(_PACKAGES), package]))}
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Send what a starting JVM says about itself to a file; a process keeps the standard error it was born with."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _start_failure(log: Path, begun: int, error: Exception) -> str:
+    """Say why Spark did not start; where the JVM itself gave up, its last words are in the log."""
+    if not isinstance(error, PySparkException) or error.getCondition() != "JAVA_GATEWAY_EXITED":
+        return f"Spark must start; {sentence_of(error)}"
+    with log.open("rb") as file:
+        file.seek(begun)
+        said = file.read().decode("utf-8", "replace").splitlines()
+    telling = [line.strip() for line in said if re.search(r"JAVA_HOME|[Ee]xception|Error:|unresolved|not found", line)]
+    last = (telling or [line.strip() for line in said if line.strip()] or ["it says nothing"])[-1]
+    return f"Spark must start, with Java 17 or newer; {last[:300]} ({log} has more)"

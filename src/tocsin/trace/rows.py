@@ -1,0 +1,123 @@
+"""What a reader should know of the rows near a time: those left out, too late, not usable, outside their domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tocsin.plan import Threshold
+from tocsin.rules.durations import duration_text
+from tocsin.trace import words
+from tocsin.trace.brackets import BRACKET, NO_WINDOW, REPEAT, Excuse
+from tocsin.trace.model import FATES, LATE, OMITTED, QUARANTINED, StoreTrace, Traced
+from tocsin.trace.words import date
+
+# More of a kind would hide the others.
+MOST = 2
+_WERE = {
+    "omitted": "were left out",
+    "late": "came too late",
+    "quarantined": "are not usable",
+    "out-of-domain": "are outside the domain",
+}
+
+# Kind, sentence, facts.
+Note = tuple[str, str, dict[str, Any]]
+
+
+def row_reasons(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list[Note]:
+    """Tell of the rows within reach of a time, the nearest first, a few of each kind."""
+    notes = list[Note]()
+    for store in traced.stores_of(rule):
+        near = np.flatnonzero(np.abs(store.rows.time - at_us) <= reach)
+        near = near[np.argsort(np.abs(store.rows.time[near] - at_us), kind="stable")]
+        for code in (OMITTED, LATE, QUARANTINED):
+            mine = near[store.fate[near] == code]
+            notes += [_note(traced, store, int(row)) for row in mine[:MOST]]
+            notes += _more(store, FATES[code], len(mine))
+        outside = near[store.outside[near] & (store.fate[near] != QUARANTINED)]
+        notes += [_outside(store, int(row)) for row in outside[:MOST]]
+        notes += _more(store, "out-of-domain", len(outside))
+        notes += _dead(traced, store.store.stream, at_us, reach)
+    return notes
+
+
+def _more(store: StoreTrace, kind: str, count: int) -> list[Note]:
+    if count <= MOST:
+        return []
+    text = f"and {count - MOST} more rows of `{store.store.stream}` that {_WERE[kind]}"
+    return [(kind, text, {"stream": store.store.stream, "more": count - MOST})]
+
+
+def _note(traced: Traced, store: StoreTrace, row: int) -> Note:
+    facts: dict[str, Any] = {"stream": store.store.stream, "time": int(store.rows.time[row]), "row": row}
+    if store.fate[row] == LATE:
+        behind = duration_text(int(store.behind_us[row]))
+        text = f"late: {_row(store, row)} came when the newest of its key was {behind} later"
+        return "late", f"{text}; `outage` is {duration_text(traced.watch.outage_us)}, so it was not used", facts
+    if store.fate[row] == QUARANTINED:
+        bad = [c for c in store.store.columns if not np.isfinite(store.rows.values[c][row])]
+        name = words.named(store.store.stream, bad[0])
+        text = f"not usable: the row of `{store.store.stream}` at {date(facts['time'])} has no finite value of `{name}`"
+        return "quarantined", text, facts
+    excuse = store.excuse(row)
+    silent = "; it came behind and was not evaluated" if store.silent[row] and excuse.kind != REPEAT else ""
+    facts |= {"excuse": excuse.kind, "rows": [int(store.rows.time[other]) for other in excuse.rows]}
+    return "omitted", f"left out: {_row(store, row)}, {excuse_text(store, excuse)}{silent}", facts
+
+
+def excuse_text(store: StoreTrace, excuse: Excuse) -> str:
+    """Say which rows stand for one that was left out."""
+    if excuse.kind == REPEAT:
+        return "because an equal row was there"
+    if excuse.kind == NO_WINDOW:
+        return "because no window holds it"
+    if excuse.kind != BRACKET:
+        return "because rows then remembered stood for it"
+    return "because " + ", and ".join(_sides(store, excuse))
+
+
+def _sides(store: StoreTrace, excuse: Excuse) -> Iterator[str]:
+    sides = [(excuse.above, "large", store.store.above_us), (excuse.below, "small", store.store.below_us)]
+    for pair, word, length_us in sides:
+        if pair is not None:
+            yield _side(store, pair, word, length_us)
+
+
+def _side(store: StoreTrace, pair: tuple[int, int], word: str, length_us: int) -> str:
+    times, value = store.rows.time, store.rows.values[store.store.columns[0]]
+    shown = [f"{words.number(float(value[row]))} at {date(int(times[row]))}" for row in dict.fromkeys(pair)]
+    if store.store.hop_us:
+        return f"every window that holds it holds a row at least as {word} ({' or '.join(shown)})"
+    if len(shown) == 1:
+        return f"a row at least as {word} stands at the same time ({shown[0]})"
+    apart = words.rounded(int(abs(times[pair[1]] - times[pair[0]])))
+    most = duration_text(length_us)
+    return f"it lies between rows at least as {word}: {' and '.join(shown)}, {apart} apart, where {most} is enough"
+
+
+def _outside(store: StoreTrace, row: int) -> Note:
+    low, high = store.store.domain or (0.0, 0.0)
+    domain = f"[{words.number(low)}, {words.number(high)}]"
+    text = f"outside the domain {domain}: {_row(store, row)} is kept, and excuses no other row"
+    return "out-of-domain", text, {"stream": store.store.stream, "time": int(store.rows.time[row]), "row": row}
+
+
+def _dead(traced: Traced, stream: str, at_us: int, reach: int) -> list[Note]:
+    mine = [row for row in traced.dead if row.stream == stream]
+    near = [row for row in mine if row.time_us is None or abs(row.time_us - at_us) <= reach]
+    notes: list[Note] = []
+    for row in near[:MOST]:
+        when = "" if row.time_us is None else f" at {date(row.time_us)}"
+        text = f"not usable: a row of `{stream}`{when}: {row.reason}"
+        notes.append(("quarantined", text, {"stream": stream, "raw": row.raw[:200]}))
+    if len(near) > MOST:
+        notes.append(("quarantined", f"and {len(near) - MOST} more rows of `{stream}` that are not usable", {}))
+    return notes
+
+
+def _row(store: StoreTrace, row: int) -> str:
+    values = words.values_text(store.store.stream, store.store.columns, store.rows, row)
+    return f"the row of `{store.store.stream}` at {date(int(store.rows.time[row]))} ({values})"

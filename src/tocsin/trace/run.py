@@ -1,0 +1,115 @@
+"""Run the rows of one key through a watch, and say what became of them.
+
+The answer is the engine's by construction: rows go through the plan's own classes. Cost: that of the run itself, and
+one Python object per evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.logic import Batch, Int, Out
+from tocsin.plan import Plan, Watch
+from tocsin.plan.remember import NEVER_SEEN
+from tocsin.plan.watch import PlanLogic
+from tocsin.stages.reduce.bracket import NEVER
+from tocsin.trace.model import EXPIRED, KEPT, LATE, OMITTED, PASSED, QUARANTINED, Dead, KeyRows, StoreTrace, Traced
+from tocsin.trace.watched import WatchedPage, WatchedRemembered
+
+
+def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: Sequence[Dead] = ()) -> Traced:
+    """Trace the rows of one key to the end of a bounded input.
+
+    Parameters
+    ----------
+    watch
+        Rules with the same key columns, as they were planned together: they share `outage` and what is remembered.
+    key
+        The texts of the key, in the order of the watch's columns.
+    rows
+        Rows of that key by stream; a stream that is not there has none.
+    dead
+        Rows of that key that could not be used; they are told, and change nothing.
+    """
+    given = {name: rows.get(name, _no_rows(watch, name)) for name in watch.streams}
+    # Evaluations of a rule that emits all are looked at as those of any other.
+    watched = replace(watch, rules=tuple(replace(rule, emit="witness") for rule in watch.rules))
+    page, out = WatchedPage(watched, given), Out()
+    logic = PlanLogic(Plan((watched,)), {})
+    logic.watches[0].pages.append(page)
+    batches = _batches(given, tuple(key), watch)
+    out.add(logic.on_data(batches))
+    out.add(logic.on_end())
+    size = sum(len(data or b"") for data in logic.changed_pages().values())
+    if watched != watch:
+        plain = Plan((watch,)).build({})
+        out = plain.on_data(batches)
+        out.add(plain.on_end())
+    behind = _behind(given, watch)
+    stores = tuple(_store(memory, given[memory.store.stream], behind[memory.store.stream]) for memory in page.memories)
+    evaluations = tuple(tuple(rule.found) for rule in page.rules)
+    return Traced(watch, tuple(key), given, stores, evaluations, tuple(out.alerts), tuple(dead), size, dict(out.counts))
+
+
+def _no_rows(watch: Watch, stream: str) -> KeyRows:
+    empty = np.zeros(0, np.int64)
+    return KeyRows(empty, empty, {column: np.zeros(0) for column in watch.columns(stream)})
+
+
+def _batches(rows: Mapping[str, KeyRows], key: tuple[str, ...], watch: Watch) -> list[Batch]:
+    return [
+        Batch(
+            0,
+            name,
+            [key],
+            np.zeros(len(mine), np.int64),
+            mine.time,
+            mine.arrival,
+            {column: mine.values[column] for column in watch.columns(name)},
+        )
+        for name, mine in rows.items()
+    ]
+
+
+def _behind(rows: Mapping[str, KeyRows], watch: Watch) -> dict[str, Int]:
+    """By how much each row came behind the newest of the key, itself included; rows that no rule can use count not."""
+    names = list(rows)
+    time = np.concatenate([rows[name].time for name in names])
+    usable = np.concatenate([_serves(rows[name], name, watch) for name in names])
+    order = np.argsort(np.concatenate([rows[name].arrival for name in names]), kind="stable")
+    newest = np.maximum.accumulate(np.where(usable, time, NEVER_SEEN)[order])
+    behind = np.zeros(len(time), np.int64)
+    behind[order] = np.where(usable[order], newest - time[order], 0)
+    cuts = np.cumsum([len(rows[name]) for name in names])[:-1]
+    return dict(zip(names, np.split(behind, cuts), strict=True))
+
+
+def _serves(rows: KeyRows, name: str, watch: Watch) -> NDArray[np.bool_]:
+    """Which rows have the values that some rule reads."""
+    lanes = [columns for stream, columns in watch.lanes if stream == name]
+    serves = np.zeros(len(rows), np.bool_)
+    for columns in lanes:
+        serves |= _finite(rows, columns)
+    return serves
+
+
+def _finite(rows: KeyRows, columns: Sequence[str]) -> NDArray[np.bool_]:
+    finite = np.ones(len(rows), np.bool_)
+    for column in columns:
+        finite &= np.isfinite(rows.values[column])
+    return finite
+
+
+def _store(memory: WatchedRemembered, rows: KeyRows, behind: Int) -> StoreTrace:
+    store = memory.store
+    fate = np.full(len(rows), LATE, np.int8)
+    fate[~_finite(rows, store.columns)] = QUARANTINED
+    came = memory.came >= 0
+    fate[came] = EXPIRED if store.remember else PASSED
+    fate[came & (memory.left != NEVER)] = OMITTED
+    fate[memory.ids] = KEPT
+    return StoreTrace(store, rows, fate, memory.came, memory.left, memory.silent, behind)

@@ -1,0 +1,87 @@
+"""`tocsin explain` without Spark: the plan, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tocsin.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
+PLAN = """\
+Watch on machine; outage 6h
+  Store air(value): kept whole
+  Store surface(temp): kept whole
+  Threshold alert "DoorOpen" if air - surface > 15 within 10s (stale 10s)
+"""
+
+
+def test_the_plan_of_a_rule_has_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", EXAMPLE, "DoorOpen"]) == 0
+    assert capsys.readouterr() == (PLAN, "")
+
+
+def test_the_whole_plan_has_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", EXAMPLE]) == 0
+    out = capsys.readouterr().out
+    for part in ("Condensation", "TooWarm", "DoorOpen", "Store humidity(value): keep the largest of every 10s"):
+        assert part in out
+
+
+def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", EXAMPLE, "DoorOpen", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (watch,) = found["watches"]
+    assert found["ok"] is True
+    assert watch["on"] == ["machine"]
+    assert [rule["alert"] for rule in watch["rules"]] == ["DoorOpen"]
+    assert [(store["stream"], store["keeps"]) for store in watch["stores"]] == [
+        ("air", "kept whole"), ("surface", "kept whole")
+    ]  # fmt: skip
+
+
+def test_a_rule_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", EXAMPLE, "DoorOpn"]) == 1
+    assert capsys.readouterr().err == (
+        "tocsin explain: RULE must be an alert of the file (Condensation, TooWarm, DoorOpen); got 'DoorOpn'; "
+        "did you mean `DoorOpen`?\n"
+    )
+
+
+def test_mistakes_of_the_file_are_told_as_check_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("streams: {}\n")
+    assert main(["explain", str(path)]) == 1
+    assert f"{path}:1:1: rule file: " in capsys.readouterr().err
+    assert main(["explain", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--key", "machine=m1"], "--key and --around need --at, the time that is asked about"),
+    (["--at", "2026-01-01"], "--at needs RULE, the alert that is asked about"),
+    (["DoorOpen", "--at", "soon"], "argument --at: must be a time such as 2026-01-01T00:00:00Z; got 'soon'"),
+    (["DoorOpen", "--at", "2026-01-01"], "`--key` must be given for each key column; 'machine' is missing"),
+    (["DoorOpen", "--at", "2026-01-01", "--key", "m1"],
+     "`--key` must be NAME=VALUE with a key column (machine); got 'm1'"),
+    (["DoorOpen", "--at", "2026-01-01", "--key", "machine=m1", "--around", "far"],
+     "`--around` must be a duration such as '10s', '1h30m' or '500ms'; got 'far'"),
+])  # fmt: skip
+def test_wrong_usage_gives_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["explain", EXAMPLE, *arguments])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_plan_needs_neither_spark_nor_numba() -> None:
+    code = (
+        "import sys; from tocsin.cli.main import main; main(['explain', sys.argv[1]]); "
+        "sys.exit(any(name in sys.modules for name in ('pyspark', 'numba', 'pandas', 'jinja2')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, EXAMPLE], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,158 @@
+"""`tocsin run` before Spark starts: mistakes, usage, a directory that is not to be used, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tocsin.cli.files import load_file
+from tocsin.cli.live import line_of
+from tocsin.cli.main import main
+from tocsin.cli.run import Stop
+from tocsin.rundir import Progress, RunDir, Tally
+from tocsin.rundir.manifest import describe
+
+GOOD = """\
+streams:
+  air: {source: {json: {path: in}}, keys: [machine]}
+groups:
+  - name: g
+    rules:
+      - {alert: Hot, expr: air > 30, on: [machine]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(GOOD.replace("keys:", "kays:").replace("air > 30", "air >"))
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever starts Spark here is a mistake of the test."""
+    pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
+    from tocsin.spark import run as module
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark must not start")
+
+    monkeypatch.setattr(module, "run_session", refuse)
+
+
+def test_mistakes_are_said_as_check_says_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "bad.yaml"]) == 1
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) > 1
+    assert main(["run", "bad.yaml", "--run-dir", "run"]) == 1
+    assert capsys.readouterr() == said
+    assert main(["run", "bad.yaml", "--run-dir", "run", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [told["ok"], len(told["mistakes"])] == [False, len(said.err.splitlines())]
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["good.yaml"], "the following arguments are required: --run-dir"),
+        (["good.yaml", "--run-dir", "run", "--interval", "soon"], "`--interval` must be a duration"),
+        (["good.yaml", "--run-dir", "run", "--interval", "0s"], "`--interval` must be at least 1ms; got 0s"),
+        (["good.yaml", "--run-dir", "run", "--drain=-1s"], "`--drain` must not be negative"),
+        (["good.yaml", "--run-dir", "run", "--conf", "spark.x"], "`--conf` must be KEY=VALUE; got 'spark.x'"),
+        (["good.yaml", "--run-dir", "run", "--metrics-port", "70000"], "`--metrics-port` must be from 0 to 65535"),
+    ],
+)
+def test_wrong_usage_gives_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", *arguments])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    assert main(["run", "good.yaml", "--run-dir", "run", *more]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    return line
+
+
+def test_a_directory_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunDir("run").held():
+        line = refused(capsys)
+    holder = f"process {os.getpid()} holds it"
+    assert line == f"tocsin run: run directory run must belong to one run at a time; {holder}"
+
+
+def test_a_directory_of_other_rules_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    from tocsin.plan.file import plan_file
+
+    Path("run").mkdir()
+    Path("other.yaml").write_text(GOOD.replace("> 30", "> 40"))
+    other = load_file("other.yaml")
+    describe(other, plan_file(other), plan_file(other).fingerprint, (), 2).write(Path("run"))
+    line = refused(capsys)
+    assert "must be used with what its state was made for; the plan is another (no more `" in line
+    assert line.endswith("run with what made it, or take a new run directory")
+    describe(load_file("good.yaml"), "", plan_file(load_file("good.yaml")).fingerprint, (), 2).write(Path("run"))
+    assert "`buckets` was 2 and is now 5" in refused(capsys, "--buckets", "5")
+    assert "`partitions` was 2 and is now 7" in refused(capsys, "--conf", "spark.sql.shuffle.partitions=7")
+
+
+def test_a_failure_is_told_to_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    Path("run/letter.txt").write_text("")
+    assert main(["run", "good.yaml", "--run-dir", "run", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"ok": False, "error": err.removeprefix("tocsin run: ").strip()}
+    assert "must be new, empty, or that of a run; it has other files" in err
+
+
+def test_without_spark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert refused(capsys) == "tocsin run: Spark must be installed; install tocsin[spark]"
+
+
+def test_the_first_signal_asks_and_the_second_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert (stop.asked.is_set(), stop.name, codes) == (True, "SIGTERM", [])
+        signal.raise_signal(signal.SIGINT)
+        assert codes == [128 + signal.SIGINT]
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "SIGTERM: the micro-batch that runs is finished, then it stops" in capfd.readouterr().err
+
+
+def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "tocsin run cold-store.yaml --run-dir runs/cold-store --once\n" in shown
+    assert "130, 143  a second signal came" in shown
+
+
+def test_the_line_that_moves_says_what_matters() -> None:
+    gained = Tally(rows={"air": 500, "oil": 500}, batches=1)
+    whole = Tally(
+        rows={"air": 1500, "oil": 500},
+        counts={"air": {"retained": 30}, "oil": {"retained": 4}},
+        alerts={"Hot": {"firing": 5, "resolved": 3}},
+    )
+    progress = Progress(7, "1970-01-01T00:00:10.000000Z", gained, whole, {"air": 8_500_000, "oil": 9_000_000})
+    assert line_of(progress, 2.0) == "batch 7: 500 rows/s, 2,000 rows, 34 kept, 2 firing, lag 1.5 s"

@@ -1,0 +1,99 @@
+"""What fails in a run is told in one sentence, without secrets; what a session is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
+
+import pyspark
+
+from rules.files import GOOD, check
+from tocsin.errors import RunError
+from tocsin.rundir import RunDir
+from tocsin.spark.failure import secrets_of, sentence_of
+from tocsin.spark.session import partitions_of, settings
+
+# As PySpark 4.2 gave them, shortened.
+OPERATOR = """\
+[STREAM_FAILED] Query [id = 5b, runId = c1] terminated with exception: Job aborted due to stage failure: Task 0 in stage
+8.0 failed 1 times, most recent failure: Lost task 0.0 in stage 8.0: org.apache.spark.api.python.PythonException:
+Traceback (most recent call last):
+  File "/x/stateful.py", line 175, in _head
+    check_head(head, self.work.facts)
+tocsin.errors.RunError: state in the checkpoint must have the plan 'a'; it has 'b': run with what wrote it
+
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:654)
+Caused by: org.apache.spark.SparkException: Task failed
+Driver stacktrace: SQLSTATE: XXKST"""
+PYTHON = """\
+An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/x/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+OSError: [Errno 28] No space left on device: 'hunter2'
+"""
+JAVA = """\
+[STREAM_FAILED] Query terminated with exception: boom SQLSTATE: XXKST
+Caused by: org.apache.spark.SparkException: Writing job aborted.
+Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (OPERATOR, "state in the checkpoint must have the plan 'a'; it has 'b': run with what wrote it"),
+        (PYTHON, "OSError: [Errno 28] No space left on device: '***'"),
+        (JAVA, "TimeoutException: Timed out waiting for a node assignment."),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03\nmore",
+            "[PATH_NOT_FOUND] Path does not exist: /x.",
+        ),
+        ("", "ValueError"),
+        ("x" * 900, "x" * 497 + "..."),
+    ],
+)
+def test_an_error_becomes_its_innermost_sentence(text: str, sentence: str) -> None:
+    assert sentence_of(ValueError(text), ["hunter2"]) == sentence
+
+
+def test_an_error_of_the_disk_names_the_file() -> None:
+    assert (
+        sentence_of(OSError(28, "No space left on device", "run/alerts/0")) == "run/alerts/0: no space left on device"
+    )
+    assert sentence_of(OSError(28, "No space left on device")) == "no space left on device"
+
+
+def test_our_own_errors_stay_as_they_are() -> None:
+    assert sentence_of(RunError("a; b")) == "a; b"
+
+
+def test_secrets_of_sources_and_sinks_are_known(tmp_path: Path) -> None:
+    file = check(tmp_path, GOOD).file
+    assert file is not None
+    assert set(secrets_of(file)) == {"hunter2/@secret", "bell:hunter2%2F%40secret"}
+
+
+def test_a_session_has_what_its_sources_need(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    plain = settings(run, master="local[2]", conf={"spark.ui.enabled": "true"}, partitions=2, kafka=False)
+    assert plain["spark.ui.enabled"] == "true"
+    assert plain["spark.driver.host"] == plain["spark.driver.bindAddress"] == "127.0.0.1"
+    assert plain["spark.sql.shuffle.partitions"] == "2"
+    assert "spark.jars.packages" not in plain
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    cluster = settings(run, master="spark://x:1", conf={"spark.jars.packages": "a:b:1"}, partitions=8, kafka=True)
+    assert cluster["spark.jars.packages"] == f"a:b:1,{package}"
+    assert "spark.driver.host" not in cluster
+    brought = {"spark.jars": "/x/spark-sql-kafka-0-10_2.13-4.2.0.jar"}
+    assert "spark.jars.packages" not in settings(run, master="local", conf=brought, partitions=1, kafka=True)
+
+
+def test_partitions_are_the_cores_unless_the_user_says_otherwise() -> None:
+    assert partitions_of("local[5]", {}) == 5
+    assert partitions_of("local[*]", {}) >= 1
+    assert partitions_of("local[5]", {"spark.sql.shuffle.partitions": "3"}) == 3
+    with pytest.raises(RunError, match="must be a whole number from 1; got 'x'"):
+        partitions_of("local", {"spark.sql.shuffle.partitions": "x"})

@@ -1,0 +1,105 @@
+"""Metrics: one table for code and page, and numbers that are those of the progress."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from spark.child import free_port
+from tocsin.errors import RunError
+from tocsin.rundir import Progress, Tally
+from tocsin.spark.metrics import METRICS, Meter, markdown, served
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
+SINKS = {"webhook-1": {"delivered": 3, "retries": 2, "rejected": 1, "pending": 7, "failing": True}}
+PROGRESS = Progress(
+    4,
+    "2026-01-01T00:00:00.500000Z",
+    Tally(rows={"air": 5}, batches=1),
+    Tally(
+        rows={"air": 50, "oil": 9},
+        counts={"air": {"received": 50, "retained": 8, "omitted": 40, "late": 2}, "oil": {"received": 9, "held": 9}},
+        alerts={'Hot "one"': {"firing": 3, "resolved": 1}},
+        dead={"oil": 4},
+        state_bytes=1234,
+        batches=5,
+    ),
+    {"air": 1_500_000},
+)
+
+
+def numbers(meter: Meter) -> dict[tuple[str, tuple[str, ...]], float]:
+    text = generate_latest(meter.registry).decode()
+    families = list(text_string_to_metric_families(text))
+    assert len({family.name for family in families}) == len(families)
+    return {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    assert markdown() in PAGE
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_names_are_those_of_prometheus() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"tocsin_[a-z_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.meaning[0].islower() or metric.meaning[0].isdigit()
+
+
+def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
+    meter = Meter(lambda: SINKS, None)
+    assert {name for name, _ in numbers(meter)} >= {"tocsin_build_info", "tocsin_sink_backlog"}
+    meter.progress = PROGRESS
+    meter.seconds.observe(0.3)
+    found = numbers(meter)
+    assert {metric.name for metric in METRICS} <= {name.removesuffix("_count") for name, _ in found}
+    wanted: dict[tuple[str, tuple[str, ...]], float] = {
+        ("tocsin_rows_received_total", ("air",)): 50,
+        ("tocsin_rows_retained", ("air",)): 8,
+        ("tocsin_rows_omitted_total", ("air",)): 40,
+        ("tocsin_rows_omitted_total", ("oil",)): 0,
+        ("tocsin_rows_held", ("oil",)): 9,
+        ("tocsin_rows_dead_total", ("oil",)): 4,
+        ("tocsin_alerts_total", ('Hot "one"', "firing")): 3,
+        ("tocsin_alerts_firing", ('Hot "one"',)): 2,
+        ("tocsin_batches_total", ()): 5,
+        ("tocsin_batch_rows", ()): 5,
+        ("tocsin_batch_seconds_count", ()): 1,
+        ("tocsin_state_bytes", ()): 1234,
+        ("tocsin_newest_event_timestamp_seconds", ("air",)): 1.5,
+        ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
+        ("tocsin_sink_failures_total", ("webhook-1",)): 2,
+        ("tocsin_sink_backlog", ("webhook-1",)): 7,
+        ("tocsin_sink_failing", ("webhook-1",)): 1,
+    }
+    assert {key: found.get(key) for key in wanted} == wanted
+    assert found["tocsin_lag_seconds", ("air",)] > 1e9
+
+
+def test_the_endpoint_is_there_while_it_is_served_and_a_busy_port_is_one_sentence() -> None:
+    meter, port = Meter(dict, PROGRESS), free_port()
+    with served(meter, "127.0.0.1", port):
+        assert b"tocsin_state_bytes 1234.0" in _get(port)
+        with pytest.raises(
+            RunError, match=f"`--metrics-port` {port} must be free on 127.0.0.1; address already in use"
+        ):
+            served(meter, "127.0.0.1", port).__enter__()
+    with pytest.raises(urllib.error.URLError):
+        _get(port)
+    with served(meter, "127.0.0.1", 0), pytest.raises(urllib.error.URLError):
+        _get(port)
+
+
+def _get(port: int) -> Any:
+    return urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read()

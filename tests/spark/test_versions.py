@@ -1,0 +1,76 @@
+"""Plans side by side: each gives what it gives alone, and rows that are read alike are read once. No JVM is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import tocsin
+from tests.strategies import Case, cases
+from tests.test_laws import parts_of
+from tocsin import RunError, local
+from tocsin.logic import Out
+from tocsin.plan import Plan
+from tocsin.spark.versions import STATE_BYTES, Versions
+
+
+def run(step: Any, calls: list[list[Any]]) -> Out:
+    logic, out = step.build({}), Out()
+    for call in calls:
+        out.add(logic.on_data(call))
+    out.add(logic.on_end())
+    return out
+
+
+def plan_of(case: Case, **changes: Any) -> Plan:
+    rule = tocsin.Rule(**{**case.keywords(), **changes})
+    return local.explain(case.arrays(), rule, arrival="arrival")
+
+
+@given(cases(shaped=True))
+def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
+    plans = [plan_of(case), plan_of(case, keep_firing_for=5, outage=3)]
+    versions = Versions.of(plans)
+    assert len(versions.routes) == 1
+    calls = parts_of(plans[0], case.arrays(), [3, 7], "arrival")
+    together = run(versions, calls)
+    for number, plan in enumerate(plans):
+        alone = run(plan, calls)
+        mine = [{**alert} for alert in together.alerts if alert["version"] == number]
+        assert Counter(repr({**alert, "version": number}) for alert in alone.alerts) == Counter(map(repr, mine))
+        counts = {
+            name.partition(":")[2]: count for name, count in together.counts.items() if name.startswith(f"{number}:")
+        }
+        assert counts.pop("") == {STATE_BYTES: size(plan, calls)}
+        assert counts == alone.counts
+    oldest = {name: min(table["ts"]) for name, table in case.arrays().items() if len(table["ts"])}
+    known = {name[1:]: -time for name, time in together.newest.items() if name.startswith("-")}
+    assert all(known[name] >= oldest[name] for name in known)
+
+
+def size(plan: Plan, calls: list[list[Any]]) -> int:
+    logic = plan.build({})
+    for call in calls:
+        logic.on_data(call)
+    logic.on_end()
+    return sum(len(page or b"") for page in logic.changed_pages().values())
+
+
+def test_versions_with_other_keys_or_columns_have_feeds_of_their_own() -> None:
+    columns = {"a": ["ts", "machine", "value", "other"]}
+    rule = tocsin.Rule("x", "a.value > 1", on="machine")
+    plans = [
+        tocsin.plan.make_plan(one, columns)
+        for one in (rule, replace(rule, expr="a.value > 2"), replace(rule, expr="a.other > 1"), replace(rule, on=()))
+    ]
+    assert Versions.of(plans).routes == (((0, 0), (1, 0)), ((2, 0),), ((3, 0),))
+
+
+def test_state_of_an_earlier_run_is_refused() -> None:
+    plan = tocsin.plan.make_plan(tocsin.Rule("x", "a > 1"), {"a": ["ts", "value"]})
+    with pytest.raises(RunError, match="over a bounded input only"):
+        Versions.of([plan]).build({"0/0": b""})

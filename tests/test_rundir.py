@@ -1,0 +1,261 @@
+"""The run directory: repeated micro-batches, torn lines, locks, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.errors import RunError
+from tocsin.rundir import (
+    DeadWriter,
+    Manifest,
+    Progress,
+    ProgressLog,
+    RunDir,
+    Tally,
+    differences,
+    last_progress,
+    read_dead,
+    read_manifest,
+    read_progress,
+)
+from tocsin.rundir.progress import PROGRESS
+
+NAMES = st.sampled_from(["air", "surface", 'a "quoted" name', "Ünïcode"])
+COUNTS = st.dictionaries(NAMES, st.integers(-5, 10**12), max_size=3)
+TALLIES = st.builds(
+    Tally,
+    COUNTS,
+    st.dictionaries(NAMES, COUNTS, max_size=2),
+    st.dictionaries(NAMES, COUNTS, max_size=2),
+    COUNTS,
+    st.integers(-100, 10**12),
+    st.integers(0, 3),
+)
+MANIFEST = Manifest(
+    rule_file="/x/rules.yaml",
+    rule_hash="00",
+    plan="Watch on machine\n  Store air(value): kept whole",
+    fingerprint="f1",
+    streams={"air": {"source": "kafka", "keys": ["machine"], "time": "ts", "values": ["value"]}},
+    sinks=("console",),
+    archive=None,
+    buckets=2,
+    partitions=2,
+)
+
+
+def progress(batch: int, rows: int, before: Progress | None = None, second: int = 0) -> Progress:
+    gained = Tally(rows={"air": rows}, batches=1)
+    whole = before.total.plus(gained) if before else gained
+    return Progress(batch, f"2026-01-01T00:00:{second:02}.000000Z", gained, whole, {"air": 1_000_000})
+
+
+@given(TALLIES, TALLIES, TALLIES)
+def test_tallies_add_up_in_any_order(one: Tally, two: Tally, three: Tally) -> None:
+    assert one.plus(two) == two.plus(one)
+    assert one.plus(two).plus(three) == one.plus(two.plus(three))
+    assert one.plus(Tally()) == one
+
+
+@given(TALLIES, TALLIES, COUNTS)
+def test_a_line_is_read_as_it_was_written(gained: Tally, whole: Tally, newest: dict[str, int]) -> None:
+    wrote = Progress(7, "2026-01-01T00:00:00.000000Z", gained, whole, newest, {"detect": 5})
+    line = wrote.line()
+    assert b"\n" not in line
+    (read,) = _parsed([line])
+    for one, other in ((read.gained, gained), (read.total, whole)):
+        assert one == replace(other, **{name: value or type(value)() for name, value in vars(other).items()})
+    assert (read.batch, read.time, read.newest_us, read.milliseconds) == (7, wrote.time, newest, {"detect": 5})
+
+
+def _parsed(lines: list[bytes]) -> list[Progress]:
+    from tocsin.rundir.progress import _parsed as parsed
+
+    return list(parsed(lines))
+
+
+def test_a_repeated_batch_has_the_totals_that_it_had_and_the_last_line_counts(tmp_path: Path) -> None:
+    path, written = tmp_path / PROGRESS, list[Progress]()
+    for batch in range(3):
+        written.append(progress(batch, 10 + batch, written[-1] if written else None))
+        ProgressLog(path).add(written[-1])
+    # Killed after the line, before the commit: batch 2 is run again by a new process.
+    log = ProgressLog(path)
+    before = log.before(2)
+    assert before == written[1]
+    again = progress(2, 12, before, second=59)
+    log.add(again)
+    assert log.before(3) == again
+    assert path.read_bytes().count(b"\n") == 4
+    assert read_progress(tmp_path) == [*written[:2], again]
+    assert last_progress(tmp_path) == again
+    assert again.total == written[2].total
+    assert again.total.rows == {"air": 33}
+    assert again.total.batches == 3
+
+
+def test_a_torn_line_is_passed_over_by_readers_and_by_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / PROGRESS
+    first = progress(0, 5)
+    ProgressLog(path).add(first)
+    with path.open("ab") as file:
+        file.write(progress(1, 7, first).line()[:-9])
+    assert read_progress(tmp_path) == [first]
+    assert last_progress(tmp_path) == first
+    log = ProgressLog(path)
+    assert log.before(1) == first
+    log.add(progress(1, 7, first))
+    assert [one.total.rows["air"] for one in read_progress(tmp_path)] == [5, 12]
+
+
+@pytest.mark.parametrize("junk", [b"", b"5", b"null", b"[]", b'{"batch": 1}', b'{"gained": 5}', b"\xff\xfe", b'{"a"'])
+def test_lines_that_are_none_are_passed_over(tmp_path: Path, junk: bytes) -> None:
+    first = progress(0, 5)
+    (tmp_path / PROGRESS).write_bytes(junk + b"\n" + first.line() + b"\n" + junk)
+    assert read_progress(tmp_path) == [first]
+    assert last_progress(tmp_path) == first
+
+
+def test_a_long_record_is_opened_by_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tocsin.rundir import progress as module
+
+    monkeypatch.setattr(module, "_TAIL", 2000)
+    lines, last = [], None
+    for batch in range(100):
+        last = progress(batch, 1, last)
+        lines.append(last.line())
+    (tmp_path / PROGRESS).write_bytes(b"\n".join(lines) + b"\n")
+    assert ProgressLog(tmp_path / PROGRESS).before(100) == last
+    assert len(read_progress(tmp_path)) == 100
+
+
+def test_a_batch_that_is_not_worth_a_line_still_counts(tmp_path: Path) -> None:
+    log = ProgressLog(tmp_path / PROGRESS)
+    first = progress(0, 5)
+    log.add(first)
+    quiet = Progress(1, first.time, Tally(), first.total)
+    assert quiet.gained.is_quiet
+    assert not first.gained.is_quiet
+    log.note(quiet)
+    assert log.before(2) == quiet
+    assert read_progress(tmp_path) == [first]
+
+
+def test_what_fires_is_what_began_and_did_not_end() -> None:
+    whole = Tally(alerts={"Hot": {"pending": 9, "firing": 5, "resolved": 3, "inactive": 4}, "Cold": {"pending": 1}})
+    assert whole.firing() == {"Hot": 2, "Cold": 0}
+
+
+def test_dead_rows_are_all_there_and_a_repeated_batch_replaces_its_own(tmp_path: Path) -> None:
+    writer = DeadWriter(tmp_path / "dead")
+    rows = [
+        {"stream": "air", "reason": "it is not JSON", "raw": f"x{n}\n\ud800" if n == 3 else f"x{n}"} for n in range(5)
+    ]
+    lines = [json.dumps(row) for row in rows]
+    assert writer.write(4, lines) == {"air": 5}
+    first = (tmp_path / "dead" / "000000000004.jsonl").read_bytes()
+    assert writer.write(4, lines) == {"air": 5}
+    assert (tmp_path / "dead" / "000000000004.jsonl").read_bytes() == first
+    assert writer.write(5, []) == {}
+    assert [(row.batch, row.stream, row.raw) for row in read_dead(tmp_path)] == [(4, "air", row["raw"]) for row in rows]
+    assert list(read_dead(tmp_path, since=5)) == []
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["000000000004.jsonl"]
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_manifest(tmp_path) is None
+    started = MANIFEST.after(None, "t0")
+    for number in range(1, 200):
+        started = MANIFEST.after(started, f"t{number}")
+    started.write(tmp_path)
+    assert read_manifest(tmp_path) == started
+    assert (started.started[0], started.started[-1], len(started.started)) == ("t0", "t199", 100)
+    assert started.run == "0"
+    assert MANIFEST.after(None, "2026-11-16T08:35:57.857052Z").run == "20261116083557857052"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a manifest must be readable; it is damaged"),
+        ("[]", "a manifest must be readable; it is damaged"),
+        ('{"version": 1}', "a manifest must be readable; it is damaged"),
+        ('{"version": 2}', "`version` must be 1; got 2: run the Tocsin that wrote it"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(RunError, match=message):
+        read_manifest(tmp_path)
+
+
+def test_one_function_says_what_differs_between_two_starts() -> None:
+    assert differences(MANIFEST, replace(MANIFEST, rule_hash="11", sinks=(), archive="x")) == []
+    other = replace(MANIFEST, fingerprint="f2", plan=MANIFEST.plan.replace("air", "oil"), buckets=3)
+    assert differences(MANIFEST, other) == [
+        "the plan is another (no more `Store air(value): kept whole`, now `Store oil(value): kept whole`)",
+        "`buckets` was 2 and is now 3",
+    ]
+
+
+def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    code = (
+        "import sys; from tocsin.rundir import RunDir\n"
+        f"with RunDir({str(place)!r}).held(): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "held\n"
+        message = f"run directory .* must belong to one run at a time; process {it.pid} holds it"
+        with pytest.raises(RunError, match=message), RunDir(place).held():
+            pass
+        it.kill()
+        it.wait()
+        with RunDir(place).held():
+            assert (place / "lock").read_text() != f"{it.pid}\n"
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunError, match="must be new, empty, or that of a run; it has other files"):
+        RunDir(tmp_path).held().__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(RunError, match="must be a folder; not a directory"):
+        RunDir(tmp_path / "thesis.tex").held().__enter__()
+
+
+def test_reading_a_run_imports_nothing_of_spark() -> None:
+    code = "import sys, tocsin.rundir; print(*[n for n in ('pyspark', 'pandas', 'numba') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_the_example_of_the_page_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "run.md").read_text("utf-8")
+    ((code, output),) = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    with RunDir("run").held() as run:
+        replace(MANIFEST, plan="Watch on machine; outage 1h\n  Store air(value): kept whole").write(run.folder)
+        run.dead.write(1, [json.dumps({"stream": "air", "reason": "time `ts` is missing", "raw": "{}"})])
+        row = {"alert": "Hot", "id": "1f", "state": "firing", "labels": {"machine": "m1"}, "startsAt": 0}
+        run.alerts.write(0, [row])
+        log = run.progress()
+        first = Tally({"air": 3}, {"air": {"received": 3, "retained": 3}}, {"Hot": {"firing": 1}}, batches=1)
+        second = Tally({"air": 2}, {"air": {"received": 2, "retained": 1, "quarantined": 1}}, {}, {"air": 1}, batches=1)
+        log.add(Progress(0, "2026-01-01T00:00:00.000000Z", first, first))
+        log.add(Progress(1, "2026-01-01T00:00:01.000000Z", second, first.plus(second)))
+    exec(compile(code, "docs/run.md", "exec"), {})
+    assert capsys.readouterr().out == textwrap.dedent(output)
