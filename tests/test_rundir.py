@@ -22,11 +22,11 @@ from tocsin.rundir import (
     ProgressLog,
     RunDir,
     Tally,
-    differences,
     last_progress,
     read_dead,
     read_manifest,
     read_progress,
+    refusals,
 )
 from tocsin.rundir.progress import PROGRESS
 
@@ -45,8 +45,7 @@ MANIFEST = Manifest(
     rule_file="/x/rules.yaml",
     rule_hash="00",
     plan="Watch on machine\n  Store air(value): kept whole",
-    fingerprint="f1",
-    streams={"air": {"source": "kafka", "keys": ["machine"], "time": "ts", "values": ["value"]}},
+    streams={"air": {"source": "parquet", "from": "air", "keys": ["machine"], "time": "ts", "values": ["value"]}},
     sinks=("console",),
     archive=None,
     buckets=2,
@@ -199,13 +198,16 @@ def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path, text: str, me
         read_manifest(tmp_path)
 
 
-def test_one_function_says_what_differs_between_two_starts() -> None:
-    assert differences(MANIFEST, replace(MANIFEST, rule_hash="11", sinks=(), archive="x")) == []
-    other = replace(MANIFEST, fingerprint="f2", plan=MANIFEST.plan.replace("air", "oil"), buckets=3)
-    assert differences(MANIFEST, other) == [
-        "the plan is another (no more `Store air(value): kept whole`, now `Store oil(value): kept whole`)",
+def test_one_function_says_what_a_run_cannot_go_on_with() -> None:
+    assert refusals(MANIFEST, replace(MANIFEST, rule_hash="11", plan="other", sinks=(), archive="x", state={})) == []
+    moved = {**MANIFEST.streams["air"], "source": "kafka", "from": "air"}
+    more = {"air": moved, "oil": moved}
+    was = f"{MANIFEST.streams['air']['source']} {MANIFEST.streams['air']['from']}"
+    assert refusals(MANIFEST, replace(MANIFEST, streams=more, buckets=3)) == [
+        f"stream 'air' came from {was} and now comes from kafka air (give it another name)",
         "`buckets` was 2 and is now 3",
     ]
+    assert refusals(MANIFEST, replace(MANIFEST, streams={})) == []
 
 
 def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:

@@ -209,9 +209,7 @@ def _calls(batches: Sequence[Batch]) -> list[list[Batch]]:
     some = np.sort(np.concatenate([batch.arrival[:: 1 + len(batch.time) // 1000] for batch in batches]))
     until = some[[len(some) * part // parts for part in range(1, parts)]]
     placed = [_in_parts(batch, until) for batch in batches]
-    return [
-        [_rows(batch, slice(ends[p], ends[p + 1]), first=p == 0) for batch, ends in placed] for p in range(parts)
-    ]
+    return [[_rows(batch, slice(ends[p], ends[p + 1]), first=p == 0) for batch, ends in placed] for p in range(parts)]
 
 
 def _in_parts(batch: Batch, until: Int) -> tuple[Batch, list[int]]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +93,15 @@ def test_a_directory_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert line == f"tocsin run: run directory run must belong to one run at a time; {holder}"
 
 
-def test_a_directory_of_other_rules_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    from tocsin.plan.file import plan_file
-
+def test_a_directory_that_was_made_for_something_else_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    Path("other.yaml").write_text(GOOD.replace("> 30", "> 40"))
-    other = load_file("other.yaml")
-    describe(other, plan_file(other), plan_file(other).fingerprint, (), 2).write(Path("run"))
+    made = describe(load_file("good.yaml"), "", (), 2)
+    moved = {name: {**stream, "from": "elsewhere"} for name, stream in made.streams.items()}
+    replace(made, streams=moved).write(Path("run"))
     line = refused(capsys)
-    assert "must be used with what its state was made for; the plan is another (no more `" in line
+    assert "must be used with what its state was made for; stream 'air' came from " in line
     assert line.endswith("run with what made it, or take a new run directory")
-    describe(load_file("good.yaml"), "", plan_file(load_file("good.yaml")).fingerprint, (), 2).write(Path("run"))
+    made.write(Path("run"))
     assert "`buckets` was 2 and is now 5" in refused(capsys, "--buckets", "5")
     assert "`partitions` was 2 and is now 7" in refused(capsys, "--conf", "spark.sql.shuffle.partitions=7")
 

@@ -198,7 +198,7 @@ def write_manifest(run: RunDir, version: Version) -> None:
     from tocsin.rundir.manifest import describe
     from tocsin.spark.history import BUCKETS
 
-    manifest = describe(version.file, version.plan, version.plan.fingerprint, (), BUCKETS)
+    manifest = describe(version.file, version.plan, (), BUCKETS)
     manifest.after(None, time_text(time.time())).write(run.folder)
 
 

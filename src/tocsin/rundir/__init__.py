@@ -14,7 +14,7 @@ Nothing here knows of Spark: a dashboard reads a run without a JVM.
 
 from tocsin.rundir.dead import DeadWriter, read_dead
 from tocsin.rundir.folder import RunDir
-from tocsin.rundir.manifest import Manifest, differences, read_manifest
+from tocsin.rundir.manifest import Manifest, read_manifest, refusals
 from tocsin.rundir.progress import Progress, ProgressLog, Tally, last_progress, read_progress
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "ProgressLog",
     "RunDir",
     "Tally",
-    "differences",
     "last_progress",
     "read_dead",
     "read_manifest",
     "read_progress",
+    "refusals",
 ]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ class Manifest:
     ----------
     rule_file, rule_hash
         Path of the rule file, and the SHA-256 of its text.
-    plan, fingerprint
-        The plan as `explain` shows it, and its name, to which the state is bound.
+    plan, state
+        The plan as `explain` shows it, and what of it the state depends on.
     streams
         Per stream the kind of its source, its key columns, time column and value columns.
     sinks
@@ -38,6 +38,8 @@ class Manifest:
         Where every row received is kept; None if nowhere.
     buckets, partitions
         Into how many parts keys and tasks are divided; the state is bound to both.
+    changes
+        What the last start found changed in the rules, and what became of their state.
     started
         When the run was started and restarted: the first time and the last ones.
     """
@@ -45,13 +47,14 @@ class Manifest:
     rule_file: str
     rule_hash: str
     plan: str
-    fingerprint: str
     streams: Mapping[str, Mapping[str, Any]]
     sinks: tuple[str, ...]
     archive: str | None
     buckets: int
     partitions: int
+    state: Mapping[str, Any] = field(default_factory=dict)
     started: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     tocsin: str = ""
     version: int = VERSION
 
@@ -71,12 +74,13 @@ class Manifest:
         return replace(self, started=(*kept, started))
 
 
-def describe(file: RuleFile, plan: object, fingerprint: str, sinks: tuple[str, ...], buckets: int) -> Manifest:
+def describe(file: RuleFile, plan: object, sinks: tuple[str, ...], buckets: int) -> Manifest:
     """Describe a rule file and its plan; the partitions are as many as buckets until told otherwise."""
     text = Path(file.path).read_bytes()
     streams = {
         name: {
             "source": stream.source.kind,
+            "from": str(stream.source.options.get("path") or stream.source.options.get("topic") or ""),
             "keys": list(stream.keys),
             "time": stream.time,
             "values": list(stream.values),
@@ -87,7 +91,6 @@ def describe(file: RuleFile, plan: object, fingerprint: str, sinks: tuple[str, .
         rule_file=str(Path(file.path).absolute()),
         rule_hash=hashlib.sha256(text).hexdigest(),
         plan=str(plan),
-        fingerprint=fingerprint,
         streams=streams,
         sinks=sinks,
         archive=None if file.archive is None else str(Path(file.archive).absolute()),
@@ -113,7 +116,7 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
         given = stored["version"]
         if given == VERSION:
             known = {field.name for field in fields(Manifest)}
-            lists = {name: tuple(stored[name]) for name in ("sinks", "started")}
+            lists = {name: tuple(stored[name]) for name in ("sinks", "started", "changes")}
             return Manifest(**{name: value for name, value in stored.items() if name in known} | lists)
     except FileNotFoundError:
         return None
@@ -125,17 +128,14 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
     raise RunError(message)
 
 
-def differences(before: Manifest, now: Manifest) -> list[str]:
-    """Say what the state of a run does not fit any more, each in half a sentence; nothing if it goes on as it is.
-
-    This is the one place that compares two starts of a run.
-    """
+def refusals(before: Manifest, now: Manifest) -> list[str]:
+    """Say what the state of a run cannot go on with, each in half a sentence; other changes are for the plan to say."""
     found = []
-    if before.fingerprint != now.fingerprint:
-        gone = [line.strip() for line in before.plan.splitlines() if line not in now.plan.splitlines()]
-        new = [line.strip() for line in now.plan.splitlines() if line not in before.plan.splitlines()]
-        what = [f"no more `{gone[0]}`"] * bool(gone) + [f"now `{new[0]}`"] * bool(new)
-        found.append(f"the plan is another ({', '.join(what) or 'in what it does not show'})")
+    for name, stream in now.streams.items():
+        old = before.streams.get(name, stream)
+        if (old["source"], old["from"]) != (stream["source"], stream["from"]):
+            was, is_now = (f"{one['source']} {one['from']}".strip() for one in (old, stream))
+            found.append(f"stream {name!r} came from {was} and now comes from {is_now} (give it another name)")
     for name in ("buckets", "partitions"):
         if getattr(before, name) != getattr(now, name):
             found.append(f"`{name}` was {getattr(before, name)} and is now {getattr(now, name)}")

@@ -25,6 +25,7 @@ from tocsin.errors import PlanError, RunError
 from tocsin.factory import SENSORS, Factory
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.fields import Fields, of_columns
+from tocsin.spark.readers import stream_reader
 
 NAME = "tocsin_factory"
 SCHEMA = "machine string, ts timestamp, arrived long, value double"
@@ -36,7 +37,7 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:
     """Open a factory; its columns are `machine`, `ts` and `value`, and rows arrive by its own clock."""
     _check(stream, streaming=streaming)
     session.dataSource.register(FactorySource)
-    reader = (session.readStream if streaming else session.read).format(NAME)
+    reader = (stream_reader(session, stream.name) if streaming else session.read).format(NAME)
     for name, value in _options(stream).items():
         reader = reader.option(name, value)
     frame: DataFrame = reader.load()

@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
 from tocsin.spark.fields import ARRIVED, LINE, Fields, of_csv, of_json
+from tocsin.spark.readers import stream_reader
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:
     """Open a topic; a bounded read takes all that the broker has, whatever `starting` says."""
     options = stream.source.options
-    reader = (session.readStream if streaming else session.read).format("kafka")
+    reader = (stream_reader(session, stream.name) if streaming else session.read).format("kafka")
     for name, value in kafka_options(options, streaming=streaming).items():
         reader = reader.option(name, value)
     arrived = F.unix_micros("timestamp").alias(ARRIVED)

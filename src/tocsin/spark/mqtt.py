@@ -30,6 +30,7 @@ from tocsin.mqtt import MOST_PAYLOAD, Collector, Subscription, client_id, need_p
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
 from tocsin.spark.fields import ARRIVED, LINE, Fields, of_json
+from tocsin.spark.readers import stream_reader
 from tocsin.spool import SpoolReader, discard
 
 NAME = "tocsin_mqtt"
@@ -46,7 +47,7 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Pat
     A field `topic` that the payload lacks is the topic of the message.
     """
     session.dataSource.register(MqttSource)
-    reader = (session.readStream if streaming else session.read).format(NAME)
+    reader = (stream_reader(session, stream.name) if streaming else session.read).format(NAME)
     for name, value in _options(stream, run_dir).items():
         reader = reader.option(name, value)
     lines: DataFrame = reader.load().select(

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tocsin.deliver import Delivery, Sink, make_sink, name_sinks
 from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError, TocsinError
-from tocsin.plan import Plan
+from tocsin.plan import Plan, describe_plan, plan_changes
 from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile, Stream
-from tocsin.rundir import Manifest, Progress, RunDir, differences, last_progress, read_manifest
+from tocsin.rundir import Manifest, Progress, RunDir, last_progress, read_manifest, refusals
 from tocsin.rundir.manifest import describe
 from tocsin.spark.alerts import check_buckets, rows_of
 from tocsin.spark.archive import Archive
@@ -37,12 +37,15 @@ from tocsin.spark.blobs import ARRIVAL, TIME
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of
 from tocsin.spark.listener import BatchListener
 from tocsin.spark.metrics import Meter, served
+from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
 from tocsin.spark.sources import read
 
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
+# The source that only wakes the query; no stream can have this name.
+TICKS = "_tocsin_ticks"
 
 
 @dataclass(frozen=True)
@@ -144,10 +147,10 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
-    now = describe(file, plan, plan.fingerprint, sinks, buckets)
-    now = replace(now, partitions=partitions).after(before, time_text(time.time()))
+    now = replace(describe(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
+    now = now.after(before, time_text(time.time()))
     if before is not None:
-        admit(before, now)
+        now = admit(before, now)
     if last_progress(place.folder) is not None and not place.checkpoint.exists():
         message = f"run directory {place.folder} must have its checkpoint; it is gone: take a new run directory"
         raise RunError(message)
@@ -155,15 +158,19 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     return now
 
 
-def admit(before: Manifest, now: Manifest) -> None:
-    """Let a run go on from the state of an earlier start, or refuse it with the reason."""
-    found = differences(before, now)
+def admit(before: Manifest, now: Manifest) -> Manifest:
+    """Let a run go on from the state of an earlier start and say what becomes of it, or refuse it with the reason."""
+    found = refusals(before, now)
     if found:
         message = (
             f"the run directory must be used with what its state was made for; {'; '.join(found)}: "
             "run with what made it, or take a new run directory"
         )
         raise RunError(message)
+    changes = plan_changes(before.state, now.state)
+    for sentence in changes:
+        log.warning("changed rules: %s", sentence)
+    return replace(now, changes=tuple(changes))
 
 
 def _session(
@@ -204,7 +211,7 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     if not options.once:
         # After a restart Spark runs no micro-batch without rows until there was one, and timers would wait for it.
         place.tick(manifest.started[-1].replace(":", ""))
-    ticks = session.readStream.text(str(place.ticks.absolute())).where(F.lit(False))
+    ticks = stream_reader(session, TICKS).text(str(place.ticks.absolute())).where(F.lit(False))
     passing = None if archive is None else lambda name, frame: archive.passing(streams[name], frame)
     rows = rows_of(
         frames,

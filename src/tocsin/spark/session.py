@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
 from tocsin.spark.failure import sentence_of
+from tocsin.spark.readers import NAMED_SOURCES
 from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
 
 MASTER = "local[*]"
@@ -96,6 +97,7 @@ def settings(run: RunDir, *, master: str, conf: Mapping[str, str], partitions: i
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **ON_LOCAL_DISK,
+        **NAMED_SOURCES,
     }
     if master.startswith("local"):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

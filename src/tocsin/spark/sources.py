@@ -19,6 +19,7 @@ from tocsin.errors import PlanError
 from tocsin.rules.rulefile import Stream
 from tocsin.spark import factory, kafka, mqtt
 from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
+from tocsin.spark.readers import stream_reader
 from tocsin.spark.usable import usable
 
 
@@ -50,7 +51,7 @@ def _open(session: SparkSession, stream: Stream, *, streaming: bool) -> tuple[An
     path = str(stream.source.options["path"])
     if not streaming:
         return session.read, path
-    reader, most = session.readStream, stream.source.options.get("max_files_per_batch")
+    reader, most = stream_reader(session, stream.name), stream.source.options.get("max_files_per_batch")
     if most:
         reader = reader.option("maxFilesPerTrigger", most)
     if Path(path).is_file():
