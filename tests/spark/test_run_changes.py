@@ -1,0 +1,81 @@
+"""A run goes on with an edited rule file: what stayed does not notice, what is gone is ended, streams come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark import plant
+from spark.test_run import InProcess, alerts, check_alerts
+from tocsin.errors import RunError
+from tocsin.rundir import read_manifest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+HOT = """\
+      - alert: Hot
+        expr: air > 0
+        on: [machine]
+        stale: 30d
+"""
+COLD = """\
+      - alert: Cold
+        expr: surface < 100
+        on: [machine]
+        stale: 30d
+"""
+
+
+@pytest.fixture
+def inside(spark: Any, tmp_path: Path) -> Iterator[InProcess]:
+    from tocsin.spark.readers import NAMED_SOURCES
+
+    before = {name: spark.conf.get(name, None) for name in NAMED_SOURCES}
+    for name, value in NAMED_SOURCES.items():
+        spark.conf.set(name, value)
+    yield InProcess(spark, tmp_path)
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def without(text: str, stream: str, alert: str) -> str:
+    """The rules without a stream and the rule that reads it alone."""
+    head, _, rest = text.partition(f"  {stream}:\n")
+    text = head + rest[rest.index("time_unit: s\n") + len("time_unit: s\n") :]
+    head, _, rest = text.partition(f"      - alert: {alert}\n")
+    return head + rest[rest.index("      - alert:") :]
+
+
+def test_rules_and_streams_come_and_go(inside: InProcess) -> None:
+    fewer = without(plant.RULES, "pulse", "Pulse")
+    inside.rules(fewer + HOT)
+    assert inside.run(stop_after=1).stopped
+    hot = {row["labels"]["machine"]: row["id"] for row in alerts(inside.folder, "Hot")}
+    assert len(hot) == plant.MACHINES
+    # A rule goes, another comes, and a stream with it; the rule that stays has the alerts that it would have had.
+    inside.rules(plant.RULES + COLD)
+    assert not inside.run().stopped
+    assert read_manifest(inside.folder / "run").changes == (
+        'rule "Hot" {team="hvac"}: it is gone; its open alerts are ended',
+        'rule "Cold" {team="hvac"}: it is new; it starts with the rows that are remembered',
+        'rule "Pulse" {team="hvac"}: it is new; it starts with the rows that are remembered',
+    )
+    ended = [row for row in alerts(inside.folder, "Hot") if row["state"] == "resolved"]
+    assert {row["labels"]["machine"]: row["id"] for row in ended} == hot
+    assert {row["quality"] for row in ended} == {"exact rule-changed"}
+    assert [row["state"] for row in alerts(inside.folder, "Cold")] == ["firing"] * plant.MACHINES
+    check_alerts(inside.folder, ["firing"])
+    # And a stream goes.
+    inside.rules(fewer + COLD)
+    inside.run()
+    assert [row["quality"] for row in alerts(inside.folder, "Pulse")] == ["exact", "exact rule-changed"]
+
+
+def test_a_stream_from_elsewhere_is_refused(inside: InProcess) -> None:
+    inside.run(stop_after=1)
+    inside.rules(plant.RULES.replace("in/surface", "in/pulse"))
+    with pytest.raises(RunError, match=r"stream 'surface' came from json .*in/surface and now comes from json .*in/pu"):
+        inside.run()
