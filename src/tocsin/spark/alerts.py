@@ -105,10 +105,12 @@ def rows_of(
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
     passing: Callable[[str, DataFrame], DataFrame] | None = None,
+    ticks: DataFrame | None = None,
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
     Rules may be planned already. `passing` is called with each stream that is read, and gives the rows to read instead.
+    Each row of `ticks` lets all keys act, as rows of their own would.
     """
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
@@ -123,7 +125,7 @@ def rows_of(
     frames = {name: passing(name, streams[name]) if passing else streams[name] for name in streams if name in read}
     feeds = feeds_of(frames, plan.watches, time, arrival)
     plan.warm_up()
-    rows = run_stateful(feeds, plan, number)
+    rows = run_stateful(feeds, plan, number, ticks)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 

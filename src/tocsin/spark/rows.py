@@ -61,13 +61,32 @@ def fold_partition(
             facts = {"feed": number, "partition": partition, "piece": piece}
             # A row that cannot be used is shown once, and counted in every key set.
             blobs += _blobs(table, feed, facts, len(ids), shows=feed.dead and place == 0)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "bucket": pa.array([ids[bucket] for bucket, _, _ in blobs], pa.int32()),
-                "first": pa.array([first for _, first, _ in blobs], pa.int64()),
-                "blob": pa.array([blob for _, _, blob in blobs], pa.binary()),
-            }
-        )
+        yield _blob_rows(blobs, ids)
+
+
+def wake(feed: Feed, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for `mapInArrow` that turns any row into a call of every bucket, without rows of a stream."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not any([batch.num_rows for batch in batches]):  # All are read to their end.
+            return
+        columns: dict[str, NDArray[Any]] = {"time": np.zeros(0, np.int64)}
+        columns |= {f"v{slot}": np.zeros(0) for slot in range(len(feed.values))}
+        facts = {"feed": 0, "partition": 0, "piece": 0, "quarantined": 0, "dead": []}
+        blob = write_blob(np.zeros(0, np.int32), [], columns, facts)
+        yield _blob_rows([(bucket, _EMPTY_FIRST, blob) for bucket in range(len(ids))], ids)
+
+    return run
+
+
+def _blob_rows(blobs: Sequence[tuple[int, int, bytes]], ids: Sequence[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "bucket": pa.array([ids[bucket] for bucket, _, _ in blobs], pa.int32()),
+            "first": pa.array([first for _, first, _ in blobs], pa.int64()),
+            "blob": pa.array([blob for _, _, blob in blobs], pa.binary()),
+        }
+    )
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -20,7 +20,6 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.deliver import Delivery, Sink, make_sink, name_sinks
@@ -207,13 +206,11 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     streams = streams_of(file, recorder.plan)
     frames = {name: read(session, one, streaming=True, run_dir=options.run_dir) for name, one in streams.items()}
     place, archive = recorder.run, recorder.archive
-    place.ticks.mkdir(exist_ok=True)
-    if not options.once:
-        # After a restart Spark runs no micro-batch without rows until there was one, and timers would wait for it.
-        place.tick(manifest.started[-1].replace(":", ""))
-    ticks = stream_reader(session, TICKS).text(str(place.ticks.absolute())).where(F.lit(False))
+    # Spark runs no micro-batch without rows until there was one, and none calls a bucket without rows: what is due by
+    # the clock, and what other rules have ended, would wait for the next row of each bucket.
+    place.tick(manifest.started[-1].replace(":", ""))
     passing = None if archive is None else lambda name, frame: archive.passing(streams[name], frame)
-    rows = rows_of(
+    return rows_of(
         frames,
         recorder.plan,
         time=TIME,
@@ -221,8 +218,8 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
         buckets=manifest.buckets,
         act_in_silence=not options.once,
         passing=passing,
+        ticks=stream_reader(session, TICKS).text(str(place.ticks.absolute())),
     )
-    return ticks.select(F.lit("").alias("kind"), F.col("value").alias("json")).unionAll(rows)
 
 
 def _start(rows: DataFrame, recorder: Recorder, options: Options) -> StreamingQuery:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -31,7 +31,7 @@ from tocsin.errors import RunError
 from tocsin.logic import Logic, Out, Step
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
-from tocsin.spark.rows import calls, fold, in_order
+from tocsin.spark.rows import calls, fold, in_order, wake
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
 SETTINGS = {
@@ -69,6 +69,8 @@ class Work:
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
     partitions: int
+    # Tells this query from others that the same worker serves, of other steps or earlier ones.
+    query: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -81,10 +83,15 @@ class Work:
         }
 
 
-def run_stateful(streams: Sequence[tuple[DataFrame, Sequence[Feed]]], step: Step, buckets: int = 4) -> DataFrame:
+def run_stateful(
+    streams: Sequence[tuple[DataFrame, Sequence[Feed]]],
+    step: Step,
+    buckets: int = 4,
+    ticks: DataFrame | None = None,
+) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
-    `spark/results.py` reads what it gives.
+    `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not.
 
     State is bound to the buckets and to the session's shuffle partitions; what a step takes over of another's pages is
     its own affair.
@@ -102,6 +109,8 @@ def run_stateful(streams: Sequence[tuple[DataFrame, Sequence[Feed]]], step: Step
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
         blobs.append(frame.select(*columns).mapInArrow(fold(list(enumerate(feeds, number)), work.ids), BLOBS))
         number += len(feeds)
+    if ticks is not None:
+        blobs.append(ticks.mapInArrow(wake(kinds[0], work.ids), BLOBS))
     rows = blobs[0]
     for more in blobs[1:]:
         rows = rows.unionAll(more)
@@ -111,9 +120,9 @@ def run_stateful(streams: Sequence[tuple[DataFrame, Sequence[Feed]]], step: Step
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
 
 
-# Logics that a worker keeps between batches, by mark. Workers swap partitions and tasks are tried twice, so every write
-# of state bears a new mark: a logic is taken up again only if the state is the very one it wrote.
-_alive: dict[str, Logic] = {}
+# Logics that a worker keeps between batches, by query and mark. Workers swap partitions and tasks are tried twice, so
+# every write of state bears a new mark: a logic is taken up again only if the state is the very one it wrote.
+_alive: dict[tuple[str, str], Logic] = {}
 
 
 class _Operator(StatefulProcessor):
@@ -158,7 +167,7 @@ class _Operator(StatefulProcessor):
         mark, timer = uuid.uuid4().hex, self._set_timer(old_ms, logic.next_timer(), now_ms)
         new_head = {**self.work.facts, "mark": mark, "timer": timer, "sizes": sizes}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
-        _keep(mark, logic)
+        _keep((self.work.query, mark), logic)
         yield pd.DataFrame([*_raw(out, gained), *dead], columns=["kind", "json"])
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -180,7 +189,7 @@ class _Operator(StatefulProcessor):
         return head
 
     def _logic(self, head: Mapping[str, Any]) -> Logic:
-        logic = _alive.pop(head.get("mark", ""), None)
+        logic = _alive.pop((self.work.query, head.get("mark", "")), None)
         if logic is not None:
             return logic
         pages = {name[0]: bytes(page[0]) for name, page in self.pages.iterator()} if head else {}
@@ -220,8 +229,8 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
             raise RunError(message)
 
 
-def _keep(mark: str, logic: Logic) -> None:
-    _alive[mark] = logic
+def _keep(place: tuple[str, str], logic: Logic) -> None:
+    _alive[place] = logic
     while len(_alive) > _ALIVE_LOGICS:
         del _alive[next(iter(_alive))]
 
