@@ -290,3 +290,14 @@ def test_the_plan_says_what_a_rule_of_one_stream_keeps() -> None:
 def test_the_fingerprint_of_a_plan_tells_it_from_others() -> None:
     one, same, other = plan(rule("wall > 0")), plan(rule("wall > 0")), plan(rule("wall > 1"))
     assert one.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_stores_are_counted_under_names_of_their_own() -> None:
+    joined = rule("wall - surface > 0", alert="joined", shapes=SHAPED, within="2s")
+    alone = rule("wall > 0", alert="alone", shapes={"wall": "increasing"})
+    (watch,) = plan(joined, alone).watches
+    assert sorted(watch.store_names) == [
+        "surface",
+        "wall(value): keep the largest of every 4s",
+        "wall(value): keep the largest of every 5s",
+    ]

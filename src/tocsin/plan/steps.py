@@ -204,12 +204,10 @@ class Watch:
 
     @property
     def store_names(self) -> tuple[str, ...]:
-        """How counts name each store: its stream, with the columns where a stream has several stores."""
-        names = [store.stream for store in self.stores]
-        return tuple(
-            store.stream if names.count(store.stream) == 1 else f"{store.stream}({', '.join(store.columns)})"
-            for store in self.stores
-        )
+        """How counts name each store: its stream; where a stream has several, with the columns, then all of it."""
+        forms = [(store.stream, f"{store.stream}({', '.join(store.columns)})", str(store)) for store in self.stores]
+        taken = [[form[i] for form in forms] for i in range(2)]
+        return tuple(next((form[i] for i in range(2) if taken[i].count(form[i]) == 1), form[2]) for form in forms)
 
     @property
     def horizon_us(self) -> int:
