@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
 # Numba keeps compiled kernels in __pycache__, next to the bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-fast test-newest test-nojit check fmt bench clean clean-cache
+.PHONY: help setup java demo test test-slow test-fast test-newest test-nojit check fmt bench clean clean-cache
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -32,8 +32,11 @@ java: ## Find Java 17 or newer; as root on Debian, install it if there is none
 demo: setup ## Run a small example on this machine
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/python -m tocsin demo
 
-test: setup ## Run all tests, those that start Spark too
-	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) --durations=10
+test: setup ## Run the tests, those on Spark too; those of `test-slow` come apart
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m "not slow" --durations=15
+
+test-slow: setup ## Run the tests that kill and restart: brokers, clusters, whole runs as processes
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m slow --durations=15
 
 test-fast: setup ## Run the tests that need no JVM and are quick
 	@$(PYTEST) -m "not spark and not cluster and not slow"

@@ -110,6 +110,7 @@ def check_alerts(folder: Path, pulse: list[str]) -> None:
     assert [alert["state"] for alert in alerts(folder, "Pulse")] == pulse
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_gives_each_alert_once_and_as_the_engine_in_one_process(story: Story) -> None:
     assert sum(story.killed.total.rows.values()) < sum(all_rows().values()), "the kill came after the end of the input"
     check_alerts(story.folder, ["firing", "resolved"])
@@ -118,6 +119,7 @@ def test_a_run_that_was_killed_gives_each_alert_once_and_as_the_engine_in_one_pr
     assert len(manifest.started) == 3
 
 
+@pytest.mark.slow
 def test_what_is_silent_is_ended_by_the_clock_at_its_own_time(story: Story) -> None:
     firing, resolved = alerts(story.folder, "Pulse")
     last = plant.START + plant.SECONDS - 1
@@ -125,6 +127,7 @@ def test_what_is_silent_is_ended_by_the_clock_at_its_own_time(story: Story) -> N
     assert resolved["endsAt"] == time_text(last + 2)
 
 
+@pytest.mark.slow
 def test_every_row_is_accounted_for(story: Story) -> None:
     dead = list(read_dead(story.folder / "run"))
     assert Counter((row.stream, row.raw) for row in dead) == Counter(
@@ -140,6 +143,7 @@ def test_every_row_is_accounted_for(story: Story) -> None:
         assert counts.get("quarantined", 0) == len(plant.DEAD.get(name, [])) * (1 + (name == "air"))
 
 
+@pytest.mark.slow
 def test_the_archive_has_every_row_once(story: Story) -> None:
     for name, rows in plant.readings().items():
         table = pq.read_table(story.folder / "kept" / name).to_pylist()
@@ -153,6 +157,7 @@ def test_the_archive_has_every_row_once(story: Story) -> None:
         assert [row["tocsin_raw"] for row in table if row["tocsin_reason"]] == plant.DEAD.get(name, [])
 
 
+@pytest.mark.slow
 def test_progress_has_each_batch_and_totals_that_add_up(story: Story) -> None:
     found = read_progress(story.folder / "run")
     busy = [one.batch for one in found if one.gained.batches]
@@ -167,6 +172,7 @@ def test_progress_has_each_batch_and_totals_that_add_up(story: Story) -> None:
     assert int(lines[-1]) == plant.FILES - 1
 
 
+@pytest.mark.slow
 def test_a_sink_that_answers_500_stops_nothing_and_is_not_waited_for_for_ever(story: Story) -> None:
     sinks = story.told["sinks"].values()
     hook, console = (next(sink for sink in sinks if sink["kind"] == kind) for kind in ("webhook", "console"))
@@ -177,6 +183,7 @@ def test_a_sink_that_answers_500_stops_nothing_and_is_not_waited_for_for_ever(st
     assert "stopped by SIGTERM; " in story.stopped
 
 
+@pytest.mark.slow
 def test_no_secret_is_on_disk_or_said(story: Story) -> None:
     files = [path for path in (story.folder / "run").rglob("*") if path.is_file()]
     assert len(files) > 20
@@ -184,6 +191,7 @@ def test_no_secret_is_on_disk_or_said(story: Story) -> None:
     assert SECRET not in json.dumps(story.told) + story.said + story.scraped + story.stopped
 
 
+@pytest.mark.slow
 def test_what_prometheus_reads_is_what_the_run_directory_has(story: Story) -> None:
     from tocsin.spark.metrics import METRICS
 
