@@ -4,7 +4,7 @@
     ├── RuleError          what the user wrote cannot be meant so: expression, bounds, shapes, columns
     │   └── ExprError      a condition that cannot be read; underlines its place
     ├── PlanError          the parts are right, together they cannot run
-    └── RunError           a run cannot start or go on: state of another plan, version or bucket count
+    └── RunError           a run cannot start or go on: state of another version or bucket count, sources that fail
 
 A wrong Python argument stays a ValueError or TypeError.
 """

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tocsin.errors import RunError
+from tocsin.files import sync_folder
 
 SEGMENT_BYTES = 8 << 20
 _MAGIC = b"tocsin-spool-1\n"
@@ -122,7 +123,7 @@ class SpoolWriter:
         try:
             _write(file, _MAGIC)
             os.fsync(file)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except OSError:
             os.close(file)
             with suppress(OSError):
@@ -306,11 +307,3 @@ def _marked(folder: Path) -> int | None:
     finally:
         os.close(lock)
     return None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

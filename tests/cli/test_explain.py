@@ -45,6 +45,21 @@ def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
 
 
+def test_json_has_streams_that_are_only_watched_for_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "streams:\n"
+        "  air: {source: {json: {path: air}}, keys: [machine]}\n"
+        "  door: {source: {json: {path: door}}, keys: [site], no_data: {for: 5m}}\n"
+        "groups: [{name: g, rules: [{alert: Hot, expr: air > 30, on: [machine]}]}]\n"
+    )
+    assert main(["explain", str(path), "--json"]) == 0
+    watches = json.loads(capsys.readouterr().out)["watches"]
+    assert [(watch["on"], watch["no_data"]) for watch in watches] == [
+        (["machine"], []), (["site"], ["door: a key silent for 5m"])
+    ]  # fmt: skip
+
+
 def test_a_rule_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", EXAMPLE, "DoorOpn"]) == 1
     assert capsys.readouterr().err == (

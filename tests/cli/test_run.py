@@ -106,6 +106,13 @@ def test_a_directory_that_was_made_for_something_else_is_refused(capsys: pytest.
     assert "`partitions` was 2 and is now 7" in refused(capsys, "--conf", "spark.sql.shuffle.partitions=7")
 
 
+def test_the_directory_of_a_backtest_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    describe(load_file("good.yaml"), "", (), 2).write(Path("run"))
+    Path("run/summary.json").write_text("{}")
+    assert "must be new or that of a run; it is that of `tocsin backtest`" in refused(capsys)
+
+
 def test_a_failure_is_told_to_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
     Path("run/letter.txt").write_text("")

@@ -97,6 +97,11 @@ def test_times_are_timestamps_under_the_names_of_the_rule_file() -> None:
     assert found.schema.field("ts").type == found.schema.field("received_at").type == pa.timestamp("us", "UTC")
 
 
+def test_a_column_keeps_the_name_that_the_user_gave_it() -> None:
+    table = pa.table({"_machine": ["m"], "machine": ["n"], TIME: [1]})
+    assert module.as_archived(table, NAMES).column_names == ["_machine", "machine", "ts"]
+
+
 def test_an_address_is_refused() -> None:
     with pytest.raises(RunError, match="archive: `path` must be a folder that driver and workers share; got an addr"):
         Archive("s3a://bucket/x", "1")

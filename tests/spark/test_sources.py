@@ -268,3 +268,17 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
 def test_an_unknown_kind_is_refused(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"stream `air`: source must be one of parquet, .*; got carrier pigeon"):
         rows(spark, stream("carrier pigeon", tmp_path), streaming=False)
+
+
+def test_what_a_rule_does_not_read_travels_to_its_witness(spark: Any, tmp_path: Path) -> None:
+    from tocsin.spark.alerts import rows_of
+    from tocsin.spark.sources import read
+
+    (tmp_path / "in").mkdir()
+    lines = ['{"machine":"m1","ts":1,"temp":5,"hum":7,"site":"x"}', '{"machine":"m1","ts":2,"temp":6}']
+    (tmp_path / "in" / "a.json").write_text("\n".join(lines))
+    frame = read(spark, stream("json", tmp_path / "in", ("temp", "hum")), streaming=False)
+    rules = [Rule("Hot", "air.temp > 5", on=["machine"]), Rule("Damp", "air.temp + air.hum > 1", on=["machine"])]
+    found = [json.loads(row.json) for row in rows_of({"air": frame}, rules, time=TIME, arrival=ARRIVAL).collect()]
+    shown = {row["alert"]: row["witness"][0]["payload"] for row in found if row.get("state") == "firing"}
+    assert shown == {"Hot": {"hum": None}, "Damp": {"site": "x"}}

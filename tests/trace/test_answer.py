@@ -207,3 +207,10 @@ def test_rules_of_one_name_are_told_apart_by_their_labels() -> None:
     found = traced(low, high, air="0:20 1:21")
     verdicts = [why(found, rule, 0).verdict for rule in found.watch.rules]
     assert verdicts == ["firing", "not firing"]
+
+
+def test_an_alert_of_a_rule_with_more_labels_is_not_that_of_its_namesake() -> None:
+    plain, low = Rule("Hot", "air > 30", on="machine"), Rule("Hot", "air > 10", on="machine", labels={"level": "10"})
+    found = traced(plain, low, air="0:20 1:21")
+    assert [why(found, rule, 0).verdict for rule in found.watch.rules] == ["not firing", "firing"]
+    assert found.rule("Hot", {"machine": "m1", "level": "10"}) == found.watch.rules[1]

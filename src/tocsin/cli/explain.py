@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import GivenUpError, add_span, add_spark, give_up, interrupted, moment, read_file, settings
@@ -83,7 +84,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(plan)
         return 0
     if arguments.at is None:
-        _show_plan(file, chosen, as_json=arguments.json)
+        # A watch without rules watches for silence alone.
+        watches = {id(watch): watch for watch, _ in chosen}.values() if arguments.rule else plan.watches
+        _show_plan(file, watches, chosen, as_json=arguments.json)
         return 0
     answers = [(rule, *_why(arguments, file, watch, rule)) for watch, rule in chosen]
     if arguments.json:
@@ -110,19 +113,19 @@ def _chosen(plan: Plan, name: str | None) -> list[tuple[Watch, Threshold]]:
     return mine
 
 
-def _show_plan(file: RuleFile, chosen: list[tuple[Watch, Threshold]], *, as_json: bool) -> None:
-    """Write the watches of the chosen rules, with the stores that these read."""
-    watches = []
-    for watch in {id(watch): watch for watch, _ in chosen}.values():
+def _show_plan(
+    file: RuleFile, watches: Iterable[Watch], chosen: list[tuple[Watch, Threshold]], *, as_json: bool
+) -> None:
+    """Write watches with the chosen rules, and the stores that these read."""
+    shown = []
+    for watch in watches:
         rules = [rule for mine, rule in chosen if mine is watch]
         used = sorted({store for rule in rules for store in rule.stores})
-        watches.append((watch, rules, [watch.stores[store] for store in used]))
+        shown.append((watch, rules, [watch.stores[store] for store in used]))
     if as_json:
-        print(
-            json.dumps({"ok": True, "file": file.path, "watches": [_watch_object(*one) for one in watches]}, indent=2)
-        )
+        print(json.dumps({"ok": True, "file": file.path, "watches": [_watch_object(*one) for one in shown]}, indent=2))
         return
-    for watch, rules, stores in watches:
+    for watch, rules, stores in shown:
         print(str(watch).splitlines()[0])
         for store in stores:
             print(f"  Store {store}")

@@ -26,7 +26,6 @@ Ends = tuple[int | None, int | None]
 # A session of Spark, which is imported by tocsin.spark alone.
 Session = Any
 
-SUMMARY_FILE = "summary.json"
 # Changes of state in one file of the alert log, and dead rows that are written down.
 _PER_FILE, _MOST_DEAD = 10_000, 10_000
 
@@ -48,7 +47,7 @@ def _clear(folder: Path) -> None:
     if (folder / "checkpoint").exists():
         message = f"run directory {folder} must be new or that of a backtest; it is that of `tocsin run`"
         raise GivenUpError(message)
-    if (folder / SUMMARY_FILE).exists():
+    if RunDir(folder).summary.exists():
         for part in ("alerts", "dead", "against/alerts"):
             for path in (folder / part).glob("*.jsonl"):
                 path.unlink()
@@ -118,8 +117,9 @@ def _run(
     started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None, first: int
 ) -> list[Result]:
     from tocsin.report import Gatherer
-    from tocsin.spark.history import Span, open_streams, rows_of_plans, streams_of
+    from tocsin.spark.history import Span, open_streams, rows_of_plans
     from tocsin.spark.quiet import telling
+    from tocsin.spark.sources import streams_of
 
     streams = {name: one for version in versions for name, one in streams_of(version.file, version.plan).items()}
     gatherers = [Gatherer(version.file.path, version.plan) for version in versions]
@@ -178,7 +178,8 @@ class _Writer:
 
 def trace_picks(started: Session, version: Version, picks: Sequence[Pick], ends: Ends) -> list[tuple[Pick, Traced]]:
     """Read the rows around some alerts, all of a watch in one pass over its streams, and trace them."""
-    from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys, streams_of
+    from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
+    from tocsin.spark.sources import streams_of
     from tocsin.trace import trace
 
     frames = open_streams(started, streams_of(version.file, version.plan), Span(*ends))
@@ -206,4 +207,4 @@ def write_summary(run: RunDir, summary: Mapping[str, Any]) -> None:
     """Put the summary into the run directory."""
     from tocsin.files import replace_file
 
-    replace_file(run.folder / SUMMARY_FILE, json.dumps(summary, indent=2).encode() + b"\n")
+    replace_file(run.summary, json.dumps(summary, indent=2).encode() + b"\n")

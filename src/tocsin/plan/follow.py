@@ -124,10 +124,7 @@ class Followed:
     def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
         """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
-        quiet = self.corners.hopeless(segments, limits)
-        if self.rule.emit == "all":
-            return quiet[arrivals.key]
-        quiet &= ~self.busy()
+        quiet = self.corners.hopeless(segments, limits) & ~self.busy()
         # What progress has not reached may still end a life that an earlier true evaluation begins.
         idle: NDArray[np.bool_] = quiet[arrivals.key] & (arrivals.time <= self.progress[arrivals.key])
         return idle

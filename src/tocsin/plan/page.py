@@ -101,8 +101,8 @@ class Page:
         merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             changes, matches = followed.evaluate(arrivals, [merged[i] for i in rule.stores])
-            self._report(rule, followed, changes, out)
-            self._report_matches(rule, followed, matches, out)
+            self._report(followed, changes, out)
+            self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
 
     def _keep(self, of_store: Sequence[StreamRows], merged: Sequence[Segments], out: Out) -> None:
@@ -125,8 +125,8 @@ class Page:
         if rule.lag_us:
             memory = self.remembered[rule.stores[0]]
             segment = memory.merge(StreamRows.none(memory.store.columns))
-            self._report(rule, followed, followed.settle_rest(progress, segment), out)
-        self._report(rule, followed, followed.advance(progress, silence, late_too=True), out)
+            self._report(followed, followed.settle_rest(progress, segment), out)
+        self._report(followed, followed.advance(progress, silence, late_too=True), out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
@@ -195,12 +195,12 @@ class Page:
             named = dict(zip(self.watch.on, self.keys[k], strict=True))
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
-    def _report(self, rule: Threshold, followed: Followed, changes: Sequence[Any], out: Out) -> None:
+    def _report(self, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
             quality = "exact late" if late else "exact"
             out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
 
-    def _report_matches(self, rule: Threshold, followed: Followed, matches: Witnesses, out: Out) -> None:
+    def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
         for i, key in enumerate(matches.key.tolist()):
             shown = matches.take([i])
             start, end = int(shown.times.min()), int(shown.times.max())

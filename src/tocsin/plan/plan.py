@@ -46,5 +46,5 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Name this plan: state of another plan is not read."""
+        """Name this plan, to tell the metrics of queries apart; state is found by its parts (`identity.py`)."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]

@@ -93,7 +93,7 @@ def _watch(
         limits = limits_of(rule, condition, columns)
         named = [limit.variable for limit in limits]
         read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
-        needs, topo = _needs(rule, condition, read)
+        needs, topo = _needs(rule, read)
         recovery = check_recovery(rule, condition)
         resolved.append((rule, condition, topo, read, needs, (recovery, limits)))
         for place, store in needs.items():
@@ -129,7 +129,7 @@ def _home(place: Place, stores: Mapping[Place, Store]) -> Place:
     return place if stores[place].remember or not same else same[0]
 
 
-def _needs(rule: Rule, condition: Node, read: Mapping[Key, str]) -> tuple[dict[Place, Store], Topology]:
+def _needs(rule: Rule, read: Mapping[Key, str]) -> tuple[dict[Place, Store], Topology]:
     """The stores of a rule, in stream order, each with the least that this rule needs remembered."""
     streams = list(dict.fromkeys(stream for stream, _ in read))
     if not 1 <= len(streams) <= MOST_STREAMS:

@@ -42,8 +42,7 @@ class Series:
 
 def picture(traced: Traced, pick: Pick, end_us: int) -> Markup:
     """Draw an alert with the rows around it."""
-    rule = traced.rule(pick.rule.alert, pick.life.labels)
-    panels = [part for store in traced.stores_of(rule) for part in _inputs(store, pick)]
+    panels = [part for store in traced.stores_of(pick.rule) for part in _inputs(store, pick)]
     margin = _margins(traced, pick)
     height = TOP + (PANEL + GAP) * (len(panels) + 1) + BAR + BOTTOM
     drawing = Drawing(WIDTH, height, f"{pick.rule.alert} at {date(pick.life.start_us)}: inputs, margin and alert")
@@ -83,8 +82,7 @@ def _inputs(store: StoreTrace, pick: Pick) -> list[Series]:
 
 
 def _margins(traced: Traced, pick: Pick) -> Series:
-    rule = traced.rule(pick.rule.alert, pick.life.labels)
-    found = [one for one in traced.evaluations_of(rule) if pick.from_us <= one.time_us <= pick.to_us]
+    found = [one for one in traced.evaluations_of(pick.rule) if pick.from_us <= one.time_us <= pick.to_us]
     found = sorted((one for one in found if np.isfinite(one.margin)), key=lambda one: one.time_us)
     time = np.array([one.time_us for one in found], np.int64)
     margin = np.array([one.margin for one in found])

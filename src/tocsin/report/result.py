@@ -119,10 +119,9 @@ class Result:
                 found.append((watch, rule, []))
                 named.setdefault(rule.alert, []).append(found[-1])
         for life in self.lives:
-            # Of rules of one name the one with most labels that the alert has.
-            fitting = [one for one in named.get(life.alert, ()) if is_of(one[1], life.alert, life.labels)]
-            if fitting:
-                max(fitting, key=lambda one: len(one[1].labels))[2].append(life)
+            for watch, rule, lives in named.get(life.alert, ()):
+                if is_of(watch, rule, life.alert, life.labels):
+                    lives.append(life)
         return found
 
     def end_of(self, life: Life) -> int:

@@ -81,7 +81,7 @@ LIMITS = (
 )
 GROUP = (
     Field("name", "text", "name of the group, unique in the file", required=True),
-    Field("interval", "duration", "how often alerts that go on are told again", default="1m", least=1),
+    Field("interval", "duration", "taken as Prometheus has it, and not used: rows are evaluated as they come", least=1),
     Field("labels", "map", "labels of all rules of the group; a rule's own come first"),
     Field("rules", "part", "the rules", required=True),
 )

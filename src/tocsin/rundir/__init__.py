@@ -1,11 +1,12 @@
 """The run directory: all that a run leaves on disk, written beside the query and read by whoever wants to look.
 
-    RUN/manifest.json       what runs: rule file, plan, streams, buckets, start times
+    RUN/manifest.json       what runs: rule file, plan, streams, buckets, start times, changes
     RUN/alerts/             the alert log: a file per micro-batch that had alerts
     RUN/dead/               the rows that could not be used: a file per micro-batch that had any
     RUN/progress.jsonl      a line per micro-batch: counts, alerts, times, state, lag
     RUN/checkpoint/         where the query goes on after a restart
     RUN/delivery/           how far each sink has come
+    RUN/spool/              messages of MQTT streams, until the checkpoint has passed them
     RUN/ticks/              a file per start, which sets a query in motion whose input is silent
     RUN/lock, RUN/spark.log one run at a time; what the JVM says
 

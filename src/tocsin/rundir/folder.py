@@ -16,6 +16,8 @@ from tocsin.rundir.manifest import MANIFEST
 from tocsin.rundir.progress import PROGRESS, ProgressLog
 
 CHECKPOINT, TICKS, LOCK, SPARK_LOG, LOG_SETTINGS = "checkpoint", "ticks", "lock", "spark.log", "log4j2.properties"
+# What only a backtest leaves.
+SUMMARY = "summary.json"
 
 
 class RunDir:
@@ -28,6 +30,7 @@ class RunDir:
         self.spark_log = self.folder / SPARK_LOG
         self.log_settings = self.folder / LOG_SETTINGS
         self.ticks = self.folder / TICKS
+        self.summary = self.folder / SUMMARY
         self.alerts = AlertWriter(self.folder / ALERTS)
         self.dead = DeadWriter(self.folder / DEAD)
 

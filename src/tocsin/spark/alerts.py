@@ -7,20 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ByteType,
-    CharType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-)
 
 from tocsin.errors import PlanError
 from tocsin.plan import Plan, make_plan
@@ -33,10 +19,6 @@ from tocsin.spark.rows import MOST_BUCKETS
 from tocsin.spark.stateful import SETTINGS, run_stateful
 
 METRICS = "tocsin"
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
-_TEXTS = (StringType, CharType, VarcharType)
-_TIMES = (TimestampType, TimestampNTZType)
 _SPARK_DEFAULT_PARTITIONS = "200"
 
 log = logging.getLogger(__name__)

@@ -132,10 +132,11 @@ def _sync(path: Path) -> None:
 
 
 def as_archived(table: pa.Table, names: Names) -> pa.Table:
-    """The columns of the archive: times under their own names, and no name of ours that a source would not take."""
+    """The columns of the archive: times under their own names, and names of ours as a user may name a column."""
     columns = {}
     for name in table.column_names:
         column = table.column(name)
         is_moment = name in (TIME, ARRIVAL) and pa.types.is_integer(column.type)
-        columns[names.get(name, name.removeprefix("_"))] = column.cast(_MOMENT) if is_moment else column
+        plain = name.removeprefix("_") if name.startswith("_tocsin_") else name
+        columns[names.get(name, plain)] = column.cast(_MOMENT) if is_moment else column
     return pa.table(columns)

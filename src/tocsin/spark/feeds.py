@@ -73,14 +73,23 @@ def _payload(
     heard = [watch for watch in watches if not watch.is_only_heard(name)]
     if not heard:
         return []
-    if PAYLOAD in kinds:
-        return [F.col(PAYLOAD)]
     read = set.intersection(*({*watch.on, *watch.read_by_all(name)} for watch in heard))
-    rest = [column for column in kinds if column not in {*special, *read, REASON, RAW}]
+    rest = [column for column in kinds if column not in {*special, *read, PAYLOAD, REASON, RAW}]
+    if PAYLOAD in kinds:
+        return [_with_rest(rest).alias(PAYLOAD)]
     if not rest:
         return []
     text = F.to_json(F.struct(*(_col(column).alias(column) for column in rest)), {"ignoreNullFields": "false"})
     return [F.make_valid_utf8(text).alias(PAYLOAD)]
+
+
+def _with_rest(rest: Sequence[str]) -> Column:
+    """The payload that a source gives, with columns that it reads and some rule does not."""
+    if not rest:
+        return F.col(PAYLOAD)
+    given = F.coalesce(F.from_json(PAYLOAD, "map<string,string>"), F.create_map().cast("map<string,string>"))
+    more = F.create_map(*(part for name in rest for part in (F.lit(name), _col(name).cast("string"))))
+    return F.make_valid_utf8(F.to_json(F.map_concat(given, more)))
 
 
 def _col(name: str) -> Column:

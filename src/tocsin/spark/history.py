@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from tocsin.errors import RunError
 from tocsin.plan import Plan, Watch
-from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.rules.rulefile import Stream
 from tocsin.spark.alerts import prepare
 from tocsin.spark.blobs import ARRIVAL, RAW, REASON, TIME
 from tocsin.spark.feeds import feeds_of
@@ -186,9 +186,3 @@ def _key_rows(table: pa.Table, stream: str, watch: Watch) -> tuple[KeyRows, list
     }
     order = np.where(arrived, arrival, time)
     return KeyRows(time[fine], order[fine], values), dead
-
-
-def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
-    """The streams that a plan reads, in the order of the file."""
-    read_by = {name for watch in plan.watches for name in watch.streams}
-    return {name: stream for name, stream in file.streams.items() if name in read_by}

@@ -1,8 +1,8 @@
 """MQTT as a source: Spark's Python data source API over a spool.
 
 Spark keeps a stream's reader in one Python process beside the driver for as long as the query runs. That process
-writes the spool (`tocsin.mqtt`) and names offsets in it; a second reader of the same stream (a stream read by two key
-sets) finds the spool taken, and follows. Offsets are numbers of messages, so (start, end] is the same rows in every
+writes the spool (`tocsin.mqtt`) and names offsets in it; a second reader of the same spool (a DataFrame that a query
+uses twice) finds it taken, and follows. Offsets are numbers of messages, so (start, end] is the same rows in every
 try. The rows travel in the partitions, a few hundred KiB in each: the spool may lie on the driver's own disk, and
 executors need not see it. A bounded read, which may be long, lets them read the spool itself.
 

@@ -121,11 +121,13 @@ class Recorder:
 
 
 def rule_of(alert: Mapping[str, Any], rules: Iterable[Rule]) -> Rule | None:
-    """The rule that raised an alert: the one of that name whose labels the alert has."""
+    """The rule that raised an alert: the one of that name whose labels and key columns the alert has, and no others."""
     labels = alert["labels"]
-    named = [rule for rule in rules if rule.alert == alert["alert"]]
-    fitting = [rule for rule in named if all(labels.get(name) == str(text) for name, text in rule.labels.items())]
-    return next(iter(sorted(fitting, key=lambda rule: -len(rule.labels))), None)
+    for rule in rules:
+        given = {name: str(text) for name, text in rule.labels.items()}
+        if rule.alert == alert["alert"] and labels.keys() == {*given, *rule.on} and given.items() <= labels.items():
+            return rule
+    return None
 
 
 def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:

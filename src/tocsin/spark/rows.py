@@ -141,26 +141,19 @@ def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
     """Number the distinct keys; the text of several columns is a JSON array. Arrow's booleans read true and false."""
     if not feed.keys:
         return np.zeros(table.num_rows, np.int64), ["[]"], np.ones(table.num_rows, np.bool_)
-    codes, ok = np.zeros(table.num_rows, np.int64), np.ones(table.num_rows, np.bool_)
-    words: list[list[str]] = []
+    codes, keys = np.zeros(table.num_rows, np.int64), list[tuple[str, ...]]([()])
+    ok = np.ones(table.num_rows, np.bool_)
     for name in feed.keys:
         column = table.column(name).combine_chunks().dictionary_encode()
         mine = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         ok &= mine >= 0
-        words.append(column.dictionary.cast(pa.string()).to_pylist() or [""])
-        codes = codes * len(words[-1]) + np.maximum(mine, 0)
-    if len(words) == 1:
-        return codes, words[0], ok
-    used, codes = np.unique(codes, return_inverse=True)
-    return codes.astype(np.int64), [json.dumps(_unravel(code, words)) for code in used.tolist()], ok
-
-
-def _unravel(code: int, words: Sequence[list[str]]) -> list[str]:
-    key = []
-    for column in reversed(words):
-        code, at = divmod(code, len(column))
-        key.append(column[at])
-    return key[::-1]
+        words = column.dictionary.cast(pa.string()).to_pylist() or [""]
+        if len(feed.keys) == 1:
+            return np.maximum(mine, 0), words, ok
+        # Numbered anew after each column: the product of all could be beyond 64 bits.
+        used, codes = np.unique(codes * len(words) + np.maximum(mine, 0), return_inverse=True)
+        keys = [(*keys[i // len(words)], words[i % len(words)]) for i in used.tolist()]
+    return codes.astype(np.int64), [json.dumps(key) for key in keys], ok
 
 
 def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:

@@ -27,7 +27,7 @@ from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError, TocsinError
 from tocsin.plan import Plan, describe_plan, plan_changes
 from tocsin.plan.file import plan_file
-from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import Manifest, Progress, RunDir, last_progress, read_manifest, refusals
 from tocsin.rundir.manifest import describe
 from tocsin.spark.alerts import check_buckets, rows_of
@@ -39,7 +39,7 @@ from tocsin.spark.metrics import Meter, served
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
-from tocsin.spark.sources import read
+from tocsin.spark.sources import read, streams_of
 
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
@@ -133,15 +133,13 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
 
 
-def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
-    """The streams that a plan reads; others are not opened."""
-    read_ones = {name for watch in plan.watches for name in watch.streams}
-    return {name: stream for name, stream in file.streams.items() if name in read_ones}
-
-
 def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], options: Options) -> Manifest:
     """Write the manifest of this start; what does not fit the state of the run is refused."""
     before = read_manifest(place.folder)
+    if place.summary.exists():
+        # Its alerts are history: sinks would wake somebody with them.
+        message = f"run directory {place.folder} must be new or that of a run; it is that of `tocsin backtest`"
+        raise RunError(message)
     chosen = partitions_of(options.master, options.conf)
     partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
     buckets = options.buckets or (before.buckets if before else partitions)

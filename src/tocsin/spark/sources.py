@@ -16,11 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.errors import PlanError
-from tocsin.rules.rulefile import Stream
+from tocsin.plan import Plan
+from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.spark import factory, kafka, mqtt
 from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.usable import usable
+
+
+def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
+    """The streams that a plan reads, in the order of the file; others are not opened."""
+    read_ones = {name for watch in plan.watches for name in watch.streams}
+    return {name: stream for name, stream in file.streams.items() if name in read_ones}
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Path | str | None = None) -> DataFrame:

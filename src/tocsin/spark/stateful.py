@@ -74,7 +74,7 @@ class Work:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What state belongs to; state of anything else is refused."""
+        """What state is bound to; state of anything else is refused."""
         return {
             "magic": MAGIC,
             "version": VERSION,

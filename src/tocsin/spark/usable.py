@@ -25,14 +25,13 @@ from pyspark.sql.types import (
 )
 
 from tocsin.errors import PlanError
+from tocsin.logic import FIRST_US, LAST_US
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.fields import Fields
 
 # Most characters that are shown of a row that cannot be used.
 MOST_SHOWN = 65_536
-# Times that Spark and Python can both write: years 1 to 9999.
-FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _PER_MICROSECOND = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 _GIVEN, _READ = "_tocsin_given_{}", "_tocsin_read_{}"
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)

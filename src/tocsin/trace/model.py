@@ -138,7 +138,7 @@ class Traced:
     def rule(self, alert: str, labels: Mapping[str, str] | None = None) -> Threshold:
         """The rule of a name; labels tell rules of the same name apart."""
         named = [rule for rule in self.watch.rules if rule.alert == alert]
-        return next((rule for rule in named if labels is None or is_of(rule, alert, labels)), named[0])
+        return next((rule for rule in named if labels is None or is_of(self.watch, rule, alert, labels)), named[0])
 
     def stores_of(self, rule: Threshold) -> list[StoreTrace]:
         """What a rule reads, in its order of streams."""
@@ -150,12 +150,15 @@ class Traced:
 
     def lives(self, rule: Threshold) -> list[Life]:
         """The alerts of a rule by their start; matches of `emit: all` are lives too."""
-        return lives_of(change for change in self.alerts if is_of(rule, change["alert"], change["labels"]))
+        mine = (change for change in self.alerts if is_of(self.watch, rule, change["alert"], change["labels"]))
+        return lives_of(mine)
 
 
-def is_of(rule: Threshold | Silence, alert: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether an alert is one of a rule: it has the name, and the labels that the rule gives."""
-    return rule.alert == alert and all(labels.get(name) == value for name, value in rule.labels)
+def is_of(watch: Watch, rule: Threshold | Silence, alert: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether an alert is one of a rule of a watch: it has its name, its labels and the keys, and no others."""
+    given = dict(rule.labels)
+    own = {name: value for name, value in labels.items() if name in given}
+    return rule.alert == alert and own == given and labels.keys() == {*given, *watch.on}
 
 
 def lives_of(changes: Iterable[Mapping[str, Any]]) -> list[Life]:
