@@ -90,8 +90,14 @@ def _times_of_objects(array: NDArray[Any], place: str, least: int, most: int) ->
 
 
 def _missing(array: NDArray[Any]) -> Bools:
-    """Tell which objects stand for nothing: None, NaN, and pandas' NaT and NA, which are not even themselves."""
-    return np.fromiter((x is None or x != x or type(x).__name__ == "NAType" for x in array), np.bool_, len(array))
+    """Tell which objects stand for nothing: None, NaN, NaT, and what pandas has for it."""
+    return np.fromiter(map(_is_missing, array), np.bool_, len(array))
+
+
+def _is_missing(x: Any) -> bool:
+    if isinstance(x, float | np.floating | np.datetime64 | Decimal):
+        return bool(x != x)  # as only NaN and NaT are
+    return x is None or type(x).__name__ in {"NAType", "NaTType"}
 
 
 def _micros(time: datetime | int) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,9 @@ def _backtest(arguments: argparse.Namespace) -> int:
     from tocsin.cli.history import run_versions, scratch, session, write_manifest, write_summary
     from tocsin.cli.progress import Bar
     from tocsin.cli.tables import lines_of, object_of
+    from tocsin.errors import TocsinError
     from tocsin.report import compare
+    from tocsin.spark.failure import sentence_of
 
     conf = settings(arguments)
     if arguments.report:
@@ -77,16 +80,22 @@ def _backtest(arguments: argparse.Namespace) -> int:
     versions = [_version(path, arguments) for path in (arguments.rules, arguments.against) if path is not None]
     files = [version.file for version in versions]
     ends = (arguments.from_us, arguments.to_us)
+    failed = ""
     with run_errors(), scratch(arguments.run_dir) as run, session(run, files, arguments.master, conf) as started:
+        # Before the work, so that what an interrupted one leaves is known for what it is.
+        write_manifest(run, versions[0])
+        write_summary(run, {})
         with Bar("backtest", quiet=arguments.json) as bar:
             results, seconds = run_versions(started, versions, ends, run, bar.told)
         difference = compare(*results) if len(results) > 1 else None
         summary = object_of(results, difference, seconds)
         if arguments.report:
-            written = _report(arguments, started, versions[0], results, difference, seconds)
-            summary["report"] = {"path": arguments.report, "bytes": written}
+            try:
+                written = _report(arguments, started, versions[0], results, difference, seconds)
+                summary["report"] = {"path": arguments.report, "bytes": written}
+            except (TocsinError, OSError) as error:  # The results are there all the same.
+                failed = sentence_of(error)
         if arguments.run_dir is not None:
-            write_manifest(run, versions[0])
             write_summary(run, summary)
             summary["run_dir"] = arguments.run_dir
     if arguments.json:
@@ -94,7 +103,9 @@ def _backtest(arguments: argparse.Namespace) -> int:
     else:
         for line in lines_of(results, difference, summary):
             print(line)
-    return 0
+    if failed:
+        print(f"tocsin backtest: --report: {failed}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _version(path: str, arguments: argparse.Namespace) -> Version:

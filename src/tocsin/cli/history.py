@@ -34,8 +34,8 @@ _PER_FILE, _MOST_DEAD = 10_000, 10_000
 def scratch(run_dir: str | None) -> Iterator[RunDir]:
     """Hold a run directory, the one that was asked for or one that is gone afterwards."""
     if run_dir is not None:
-        _clear(Path(run_dir))
         with RunDir(run_dir).held() as run:
+            _clear(run.folder)
             yield run
         return
     with TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder, RunDir(folder).held() as run:

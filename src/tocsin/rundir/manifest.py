@@ -80,7 +80,7 @@ def describe(file: RuleFile, plan: object, sinks: tuple[str, ...], buckets: int)
     streams = {
         name: {
             "source": stream.source.kind,
-            "from": str(stream.source.options.get("path") or stream.source.options.get("topic") or ""),
+            "from": _origin(stream.source.options),
             "keys": list(stream.keys),
             "time": stream.time,
             "values": list(stream.values),
@@ -98,6 +98,11 @@ def describe(file: RuleFile, plan: object, sinks: tuple[str, ...], buckets: int)
         partitions=buckets,
         tocsin=package_version(),
     )
+
+
+def _origin(options: Mapping[str, Any]) -> str:
+    """Where the rows of a source are: what its place in them would mean nothing without."""
+    return " at ".join(str(options[name]) for name in ("path", "topic", "servers", "host") if name in options)
 
 
 def package_version() -> str:

@@ -54,8 +54,13 @@ def partitions_of(master: str, conf: Mapping[str, str]) -> int:
     if not found:
         return _CLUSTER_PARTITIONS
     if found[1] == "*":
-        return len(os.sched_getaffinity(0))
+        return _cores()
     return max(1, int(found[1] or 1))
+
+
+def _cores() -> int:
+    """The cores that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
