@@ -175,7 +175,7 @@ def test_a_row_without_arrival_takes_its_place_by_event_time_on_spark_too() -> N
 def test_the_number_of_buckets_fits_the_type_that_rows_are_sorted_by() -> None:
     for good in (1, 32_767):
         check_buckets(good)
-    with pytest.raises(PlanError, match=r"^`buckets` must be at least 1; got 0$"):
+    with pytest.raises(PlanError, match=r"^`buckets` must be a whole number from 1; got 0$"):
         check_buckets(0)
     with pytest.raises(PlanError, match=r"^`buckets` must be at most 32767; got 32768$"):
         check_buckets(32_768)

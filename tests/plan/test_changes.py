@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tocsin import NoData, Rule
 from tocsin.local import explain
 from tocsin.logic import Batch, Out
+from tocsin.pages import unpack
 from tocsin.plan import Plan, describe_plan, plan_changes
 
 SECOND = 1_000_000
@@ -209,3 +210,19 @@ def test_state_of_the_oldest_version_is_read() -> None:
     expected = drive(plan(DEW, OPEN), rest, pages, end=True).alerts
     assert len(expected) == 3
     assert drive(plan(DEW, OPEN), rest, stored, end=True).alerts == expected
+
+
+@given(ROWS, ROWS, CHOICES, CHOICES)
+def test_every_row_is_accounted_for_whatever_rules_come_and_go(
+    first: Any, second: Any, before: list[Rule], after: list[Rule]
+) -> None:
+    pages: dict[str, bytes] = {}
+    out = Out()
+    for rules, rows in ((before, first), (after, second), ([replace(DEW, alert="Other", on=["m"], within="9s")], [])):
+        if rules:
+            out.add(drive(plan(*rules), rows, pages))
+    held = 0
+    for page in pages.values():
+        arrays, _ = unpack(page)
+        held += sum(len(array) for part, array in arrays.items() if part.startswith("s") and part.endswith(".time"))
+    assert sum(counts.get("retained", 0) for counts in out.counts.values()) == held, pages

@@ -154,9 +154,9 @@ BAD_INPUT: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], str]] 
     "a variable without stream": (
         _misspelt, {}, "`air` must be one of the streams airs, humidity, surface; did you mean `airs`?"),
     "no streams": (
-        lambda _: {}, {}, "`streams` must name at least one DataFrame; got none"),
+        lambda _: {}, {}, "`streams` must map names to DataFrames; got none"),
     "no buckets": (
-        dict, {"buckets": 0}, "`buckets` must be at least 1; got 0"),
+        dict, {"buckets": 0}, "`buckets` must be a whole number from 1; got 0"),
 }  # fmt: skip
 
 

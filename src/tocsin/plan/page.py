@@ -45,7 +45,7 @@ class Page:
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.silences = Silences(watch) if watch.silences else None
         self.dirty = False
-        self.last_words: list[dict[str, Any]] = []
+        self.last_words = Out()
         if data is not None:
             self._load(data)
 
@@ -64,10 +64,10 @@ class Page:
                 self.silences.add_keys(count)
 
     def say_last_words(self, out: Out) -> None:
-        """Report once the ends of lives whose rules are gone."""
-        out.alerts += self.last_words
-        self.dirty |= bool(self.last_words)
-        self.last_words = []
+        """Report once the ends of lives whose rules are gone, and the rows that nobody remembers any more."""
+        out.add(self.last_words)
+        self.dirty |= bool(self.last_words.alerts or self.last_words.counts)
+        self.last_words = Out()
 
     def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
         """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order."""
@@ -227,6 +227,8 @@ class Page:
         for followed in self.followed:
             arrays |= followed.arrays()
         facts: dict[str, Any] = {"keys": self.keys, "rules": [one.identity.to_json() for one in self.followed]}
+        stores = zip(self.watch.stores, self.watch.store_names, strict=True)
+        facts["stores"] = {store.id: name for store, name in stores}
         if self.silences is not None:
             arrays |= self.silences.arrays()
             facts["silences"] = [one.to_json() for one in self.silences.identities]
@@ -249,7 +251,8 @@ class Page:
         if self.silences is not None:
             self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
             stay += self.silences.identities
-        self.last_words = last_words(arrays, facts, self.watch.on, stay)
+        stores = [store.id for store in self.watch.stores]
+        self.last_words = last_words(arrays, facts, self.watch.on, stay, stores)
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

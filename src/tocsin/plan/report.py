@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tocsin.logic import Out
 from tocsin.plan.identity import Identity
 from tocsin.plan.witness import Witnesses
 from tocsin.stages import alert
@@ -76,13 +77,28 @@ def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | 
     return alert_row(rule, key, "firing" if end is None else "resolved", (start, end), shown, quality)
 
 
-def last_words(arrays: Arrays, facts: Mapping[str, Any], on: Sequence[str], stay: Iterable[Identity] = ()) -> list[Row]:
-    """End the open lives on a page of all rules but those that stay: at their last evaluation, or event time."""
+def last_words(
+    arrays: Arrays,
+    facts: Mapping[str, Any],
+    on: Sequence[str],
+    stay: Iterable[Identity] = (),
+    stores: Iterable[str] = (),
+) -> Out:
+    """End the open lives on a page of all rules but those that stay: at their last evaluation, or event time.
+
+    What was remembered in other than these stores is forgotten, and counted so.
+    """
     keys, kept = [tuple(key) for key in facts["keys"]], set(stay)
     gone = [one for one in map(Identity.of_json, facts["rules"]) if one not in kept]
     words = [row for one in gone for machine in (0, 1) for row in _ends(one, machine, arrays, on, keys)]
     quiet = [one for one in map(Identity.of_json, facts.get("silences", ())) if one not in kept]
-    return words + [row for one in quiet for row in _ends_of_silence(one, arrays, on, keys)]
+    out = Out(words + [row for one in quiet for row in _ends_of_silence(one, arrays, on, keys)])
+    kept_stores = set(stores)
+    for store, name in facts.get("stores", {}).items():
+        rows = 0 if store in kept_stores else len(arrays.get(f"s{store}.time", ()))
+        if rows:
+            out.count(name, {"retained": -rows, "expired": rows})
+    return out
 
 
 def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:

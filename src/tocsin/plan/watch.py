@@ -184,7 +184,7 @@ class PlanLogic:
             for page in logic.pages:
                 page.say_last_words(out)
         for name, data in self.orphans.items():
-            out.alerts += last_words(*unpack(data), [key for key in name.partition("/")[0].split(",") if key])
+            out.add(last_words(*unpack(data), [key for key in name.partition("/")[0].split(",") if key]))
         self.gone, self.orphans = [*self.gone, *self.orphans], {}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:

@@ -113,8 +113,8 @@ def rows_of(
 
 def check_buckets(number: int) -> None:
     """Refuse a number of buckets that is no number of parts, or more than rows can be sorted by."""
-    if number < 1:
-        message = f"`buckets` must be at least 1; got {number}"
+    if not isinstance(number, int) or number < 1:
+        message = f"`buckets` must be a whole number from 1; got {number!r}"
         raise PlanError(message)
     if number > MOST_BUCKETS:
         message = f"`buckets` must be at most {MOST_BUCKETS}; got {number}"
@@ -130,8 +130,9 @@ def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def _check_frames(streams: Mapping[str, DataFrame]) -> None:
-    if not streams:
-        message = "`streams` must name at least one DataFrame; got none"
+    if not isinstance(streams, Mapping) or not streams:
+        found = "none" if isinstance(streams, Mapping) else type(streams).__name__
+        message = f"`streams` must map names to DataFrames; got {found}"
         raise PlanError(message)
     for name, frame in streams.items():
         if not hasattr(frame, "isStreaming") or not hasattr(frame, "sparkSession"):

@@ -94,7 +94,8 @@ class Recorder:
     ) -> Tally:
         rows = dict.fromkeys(self.shares, 0)
         for name, parts in out.counts.items():
-            rows[self.streams[name]] += parts.get("received", 0)
+            if name in self.streams:  # Others are of rules that are gone, and say what was forgotten.
+                rows[self.streams[name]] += parts.get("received", 0)
         states: dict[str, dict[str, int]] = {}
         for alert in alerts:
             mine = states.setdefault(alert["alert"], {})
