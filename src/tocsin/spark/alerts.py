@@ -107,7 +107,7 @@ def rows_of(
     frames = {name: passing(name, streams[name]) if passing else streams[name] for name in streams if name in read}
     feeds = feeds_of(frames, plan.watches, time, arrival)
     plan.warm_up()
-    rows = run_stateful(feeds, plan, number, ticks)
+    rows = run_stateful(feeds, plan, number, ticks, rests=act_in_silence)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 

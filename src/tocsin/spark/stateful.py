@@ -69,6 +69,8 @@ class Work:
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
     partitions: int
+    # Whether the time for which no query ran is no silence.
+    rests: bool = False
     # Tells this query from others that the same worker serves, of other steps or earlier ones.
     query: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -88,13 +90,16 @@ def run_stateful(
     step: Step,
     buckets: int = 4,
     ticks: DataFrame | None = None,
+    *,
+    rests: bool = False,
 ) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
     `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not.
 
-    State is bound to the buckets and to the session's shuffle partitions; what a step takes over of another's pages is
-    its own affair.
+    With `rests` the time for which no query ran is no silence: what is due by the clock waits for as long as it would
+    have. State is bound to the buckets and to the session's shuffle partitions; what a step takes over of another's
+    pages is its own affair.
     """
     frames = [frame for frame, _ in streams]
     streaming = frames[0].isStreaming
@@ -103,7 +108,7 @@ def run_stateful(
         raise RunError(message)
     partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     kinds = tuple(feed for _, feeds in streams for feed in feeds)
-    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions)
+    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions, rests)
     blobs, number = [], 0
     for frame, feeds in streams:
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
@@ -159,13 +164,17 @@ class _Operator(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
+        rested = self._rested_ms(head, now_ms)
         logic = self._logic(head)
-        out = call(logic, now_ms * 1000)
+        out = call(logic, (now_ms - rested) * 1000)
         sizes = self._write(logic.changed_pages(), head.get("sizes", {}))
         gained = sum(sizes.values()) - sum(head.get("sizes", {}).values())
         old_ms = None if fired else head.get("timer")  # Spark removes a timer that has fired.
-        mark, timer = uuid.uuid4().hex, self._set_timer(old_ms, logic.next_timer(), now_ms)
+        due_us = logic.next_timer()
+        timer = self._set_timer(old_ms, None if due_us is None else due_us + rested * 1000, now_ms)
+        mark = uuid.uuid4().hex
         new_head = {**self.work.facts, "mark": mark, "timer": timer, "sizes": sizes}
+        new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep((self.work.query, mark), logic)
         yield pd.DataFrame([*_raw(out, gained), *dead], columns=["kind", "json"])
@@ -187,6 +196,17 @@ class _Operator(StatefulProcessor):
         head: dict[str, Any] = json.loads(stored[0])
         check_head(head, self.work.facts)
         return head
+
+    def _rested_ms(self, head: Mapping[str, Any], now_ms: int) -> int:
+        """For how long no query has run since the state was begun, as far as this bucket can tell.
+
+        While something is due, timers call it, so its last call was shortly before the stop. A batch that is run again
+        has the state and the time of its first try, and so the same answer.
+        """
+        rested: int = head.get("rested", 0)
+        if self.work.rests and head.get("query", self.work.query) != self.work.query:
+            rested += max(0, now_ms - head["now"])
+        return rested
 
     def _logic(self, head: Mapping[str, Any]) -> Logic:
         logic = _alive.pop((self.work.query, head.get("mark", "")), None)
