@@ -47,7 +47,8 @@ def read_table(given: Any, place: str) -> dict[str, Any]:
 def _check_flat(column: Any, place: str) -> None:
     shape = getattr(column, "shape", None)
     if shape is None and isinstance(column, Sequence) and not isinstance(column, str | bytes):
-        shape = (len(column),)
+        nested = any(isinstance(cell, list | tuple | np.ndarray) for cell in column)
+        shape = (len(column), 0) if nested else (len(column),)
     if shape is None or len(shape) != 1:
         found = type(column).__name__ if not shape else f"{len(shape)} dimensions"
         message = f"{place} must be a list or an array of one dimension; got {found}"
@@ -59,14 +60,16 @@ def read_times(column: Any, place: str, least: int = FIRST_US, most: int = LAST_
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     array = np.asarray(column)
-    there: Bools = np.ones(len(array), np.bool_)
+    there: Bools = ~np.ma.getmaskarray(column) if np.ma.isMaskedArray(column) else np.ones(len(array), np.bool_)
     if array.dtype.kind == "M":
         micros = array.astype("datetime64[us]")
-        # Coarse units reach further than microseconds: what wrapped around does not come back as it was.
-        there = ~np.isnat(array) & ((micros.astype(array.dtype) == array) | np.isnat(array))
+        there = there & ~np.isnat(array)
+        if np.datetime_data(array.dtype)[0] not in {"ns", "ps", "fs", "as"}:
+            # Coarse units reach further than microseconds: what wrapped around does not come back as it was.
+            there &= micros.astype(array.dtype) == array
         times = micros.astype(np.int64)
     elif array.dtype.kind in "iu":
-        there, times = array <= most, array.astype(np.int64)
+        there, times = there & (array <= most), array.astype(np.int64)
     elif array.dtype == object or not len(array):
         times, there = _times_of_objects(array, place, least, most)
     else:
@@ -108,6 +111,8 @@ def _micros(time: datetime | int) -> int:
 
 def read_numbers(column: Any, place: str) -> Float:
     """Numbers as doubles; NaN where there is none."""
+    if np.ma.isMaskedArray(column):
+        return np.where(np.ma.getmaskarray(column), np.nan, read_numbers(column.data, place))
     array = np.asarray(column)
     if array.dtype.kind in "iufb":
         return array.astype(np.float64)
@@ -150,10 +155,10 @@ def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
     """Number the distinct values of a key column, -1 where it is null; give their texts."""
     import pyarrow as pa
 
-    given = np.asarray(column)
-    kind: Any = given.dtype
+    kind: Any = getattr(column, "dtype", "values of several types")
     try:
-        array = pa.array(given if len(given) else given.astype(object), from_pandas=True)
+        array = pa.array(column if len(column) else [], from_pandas=True)
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         kind = array.type
     except (
         pa.ArrowException,
@@ -165,7 +170,7 @@ def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
     plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
     if array is None or not any(is_plain(kind) for is_plain in plain):
         message = f"{place} must hold text, whole numbers or booleans; it holds {kind}"
-        if given.dtype.kind == "f":
+        if array is not None and pa.types.is_floating(kind):
             message += " (whole numbers with a null are float in pandas: use its type Int64)"
         raise PlanError(message)
     encoded = array.dictionary_encode()

@@ -137,7 +137,7 @@ REFUSED = [
     ("__class__ > 1", "must not begin with two underscores", "__class__"),
     ("a.__class__ > 1", "must not begin with two underscores", "a.__class__"),
     ("a[0] > 1", "`[` is not part of conditions", "["),
-    ("log(a) > 1", "`log` is not a function; did you mean `log10`", "log"),
+    ("log(a) > 1", "`log` is not a function; did you mean `ln`", "log"),
     ("Sqrt(a) > 1", "did you mean `sqrt`", "Sqrt"),
     ("getpid(a) > 1", "is not a function; known are abs, ceil", "getpid"),
     ("a.min(b) > 1", "`a.min` is not a function", "a.min"),

@@ -34,6 +34,7 @@ _PER_FILE, _MOST_DEAD = 10_000, 10_000
 def scratch(run_dir: str | None) -> Iterator[RunDir]:
     """Hold a run directory, the one that was asked for or one that is gone afterwards."""
     if run_dir is not None:
+        _refuse_run(Path(run_dir))
         with RunDir(run_dir).held() as run:
             _clear(run.folder)
             yield run
@@ -42,11 +43,14 @@ def scratch(run_dir: str | None) -> Iterator[RunDir]:
         yield run
 
 
-def _clear(folder: Path) -> None:
-    """Take what an earlier backtest left; anything else is refused."""
+def _refuse_run(folder: Path) -> None:
     if (folder / "checkpoint").exists():
         message = f"run directory {folder} must be new or that of a backtest; it is that of `tocsin run`"
         raise GivenUpError(message)
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier backtest left."""
     if RunDir(folder).summary.exists():
         for part in ("alerts", "dead", "against/alerts"):
             for path in (folder / part).glob("*.jsonl"):

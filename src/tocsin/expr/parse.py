@@ -174,7 +174,8 @@ class _Parser:
     def _call(self, name: _Token) -> Node:
         if name.text not in FUNCTIONS:
             near = difflib.get_close_matches(name.text.lower(), FUNCTIONS, 1)
-            known = f"did you mean `{near[0]}`" if near else f"known are {', '.join(FUNCTIONS)}"
+            near = ["ln"] if name.text == "log" else near  # Many languages call the natural logarithm so.
+            known = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(FUNCTIONS)}"
             self._fail(f"`{name.text}` is not a function; {known}", name.start, name.stop)
         opening = self._next()
         args: list[Node] = []

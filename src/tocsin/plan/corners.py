@@ -10,14 +10,14 @@ Cost: one pass over the rows of a key, one evaluation per key and corner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_columns
-from tocsin.expr.nodes import Key
+from tocsin.expr.nodes import Bool, Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
@@ -29,21 +29,16 @@ MOST_CORNERS = 16
 
 
 class Corners:
-    """The corners of one rule: for each stream which extremes they have."""
+    """The corners of one rule: `known` if the shape of every stream is, and corners are few."""
 
     def __init__(self, rule: Threshold, stores: Sequence[Store]) -> None:
         self.rule, self.stores = rule, stores
         self.sides = [_sides(store) for store in stores]
+        # A store of a rule that joins has the sides that it needs; a rule of one stream may use one made for others.
+        corners = int(np.prod([len(sides) for sides in self.sides]))
+        self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS
+        self.comparisons = list(_comparisons(rule.condition))
         self.variables: list[Key] = [next(key for key, _ in rule.columns if key[0] == store.stream) for store in stores]
-
-    @property
-    def known(self) -> bool:
-        """Tell whether the shape of every stream is known, and corners are few.
-
-        A store of several streams has the sides that each of its rules needs; a rule of one stream may use a store that
-        was made for others.
-        """
-        return len(self.stores) > 1 and 0 < int(np.prod([len(sides) for sides in self.sides])) <= MOST_CORNERS
 
     def hopeless(self, segments: Sequence[Segments], limits: dict[Key, Float]) -> Bools:
         """Tell for which keys no combination of these rows is true."""
@@ -56,9 +51,19 @@ class Corners:
         with np.errstate(invalid="ignore"):
             for corner in product(*extremes):
                 columns = dict(zip(self.variables, corner, strict=True)) | limits
-                margin, _, _ = evaluate_columns(self.rule.condition, columns)  # type: ignore[arg-type]
-                unsure |= ~((margin < 0) & (margin > -np.inf))
+                for part in self.comparisons:
+                    unsure |= ~np.isfinite(evaluate_columns(part, columns)[0])
+                unsure |= ~(evaluate_columns(self.rule.condition, columns)[0] < 0)  # type: ignore[arg-type]
         return ~unsure
+
+
+def _comparisons(node: Node) -> Iterator[Compare]:
+    """The comparisons of a condition: `or` hides one that is undefined behind one that is not."""
+    if isinstance(node, Compare):
+        yield node
+    elif isinstance(node, Bool):
+        for part in node.args:
+            yield from _comparisons(part)
 
 
 def _sides(store: Store) -> list[np.ufunc]:

@@ -116,10 +116,10 @@ class Followed:
             # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
             silent = segment.silent[row] & (len(segments) > 1)
             found[at] = np.where(silent, -1, bases[i] + segment.place[row])
-        if self.corners.known:
-            found[self._idle(arrivals, segments)] = -1
         chosen = np.flatnonzero(found >= 0)
-        return self._judge(Probes(mine[chosen], arrivals.key[chosen], found[chosen]), late[chosen], segments)
+        idle = self._idle(arrivals, segments)[chosen] if self.corners.known else np.zeros(len(chosen), np.bool_)
+        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen], idle)
+        return self._judge(probes, late[chosen], segments)
 
     def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
         """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
@@ -146,7 +146,7 @@ class Followed:
     def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: Segments) -> list[Change]:
         """Call the condition on settled rows, and on no others; they are ordered by key."""
         key = np.searchsorted(segment.offsets, settled, side="right") - 1
-        probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)))
+        probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)), np.zeros(len(key), np.bool_))
         return self._judge(probes, late, [segment.pick(settled, key)])[0]
 
     def _judge(

@@ -251,7 +251,7 @@ class Page:
         if self.silences is not None:
             self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
             stay += self.silences.identities
-        stores = [store.id for store in self.watch.stores]
+        stores = [store.id for store in self.watch.stores if store.remember]
         self.last_words = last_words(arrays, facts, self.watch.on, stay, stores)
 
     def check(self) -> None:

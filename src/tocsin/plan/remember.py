@@ -280,7 +280,7 @@ class Remembered:
     def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
         """State that was written; none if it belongs to other stores."""
         prefix = f"s{self.store.id}."
-        if f"{prefix}time" not in arrays:
+        if f"{prefix}time" not in arrays or not self.store.remember:
             self.add_keys(keys)
             return
         self.offsets, self.newest = arrays[f"{prefix}offsets"], arrays[f"{prefix}newest"]

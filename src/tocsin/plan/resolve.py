@@ -59,7 +59,7 @@ def _check_identities(rules: Sequence[AnyRule]) -> None:
     seen = set()
     for rule in rules:
         labels = rule.all_labels if isinstance(rule, NoData) else rule.labels
-        identity = (rule.alert, tuple(sorted(labels.items())))
+        identity = (rule.alert, tuple(sorted((str(name), str(text)) for name, text in labels.items())))
         if identity in seen:
             message = f'`rules` must differ in `alert` or `labels`; "{rule.alert}" stands twice with the same'
             raise PlanError(message)

@@ -52,6 +52,8 @@ class WatchLogic:
         if not len(place):
             return
         arrived = np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
+        if len(lanes) > len(streams):  # Rows that arrived together stand as in their stream, in whichever lanes.
+            arrived = self._in_input_order(lanes)
         order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
         lane = np.repeat(np.arange(len(lanes)), counts)[order]
         bases = np.concatenate([[0], np.cumsum(counts)])
@@ -62,6 +64,13 @@ class WatchLogic:
             row[at] = np.arange(len(at))
             ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
         self._pages(Arrivals(lane, place[order], time, row), ordered, now_us, out)
+
+    def _in_input_order(self, lanes: Sequence[tuple[StreamRows, Int]]) -> Int:
+        """Order the rows of all lanes by arrival, stream and place in the stream."""
+        names = [name for name, _ in self.watch.lanes]
+        stream = np.repeat([self.watch.streams.index(name) for name in names], [len(rows.time) for rows, _ in lanes])
+        place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
+        return np.lexsort((np.concatenate(place), stream, np.concatenate([arrival for _, arrival in lanes])))
 
     def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
         """The rows of one stream; several batches of it are joined."""

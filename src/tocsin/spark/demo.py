@@ -119,9 +119,9 @@ def state_bytes(session: SparkSession, folder: Path, batch: int, streams: tuple[
         if row.user_map_key.name == HEAD:
             continue
         page = bytes(row.user_map_value.page)
-        arrays, _ = unpack(page)
+        arrays, facts = unpack(page)
         sizes["all"] += len(page)
-        for number, name in enumerate(streams):
-            mine = [array for key, array in arrays.items() if key.startswith(f"s{number}.") and array.dtype != object]
+        for store, name in facts["stores"].items():
+            mine = [array for key, array in arrays.items() if key.startswith(f"s{store}.") and array.dtype != object]
             sizes[name] += sum(array.nbytes for array in mine)
     return sizes

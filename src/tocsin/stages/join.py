@@ -33,11 +33,12 @@ class Tuples(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Arriving rows by key and arrival: stream, key, and row among the tuples."""
+    """Arriving rows by key and arrival: stream, key, row among the tuples, and whether they only become partners."""
 
     stream: Int
     key: Int
     row: Int
+    silent: NDArray[np.bool_]
 
 
 class Condition(NamedTuple):
@@ -186,7 +187,7 @@ def combine(  # noqa: PLR0915 - one loop, for speed
     time, rank, gone, slots, offsets = tuples.time, tuples.rank, tuples.gone, tuples.slots, tuples.offsets
     upper, slot_offsets, hop = condition.upper, condition.slot_offsets, condition.hop
     ops, args, consts = condition.ops, condition.args, condition.consts
-    probe_stream, probe_key, probe_row = probes.stream, probes.key, probes.row
+    probe_stream, probe_key, probe_row, silent = probes.stream, probes.key, probes.row, probes.silent
     streams, count = upper.shape[0], probe_row.shape[0]
     found, truth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     margin, value = np.full(count, -np.inf), np.full(count, np.nan)
@@ -207,7 +208,7 @@ def combine(  # noqa: PLR0915 - one loop, for speed
         probe = probe_row[p]
         now = rank[probe]
         set_order(order, probe_stream[p])
-        level, chosen[order[0]] = 0, probe
+        level, chosen[order[0]] = -1 if silent[p] else 0, probe
         best, best_truth = -np.inf, False
         while level >= 0:
             stream = order[level]

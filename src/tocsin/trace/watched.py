@@ -67,6 +67,7 @@ class WatchedFollowed(Followed):
         self.memories = [page.memories[i] for i in watch.rules[number].stores]
         self.rows = [page.rows[memory.store.stream] for memory in self.memories]
         self.found: list[Evaluation] = []
+        self.corners.known = False  # Evaluations that change nothing are wanted here too.
         self._probes: Probes | None = None
 
     def _judge(self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[Segments]) -> Any:
