@@ -174,3 +174,10 @@ def test_the_demo_runs_under_the_command_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tocsin.demo.main", lambda: ran.append("demo"))
     assert main(["demo"]) == 0
     assert ran == ["demo"]
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("tocsin 0.")

@@ -1,4 +1,4 @@
-"""Run one command: `tocsin check`, `tocsin test`, `tocsin run`, `tocsin edge`, `tocsin demo`."""
+"""Run one command: `tocsin check`, `explain`, `test`, `backtest`, `run`, `edge` or `demo`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(code)
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: commands must start fast."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from tocsin.rundir.manifest import package_version
+
+        print(f"tocsin {package_version()}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
     whole = argparse.ArgumentParser(
         prog="tocsin", description="Alerts from conditions over joined streams.", epilog=EPILOG
     )
+    whole.add_argument("--version", action=_Version, nargs=0, help="say which version this is, and end")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2]

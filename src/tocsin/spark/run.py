@@ -119,12 +119,14 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:
             meter = Meter(delivery.status, last_progress(place.folder))
+            log.info("starting Spark at %s", options.master)
             with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
                 listener = BatchListener(meter.seconds.observe)
                 recorder = Recorder(place, plan, file.rules, archive, (meter.note, listener.note, report))
                 stopped = stop.is_set()
                 if not stopped:
                     rows = _rows(session, file, recorder, manifest, options)
+                    log.info("the streams are open; the first micro-batch begins")
                     with _listening(session, listener):
                         query = _start(rows, recorder, options)
                         listener.run_id = str(query.runId)
