@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,10 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("{", "a manifest must be readable; it is damaged"),
         ("[]", "a manifest must be readable; it is damaged"),
         ('{"version": 1}', "a manifest must be readable; it is damaged"),
+        (json.dumps({**asdict(MANIFEST), "streams": []}), "a manifest must be readable; it is damaged"),
+        (json.dumps({**asdict(MANIFEST), "streams": {"air": {}}}), "a manifest must be readable; it is damaged"),
+        (json.dumps({**asdict(MANIFEST), "state": 5}), "a manifest must be readable; it is damaged"),
+        ("[" * 100_000, "a manifest must be readable; it is damaged"),
         ('{"version": 2}', "`version` must be 1; got 2: run the Tocsin that wrote it"),
     ],
 )

@@ -121,11 +121,15 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
         given = stored["version"]
         if given == VERSION:
             known = {field.name for field in fields(Manifest)}
-            lists = {name: tuple(stored[name]) for name in ("sinks", "started", "changes")}
-            return Manifest(**{name: value for name, value in stored.items() if name in known} | lists)
+            lists = {name: tuple(map(str, stored[name])) for name in ("sinks", "started", "changes")}
+            read = Manifest(**{name: value for name, value in stored.items() if name in known} | lists)
+            for stream in read.streams.values():
+                _ = stream["source"], stream["from"]  # What a later start compares.
+            _ = read.state.items()
+            return read
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is damaged"
         message = f"{path}: a manifest must be readable; {(what or 'it is not').lower()}"
         raise RunError(message) from None

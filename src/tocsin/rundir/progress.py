@@ -164,9 +164,11 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
     for line in lines:
         try:
             stored = json.loads(line)
+            if not isinstance(stored["batch"], int) or not isinstance(stored["time"], str):
+                continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
             yield Progress(stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
 
 
