@@ -161,7 +161,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "is not stable"),
     "an unknown function in double quotes": (
         "air - surface > by_machine.margin", '"3 > »sqr(air)"',
-        FIRST + "`expr`: `sqr` is not a function; did you mean `sqrt`"),
+        FIRST + "`expr`: `sqr` is not a function; did you mean `sqrt`?"),
     "a condition in a block": (
         "air - surface > by_machine.margin", "|\n          air -\n          »surfac > 0",
         FIRST + "`expr`: `surfac` must be one of the streams by_machine, by_site, air, surface; did you mean "
