@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from rules.files import check
+from tocsin.expr.nodes import FUNCTIONS
+from tocsin.expr.parse import MAX_LENGTH, parse_condition
 from tocsin.plan import make_plan
 from tocsin.rules import compose
 from tocsin.rules.load import check_rule_file
@@ -87,3 +89,13 @@ def test_a_field_is_described_once_and_in_one_line(name: str) -> None:
     assert len(names) == len(set(names))
     assert all(field.meaning and "\n" not in field.meaning for field in TABLES[name])
     assert all(not (field.required and field.default) for field in TABLES[name])
+
+
+def test_the_conditions_of_the_page_are_those_of_the_code() -> None:
+    part = PAGE[PAGE.index("## Conditions") : PAGE.index("## Templates")]
+    named = set(re.findall(r"`(\w+)\(", part))
+    assert named == set(FUNCTIONS)
+    assert f"{MAX_LENGTH:,} characters" in part
+    assert parse_condition("2 ** 3 ** 2 > 0") == parse_condition("2 ** (3 ** 2) > 0")
+    assert parse_condition("-2 ** 2 > 0") == parse_condition("-(2 ** 2) > 0")
+    assert parse_condition("a > 0 or b > 0 and c > 0") == parse_condition("a > 0 or (b > 0 and c > 0)")
