@@ -17,6 +17,7 @@ from tocsin.local import explain
 from tocsin.logic import Batch, Out
 from tocsin.pages import unpack
 from tocsin.plan import Plan, describe_plan, plan_changes
+from tocsin.rules.limits import Limits
 
 SECOND = 1_000_000
 STREAMS = {name: {"m": ["x"], "site": ["n"], "ts": [0], "value": [0.0]} for name in ("air", "wall", "door")}
@@ -226,3 +227,12 @@ def test_every_row_is_accounted_for_whatever_rules_come_and_go(
         arrays, _ = unpack(page)
         held += sum(len(array) for part, array in arrays.items() if part.startswith("s") and part.endswith(".time"))
     assert sum(counts.get("retained", 0) for counts in out.counts.values()) == held, pages
+
+
+def test_changed_limits_are_said() -> None:
+    tables = [Limits("t.csv", ("m",), ("most",), {("x",): (number,)}) for number in (1.0, 2.0)]
+    one, other = (describe_plan(plan(Rule("Hot", "air > by.most", on=["m"], limits={"by": table}))) for table in tables)
+    assert plan_changes(one, one) == []
+    assert plan_changes(one, other) == [
+        'rule "Hot": numbers of its limits have changed; its open alerts go on under the new ones'
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tocsin.plan.identity import digest
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
@@ -19,7 +20,12 @@ def describe_plan(plan: Plan) -> Description:
             "horizon": duration_text(watch.horizon_us),
             "stores": {store.id: str(store) for store in watch.stores if store.remember},
             "rules": {
-                one.id: {"name": _named(one.alert, one.labels), "meaning": one.meaning, "text": str(rule)}
+                one.id: {
+                    "name": _named(one.alert, one.labels),
+                    "meaning": one.meaning,
+                    "text": str(rule),
+                    "limits": digest([sorted(limit.numbers.items()) for limit in rule.limits]),
+                }
                 for rule in watch.rules
                 for one in [rule.identity(watch.stores)]
             },
@@ -57,6 +63,8 @@ def _rules(old: Mapping[str, Any], new: Mapping[str, Any], start: str) -> Iterat
             yield f"{rule['name']}: its condition has changed; its open alerts are ended, and it starts anew"
         elif new[one]["text"] != rule["text"]:
             yield f"{rule['name']}: it has changed; its open alerts go on"
+        elif new[one].get("limits") != rule.get("limits"):
+            yield f"{rule['name']}: numbers of its limits have changed; its open alerts go on under the new ones"
     for one, rule in new.items():
         if one not in old:
             yield f"{rule['name']}: it is new; it starts {start}"
