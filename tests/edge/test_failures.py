@@ -140,6 +140,7 @@ def test_a_signal_saves_and_the_next_run_sends_what_one_run_would_have(tmp_path:
         child.stdin.write(data[:cut])
         first = os.read(child.stdout.fileno(), 1 << 16)
         child.process.send_signal(number)
+        child.process.wait(LONG_S)  # Before its input ends, which would send all that is held.
         out, told = child.process.communicate(timeout=LONG_S)
         assert child.process.returncode == 0
         assert f"stopped by {signal.Signals(number).name}".encode() in told
