@@ -116,15 +116,20 @@ class Followed:
             # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
             silent = segment.silent[row] & (len(segments) > 1)
             found[at] = np.where(silent, -1, bases[i] + segment.place[row])
+        idle = self._idle(arrivals, segments) if self.corners.known else np.zeros(len(mine), np.bool_)
+        # Rows that are not idle lie ahead of progress: no combination reaches further back from there than the span.
+        found[idle & (arrivals.time < self.progress[arrivals.key] - self.rule.topology.span_us)] = -1
         chosen = np.flatnonzero(found >= 0)
-        idle = self._idle(arrivals, segments)[chosen] if self.corners.known else np.zeros(len(chosen), np.bool_)
-        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen], idle)
+        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen], idle[chosen])
         return self._judge(probes, late[chosen], segments)
 
     def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
         """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
-        quiet = self.corners.hopeless(segments, limits) & ~self.busy()
+        quiet = self.corners.hopeless(segments, limits)
+        for lives in self.lives:
+            quiet &= lives.phase == alert.NONE
+        quiet[self.waiting.key[self.waiting.truth == alert.TRUE]] = False  # False ones that wait begin nothing either.
         # What progress has not reached may still end a life that an earlier true evaluation begins.
         idle: NDArray[np.bool_] = quiet[arrivals.key] & (arrivals.time <= self.progress[arrivals.key])
         return idle
