@@ -18,7 +18,7 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
             os.fsync(file.fileno())
     temporary.replace(path)
     if sync:
-        sync_folder(path.parent)
+        sync_path(path.parent)
 
 
 def beside(path: Path) -> Path:
@@ -38,9 +38,9 @@ def append_line(path: Path, line: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
-    number = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Force a file, or the names in a folder, to disk."""
+    number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

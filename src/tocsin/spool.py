@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tocsin.errors import RunError
-from tocsin.files import sync_folder
+from tocsin.files import sync_path
 
 SEGMENT_BYTES = 8 << 20
 _MAGIC = b"tocsin-spool-1\n"
@@ -123,7 +123,7 @@ class SpoolWriter:
         try:
             _write(file, _MAGIC)
             os.fsync(file)
-            sync_folder(self.folder)
+            sync_path(self.folder)
         except OSError:
             os.close(file)
             with suppress(OSError):

@@ -42,14 +42,15 @@ def add_span(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--to", dest="to_us", type=moment, metavar="TIME", help="read rows up to this time")
 
 
-def add_spark(parser: argparse.ArgumentParser) -> None:
-    """Add the settings of Spark."""
+def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the settings of Spark; more may be added to their group."""
     group = parser.add_argument_group("Spark")
     group.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (default: %(default)s)")
     group.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; give it once per setting"
     )
     parser.set_defaults(refuse=parser.error)
+    return group
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, str]:

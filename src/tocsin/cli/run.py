@@ -25,6 +25,8 @@ from contextlib import nullcontext, redirect_stdout
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tocsin.cli.given import add_spark, settings
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -59,8 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object to standard output at the end")
     _add_sinks(parser.add_argument_group("metrics and sinks"))
-    _add_spark(parser.add_argument_group("Spark"))
-    parser.set_defaults(refuse=parser.error)
+    add_spark(parser).add_argument(
+        "--buckets",
+        type=int,
+        metavar="N",
+        help="into how many parts keys are divided; state is bound to it (default: as many as shuffle partitions, that "
+        "is, as many as cores)",
+    )
 
 
 def _add_sinks(group: argparse._ArgumentGroup) -> None:
@@ -82,20 +89,6 @@ def _add_sinks(group: argparse._ArgumentGroup) -> None:
         default="30s",
         metavar="DURATION",
         help="how long the end waits for sinks that are behind (default: %(default)s)",
-    )
-
-
-def _add_spark(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (default: %(default)s)")
-    group.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; give it once per setting"
-    )
-    group.add_argument(
-        "--buckets",
-        type=int,
-        metavar="N",
-        help="into how many parts keys are divided; state is bound to it (default: as many as shuffle partitions, that "
-        "is, as many as cores)",
     )
 
 
@@ -134,15 +127,12 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.refuse(f"`--metrics-port` must be from 0 to 65535; got {arguments.metrics_port}")
     if arguments.master.startswith("sc:"):
         arguments.refuse("`--master` must name Spark itself; Spark Connect does not run what a run needs")
-    for setting in arguments.conf:
-        if not setting.partition("=")[0].strip() or "=" not in setting:
-            arguments.refuse(f"`--conf` must be KEY=VALUE; got {setting!r}")
     return Options(
         run_dir=Path(arguments.run_dir),
         once=arguments.once,
         interval_s=interval_us / 1e6,
         master=arguments.master,
-        conf={key.strip(): value for key, _, value in (setting.partition("=") for setting in arguments.conf)},
+        conf=settings(arguments),
         buckets=arguments.buckets,
         metrics_address=arguments.metrics_address,
         metrics_port=arguments.metrics_port,

@@ -13,7 +13,6 @@ is a source for the same stream.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from tocsin.errors import RunError
-from tocsin.files import sync_folder
+from tocsin.files import sync_path
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.blobs import ARRIVAL, TIME
 
@@ -70,7 +69,7 @@ class Archive:
             place.parent.mkdir(parents=True, exist_ok=True)
             path.replace(place)
         for folder in {place.parent for place in places.values()}:
-            sync_folder(folder)
+            sync_path(folder)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _aside(self, batch: int) -> Path:
@@ -106,7 +105,7 @@ def _written(batches: Iterable[pa.RecordBatch], path: Path, beside: str, names: 
         if writer is not None:
             writer.close()
     if writer is not None:
-        _sync(temporary)
+        sync_path(temporary)
         temporary.replace(path)
 
 
@@ -121,14 +120,6 @@ def _flushed(
         writer = pq.ParquetWriter(path, table.schema)
     writer.write_table(table)
     return writer
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def as_archived(table: pa.Table, names: Names) -> pa.Table:

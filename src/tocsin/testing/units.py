@@ -7,16 +7,14 @@ their key columns, and are driven apart from them: no rule notices them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tocsin.plan import Plan, Watch, make_plan
+from tocsin.plan import Watch
+from tocsin.plan.file import plan_file
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
 from tocsin.rules.rulefile import RuleFile
-
-# No column of a file can have this name.
-TIME = " time"
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,10 @@ def make_units(files: Iterable[RuleFile]) -> list[Unit]:
 
 
 def _unit(file: RuleFile, rules: list[Rule]) -> Unit:
-    plan = plan_rules(file, rules)
-    return Unit(file, {rule.alert: rule for rule in rules}, plan.watches[0])
+    return Unit(file, {rule.alert: rule for rule in rules}, plan_file(file, rules).watches[0])
 
 
 def _hearing(file: RuleFile, on: tuple[str, ...]) -> Unit:
     silences = [silence for silence in file.no_data if tuple(silence.on) == on]
     beside = [rule for rule in file.rules if tuple(rule.on) == on]
-    return Unit(file, {one.alert: one for one in silences}, plan_rules(file, [*beside, *silences]).watches[0])
-
-
-def plan_rules(file: RuleFile, rules: Sequence[AnyRule]) -> Plan:
-    """Plan rules with the same key columns over the streams of their file."""
-    columns = {name: [*rules[0].on, TIME, *stream.values] for name, stream in file.streams.items()}
-    return make_plan(rules, columns, time=TIME)
+    return Unit(file, {one.alert: one for one in silences}, plan_file(file, [*beside, *silences]).watches[0])
