@@ -22,10 +22,9 @@ import signal
 import sys
 import threading
 from contextlib import nullcontext, redirect_stdout
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from tocsin.cli.given import add_spark, settings
+from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -104,8 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
     write_mistakes(checked)
     if checked.file is None:
         return 1
-    if find_spec("pyspark") is None:
-        return _fail("Spark must be installed; install tocsin[spark]", arguments)
+    try:
+        needs_spark()
+    except GivenUpError as error:
+        return give_up("run", error, as_json=arguments.json)
     return _run(checked.file, _options(arguments), arguments)
 
 
@@ -155,7 +156,7 @@ def _run(file: RuleFile, options: Options, arguments: argparse.Namespace) -> int
         else:
             failure = ""
     if failure:
-        return _fail(failure, arguments)
+        return give_up("run", GivenUpError(failure), as_json=arguments.json)
     print(f"tocsin run: {_told(ended, stop, options)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(_object(ended, options), indent=2))
@@ -185,13 +186,6 @@ class Stop:
         self.name = signal.Signals(number).name
         self.asked.set()
         os.write(2, f"tocsin run: {self.name}: the micro-batch that runs is finished, then it stops\n".encode())
-
-
-def _fail(sentence: str, arguments: argparse.Namespace) -> int:
-    print(f"tocsin run: {sentence}", file=sys.stderr)
-    if arguments.json:
-        print(json.dumps({"ok": False, "error": sentence}, indent=2))
-    return 1
 
 
 def _told(ended: Ended, stop: Stop, options: Options) -> str:
