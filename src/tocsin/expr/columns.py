@@ -63,8 +63,13 @@ def evaluate_number(node: Node, columns: Columns) -> Float:
     if jit.enabled():
         out = _run(compile_number(node, _keys(node)), columns, rows)
         return np.asarray(out[2])
+    return number_on_arrays(node, columns)
+
+
+def number_on_arrays(node: Node, columns: Columns) -> Float:
+    """Give an expression that is a number for every row, by NumPy alone: nothing is compiled, or loaded for it."""
     with np.errstate(all="ignore"):
-        return np.asarray(_full(_number(node, columns) + 0.0, rows))
+        return np.asarray(_full(_number(node, columns) + 0.0, _rows(columns)))
 
 
 def _rows(columns: Columns) -> int:
@@ -144,9 +149,10 @@ def _join(op: str, parts: tuple[Node, ...], columns: Columns) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """Raise to a power; 1 ** NaN and NaN ** 0, which NumPy calls 1, stay undefined."""
+    """Raise to a power; 1 ** NaN and NaN ** 0, which NumPy calls 1, stay undefined. A square is a product."""
     defined = ~(np.isnan(base) | np.isnan(exponent))
-    return np.where(defined, np.power(base, exponent), np.nan)
+    power = np.where(np.equal(exponent, 2.0), np.multiply(base, base), np.power(base, exponent))
+    return np.where(defined, power, np.nan)
 
 
 def _condition(node: Node, columns: Columns) -> tuple[Any, Any]:

@@ -117,7 +117,8 @@ def _power(a: float, b: float) -> float:
         return math.nan
     if (a == 0.0 and b < 0.0) or (a < 0.0 and b != np.floor(b)):
         return math.nan
-    return _POW(a, b)
+    # A product is correctly rounded, so squares never fall where the number rises; C's power is not.
+    return a * a if b == 2.0 else _POW(a, b)
 
 
 @kernel

@@ -1,0 +1,241 @@
+"""Decide one variable: definedness first, then rules, samples, boxes and the solver, cheapest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tocsin.expr.certify import exact, solve
+from tocsin.expr.certify.boxes import Cover, cover, whole
+from tocsin.expr.certify.certificate import Verdict
+from tocsin.expr.certify.jets import Box, Evaluator
+from tocsin.expr.certify.refute import Sample, sample
+from tocsin.expr.certify.rounding import rounding_bound
+from tocsin.expr.certify.search import Outcome, prove_monotone, prove_quasiconvex
+from tocsin.expr.certify.shapes import DEC, INC, QCVX, Rules, Shape
+from tocsin.expr.machine import LARGEST
+from tocsin.expr.nodes import Call, Key, Node, Number, Variable, children, variables, with_children
+
+Domains = Mapping[Key, tuple[float, float]]
+
+# Boxes before the solver is asked, and after.
+_FEW, _MANY = 1_000, 40_000
+_PARAMETER = ""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A tree in which the variable stands, on domains, with boxes on which it is surely defined."""
+
+    tree: Node
+    along: Key
+    domains: Domains
+    boxes: Box
+
+
+def decide(tree: Node, along: Key, domains: Domains) -> Verdict:
+    """Give the verdict of one variable; `domains` has every variable of the tree."""
+    if along not in {variable.key for variable in variables(tree)}:
+        return Verdict("constant", "does not occur")
+    questions, blamed = _questions(tree, along, domains)
+    if not questions:
+        assert blamed is not None
+        return _undefined(blamed)
+    shape = Rules(along, questions[0].boxes).shape(questions[0].tree)
+    if shape & (INC | DEC):
+        return _proved(questions[0], _word(shape), f"composition of {_path(questions[0])}")
+    seen = sample(tree, along, domains)
+    if seen.xs is not None:
+        return _refuted(along, seen)
+    for question in questions:
+        verdict = _search(question, seen, shape)
+        if verdict.verdict != "undecided":
+            return verdict
+    return verdict
+
+
+def _search(question: _Question, seen: Sample, shape: Shape) -> Verdict:
+    """Prove the direction that samples suggest; else that it falls, then rises."""
+    valley = QCVX in shape
+    if not (seen.rises and seen.falls):
+        ways = ["decreasing"] if seen.falls else ["increasing"] if seen.rises else ["increasing", "decreasing"]
+        proofs = [_monotone(question, way, quick=valley) for way in ways]
+        if all(proofs):
+            return _proved(question, "constant" if len(ways) == 2 else ways[0], proofs[0])
+    if valley:
+        return _proved(question, "quasiconvex", f"composition of {_path(question)}")
+    return _quasiconvex(question)
+
+
+def _monotone(question: _Question, way: str, *, quick: bool) -> str:
+    """How a direction was proved; empty: it was not."""
+    found = prove_monotone(question.tree, question.along, question.boxes, 1 if way == "increasing" else -1, _FEW)
+    if not found.proved and not found.refuted and _solvable(question):
+        if solve.prove(question.tree, question.along, question.domains, way).proved:
+            return "no counterexample exists (solver)"
+    if not found.proved and not found.refuted and not quick:
+        found = prove_monotone(question.tree, question.along, question.boxes, 1 if way == "increasing" else -1, _MANY)
+    return f"slopes on {found.boxes:,} box{'es' * (found.boxes > 1)}" if found.proved else ""
+
+
+def _quasiconvex(question: _Question) -> Verdict:
+    found = prove_quasiconvex(question.tree, question.along, question.boxes, _FEW)
+    if not found.proved and _solvable(question):
+        answer = solve.prove(question.tree, question.along, question.domains, "quasiconvex")
+        if answer.proved:
+            return _proved(question, "quasiconvex", "no counterexample exists (solver)")
+        if answer.xs and (refuted := _confirmed(question, answer.xs, answer.at)):
+            return refuted
+    if not found.proved and not found.refuted:
+        found = prove_quasiconvex(question.tree, question.along, question.boxes, _MANY)
+    if found.proved:
+        return _proved(question, "quasiconvex", f"slopes and curvature on {found.boxes:,} segments")
+    if found.refuted and (refuted := _peak_inside(question, found)):
+        return refuted
+    return _open(question, found)
+
+
+def _confirmed(question: _Question, xs: tuple[float, ...], at: Mapping[Key, float]) -> Verdict | None:
+    """A candidate of the solver or of boxes as a refutation, if exact arithmetic confirms it."""
+    named = {key for key, _ in at.items()}
+    if any(key[0] == _PARAMETER for key in named) or len(xs) != 3 or not exact.available():
+        return None
+    low, high = question.domains[question.along]
+    if not all(low <= x <= high for x in xs) or not all(_inside(at[key], question.domains[key]) for key in at):
+        return None
+    triple = (xs[0], xs[1], xs[2])
+    if not exact.is_peak(question.tree, question.along, triple, at):
+        return None
+    return _refuted(question.along, Sample(triple, dict(at), True, True))
+
+
+def _inside(value: float, domain: tuple[float, float]) -> bool:
+    return domain[0] <= value <= domain[1]
+
+
+def _peak_inside(question: _Question, found: Outcome) -> Verdict | None:
+    """Boxes saw a rise before a fall inside `where`: look closely there."""
+    if any(key[0] == _PARAMETER for key in question.domains):
+        return None
+    seen = sample(question.tree, question.along, found.where, seed=1)
+    return None if seen.xs is None else _refuted(question.along, seen)
+
+
+def _questions(tree: Node, along: Key, domains: Domains) -> tuple[list[_Question], Cover | None]:
+    """The tree with parameters for what is free of the variable, and as it is: those that are surely defined."""
+    parts: dict[Node, Variable] = {}
+    smaller = _parametrised(tree, along, parts)
+    found: list[_Question] = []
+    blamed = None
+    for candidate in [smaller, tree] if parts else [tree]:
+        mine = {v.key for v in variables(candidate)}
+        ranges = {variable.key: _range(part, domains) for part, variable in parts.items() if variable.key in mine}
+        chosen = {key: domains[key] if key in domains else ranges[key] for key in mine}
+        covered = cover(candidate, whole(chosen))
+        if covered.blamed is None:
+            found.append(_Question(candidate, along, chosen, covered.boxes))
+        else:
+            blamed = covered
+    return found, blamed
+
+
+def _parametrised(node: Node, along: Key, parts: dict[Node, Variable]) -> Node:
+    """Replace the largest parts that are free of the variable, but no test and nothing under one that depends on it.
+
+    A part that is not defined makes the whole undefined whatever the variable is, so its definedness is no question
+    of this variable; of a test, or under one that depends on the variable, it is.
+    """
+    if isinstance(node, Number | Variable):
+        return node
+    if _is_free(node, along):
+        if not variables(node):
+            return node
+        return parts.setdefault(node, Variable(_PARAMETER, str(len(parts))))
+    if isinstance(node, Call) and node.name == "where":
+        if not _is_free(node.args[0], along):
+            return node
+        branches = (_parametrised(branch, along, parts) for branch in node.args[1:])
+        return with_children(node, (node.args[0], *branches))
+    return with_children(node, tuple(_parametrised(part, along, parts) for part in children(node)))
+
+
+def _is_free(node: Node, along: Key) -> bool:
+    return all(variable.key != along for variable in variables(node))
+
+
+def _range(part: Node, domains: Domains) -> tuple[float, float]:
+    """The doubles that a part can be, where it is defined."""
+    boxes = cover(part, whole({v.key: domains[v.key] for v in variables(part)}), most=256).boxes
+    value = Evaluator().run(part, boxes).value
+    return max(float(value.lo.min()), -LARGEST), min(float(value.hi.max()), LARGEST)
+
+
+def _proved(question: _Question, word: str, proof: str) -> Verdict:
+    """A proof, with what rounding can do to it: nothing, where the rules hold for doubles too."""
+    doubles = Rules(question.along, question.boxes, doubles=True).shape(question.tree)
+    need = {"increasing": INC, "decreasing": DEC, "constant": INC | DEC, "quasiconvex": QCVX}[word]
+    if need in doubles:
+        return Verdict(word, f"{proof}; to the last bit")
+    bound = 2 * rounding_bound(question.tree, question.boxes)
+    return Verdict(word, f"{proof}; within {bound:.1g} of rounding" if math.isfinite(bound) else proof, rounding=bound)
+
+
+def _word(shape: Shape) -> str:
+    return "constant" if (INC | DEC) in shape else "increasing" if INC in shape else "decreasing"
+
+
+def _refuted(along: Key, seen: Sample) -> Verdict:
+    assert seen.xs is not None
+    at = {name_of(key): value for key, value in seen.at.items()}
+    there = "".join(f", {name} = {value:.6g}" for name, value in at.items())
+    x1, x2, x3 = seen.xs
+    proof = f"higher at {x2:.6g} than at {x1:.6g} and {x3:.6g}{there}"
+    help_ = f"a narrower domain of `{name_of(along)}` that ends before it falls again"
+    return Verdict("refuted", proof, {"x": list(seen.xs), "at": at}, help=help_)
+
+
+def _undefined(found: Cover) -> Verdict:
+    where = ", ".join(f"{name_of(key)} in {_span(ends)}" for key, ends in found.where.items() if key[0] != _PARAMETER)
+    proof = f"`{found.blamed}` is not proved defined and finite" + (f" for {where}" if where else "")
+    return Verdict(
+        "undecided", proof, help="declare domains on which it is defined, away from zeros of divisors and logarithms"
+    )
+
+
+def _open(question: _Question, found: Outcome) -> Verdict:
+    where = ", ".join(f"{name_of(key)} in {_span(ends)}" for key, ends in found.where.items() if key[0] != _PARAMETER)
+    proof = f"neither a proof nor a counterexample after {found.boxes:,} boxes; open is {where}"
+    return Verdict("undecided", proof, help="narrower domains, or a simpler form of the terms that read it")
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"[{ends[0]:.6g}, {ends[1]:.6g}]"
+
+
+def name_of(key: Key) -> str:
+    """How a condition writes a variable."""
+    return ".".join(part for part in key if part is not None)
+
+
+def _solvable(question: _Question) -> bool:
+    return solve.available() and solve.is_algebraic(question.tree)
+
+
+def _path(question: _Question) -> str:
+    """The operations from the top down to the variable."""
+    found: list[str] = []
+    node, along = question.tree, question.along
+    while True:
+        parts = [part for part in children(node) if not _is_free(part, along)]
+        if not parts:
+            return ", ".join(dict.fromkeys(found)) or "the variable itself"
+        found.append(_operation(node))
+        if len(parts) > 1:
+            rest = [_operation(part) for part in parts if children(part)]
+            return ", ".join(dict.fromkeys([*found, *rest]))
+        node = parts[0]
+
+
+def _operation(node: Node) -> str:
+    return str(getattr(node, "op", getattr(node, "name", "-")))

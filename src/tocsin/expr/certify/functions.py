@@ -1,0 +1,102 @@
+"""The functions of conditions on intervals: range, derivative and second derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tocsin.expr.certify import interval as iv
+from tocsin.expr.certify.interval import Interval
+from tocsin.expr.nodes import Node, Number, Unary
+
+Three = tuple[Interval, Interval, Interval]
+
+_LN10 = iv.ln(iv.point([10.0]))
+
+
+def literal(node: Node) -> float | None:
+    """The number that a node is, written out with or without a minus; None: it is something else."""
+    if isinstance(node, Unary) and isinstance(node.operand, Number):
+        return -node.operand.value
+    return node.value if isinstance(node, Number) else None
+
+
+def _constant(a: Interval, value: float) -> Interval:
+    return iv.point(np.full(np.shape(a.lo), value))
+
+
+def _exp(a: Interval) -> Three:
+    value = iv.exp(a)
+    return value, value, value
+
+
+def _ln(a: Interval) -> Three:
+    first = _reciprocal(a)
+    return iv.ln(a), first, iv.negate(iv.whole_power(first, 2))
+
+
+def _log10(a: Interval) -> Three:
+    first = iv.divide(_reciprocal(a), _LN10)
+    return iv.log10(a), first, iv.negate(iv.multiply(first, _reciprocal(a)))
+
+
+def _reciprocal(a: Interval) -> Interval:
+    """1 / a of what is positive; unbounded above where it may be 0."""
+    positive = Interval(np.maximum(a.lo, 0.0), np.maximum(a.hi, 0.0))
+    known = positive.lo > 0
+    inverse = iv.divide(_constant(a, 1.0), Interval(np.where(known, a.lo, 1.0), np.where(known, a.hi, 1.0)))
+    touching = iv.divide(_constant(a, 1.0), iv.point(np.where(positive.hi > 0, positive.hi, 1.0)))
+    return iv.select(known, inverse, Interval(np.where(positive.hi > 0, touching.lo, 0.0), np.full_like(a.lo, np.inf)))
+
+
+def _sqrt(a: Interval) -> Three:
+    value = iv.sqrt(a)
+    first = iv.divide(_reciprocal(value), _constant(a, 2.0))
+    second = iv.negate(iv.divide(iv.multiply(first, _reciprocal(a)), _constant(a, 2.0)))
+    return value, first, second
+
+
+def _sin(a: Interval) -> Three:
+    value = iv.sin(a)
+    return value, iv.cos(a), iv.negate(value)
+
+
+def _cos(a: Interval) -> Three:
+    value = iv.cos(a)
+    return value, iv.negate(iv.sin(a)), iv.negate(value)
+
+
+def _tanh(a: Interval) -> Three:
+    """The derivative is 1 - tanh², with its largest value 1 at 0 and falling to both sides."""
+    value = iv.tanh(a)
+    first = iv.subtract(_constant(a, 1.0), iv.whole_power(value, 2))
+    first = Interval(np.maximum(first.lo, 0.0), np.minimum(first.hi, 1.0))
+    second = iv.multiply(_constant(a, -2.0), iv.multiply(value, first))
+    return value, first, second
+
+
+SMOOTH: Mapping[str, Callable[[Interval], Three]] = {
+    "exp": _exp,
+    "ln": _ln,
+    "log10": _log10,
+    "sqrt": _sqrt,
+    "sin": _sin,
+    "cos": _cos,
+    "tanh": _tanh,
+}
+
+
+def powers(a: Interval, index: float, *, whole: bool) -> Three:
+    """`a` to a fixed power; exponents and factors of derivatives are computed as intervals too."""
+    exponent = _constant(a, index)
+
+    def lowered(by: int) -> Interval:
+        if whole:
+            return iv.whole_power(a, int(index) - by)
+        return iv.power(a, iv.subtract(exponent, _constant(a, float(by))))
+
+    factor = iv.multiply(exponent, iv.subtract(exponent, _constant(a, 1.0)))
+    first = iv.multiply(exponent, lowered(1)) if index else _constant(a, 0.0)
+    second = iv.multiply(factor, lowered(2)) if index not in (0.0, 1.0) else _constant(a, 0.0)
+    return lowered(0), first, second
