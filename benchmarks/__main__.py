@@ -9,6 +9,7 @@ import sys
 # Name on the command line, and what it measures. The module has the same name with underscores, and a `main(argv)`.
 BENCHMARKS = {
     "backtest": "the command `backtest` on a month of a fleet: wall time, memory of all its processes, rows/s",
+    "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
     "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",

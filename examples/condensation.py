@@ -9,7 +9,6 @@ rule = tocsin.Rule(
     "dew_point > surface",
     within="5m",
     on="machine",
-    shapes={"dew_point": "increasing", "surface": "decreasing"},
     keep_firing_for="1m",
 )
 

@@ -56,7 +56,7 @@ class Case:
         """Give what `tocsin.Rule` takes, with durations in whole microseconds."""
         join, rule = self.rule.join, self.rule
         given = {
-            "alert": rule.alert, "expr": self.condition.text, "on": list(rule.on), "shapes": dict(self.shapes),
+            "alert": rule.alert, "expr": self.condition.text, "on": list(rule.on), "shapes": self._shapes(),
             "within": dict(join.bounds) if join.within is None else join.within, "closed": join.closed,
             "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
             "outage": rule.outage_us, "emit": rule.emit, "labels": {"team": "tests"}, "hop": join.hop,
@@ -64,6 +64,10 @@ class Case:
             "domains": {name: domain for name, domain in self.condition.domains.items() if name in self.shapes},
         }  # fmt: skip
         return {name: value for name, value in given.items() if value is not None}
+
+    def _shapes(self) -> dict[str, str | None]:
+        """The shapes that are declared; what no shape is declared of is to be kept whole, not to be proved."""
+        return dict.fromkeys(re.findall(r"[a-z]\w*\.[a-z]\w*", self.condition.text)) | dict(self.shapes)
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
         """Give the streams as arrays."""

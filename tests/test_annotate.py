@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
-
 from tocsin import Rule
-from tocsin.spark.record import rule_of
+from tocsin.rundir.annotate import annotated, rule_of
 
 PLAIN = Rule("Hot", "air > 30", on="machine")
 LOW = Rule("Hot", "air > 10", on="machine", labels={"level": "low"})
@@ -25,3 +25,12 @@ SITE = Rule("Hot", "air > 20", on=["machine", "site"])
 )
 def test_rules_of_one_name_are_told_apart_by_labels_and_keys(labels: dict[str, str], rule: Rule | None) -> None:
     assert rule_of({"alert": "Hot", "labels": labels}, [PLAIN, LOW, SITE]) == rule
+
+
+def test_an_alert_has_the_texts_of_its_own_rule_filled_in() -> None:
+    low = replace(LOW, annotations={"summary": "{{ $labels.machine }} is {{ $labels.level }}"})
+    rules = [replace(PLAIN, annotations={"summary": "plain"}), low]
+    alert = {"alert": "Hot", "labels": {"machine": "m", "level": "low"}, "witness": [], "value": 1.0}
+    assert annotated(alert, rules) == {**alert, "annotations": {"summary": "m is low"}}
+    other = {**alert, "labels": {"machine": "m", "level": "high"}}
+    assert annotated(other, rules) == {**other, "annotations": {}}

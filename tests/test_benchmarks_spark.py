@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import threshold_spark as bench
+from benchmarks.threshold_queries import STATES, Run, columns, rule
 from benchmarks.threshold_ratios import ratios, summarize
 from benchmarks.workloads import two_streams
 from tocsin.local import run_local
@@ -21,20 +23,20 @@ def rows_of(milliseconds: list[int]) -> list[dict[str, Any]]:
     return [{"rows": 1000, "ms": {"triggerExecution": ms, "addBatch": ms // 2}, "state": []} for ms in milliseconds]
 
 
-def told(run: bench.Run, seconds: float, batches: list[int]) -> dict[str, Any]:
-    return bench.asdict(run) | {"name": run.name, "seconds": seconds, "batches": rows_of(batches), "whole": True}
+def told(run: Run, seconds: float, batches: list[int]) -> dict[str, Any]:
+    return asdict(run) | {"name": run.name, "seconds": seconds, "batches": rows_of(batches), "whole": True}
 
 
 def test_the_first_batch_stands_apart_and_repeats_are_met_by_their_median() -> None:
-    run = bench.Run("tocsin", "tocsin", 10)
+    run = Run("tocsin", "tocsin", 10)
     runs = [told(run, 9, [5000, 1000, 1000]), told(run, 9, [7000, 2000, 2000]), told(run, 9, [6000, 4000, 4000])]
     (row,) = summarize(runs).values()
     assert (row["first_ms"], row["later_ms"], row["later_rows_per_s"], row["runs"]) == (6000, 2000, 500, 3)
 
 
 def test_ratios_compare_the_queries_of_one_part() -> None:
-    tocsin, nothing = bench.Run("tocsin", "tocsin", 10), bench.Run("nothing", "nothing", 10)
-    join = bench.Run("spark_join", "join", 10)
+    tocsin, nothing = Run("tocsin", "tocsin", 10), Run("nothing", "nothing", 10)
+    join = Run("spark_join", "join", 10)
     runs = [told(tocsin, 9, [5000, 1000]), told(nothing, 9, [4000, 800]), told(join, 9, [9000, 20000])]
     told_ratios = ratios(summarize(runs))
     assert told_ratios["tocsin / nothing, later batches, 10s"] == {"value": 1.25, "asked": "<= 1.3", "met": True}
@@ -60,12 +62,12 @@ def test_quick_run_finds_the_alerts_of_the_local_engine(tmp_path: Path) -> None:
     streamed = by_query["tocsin"]
     assert [batch["rows"] for batch in streamed["batches"]] == [10_000] * 4
     assert all(batch["ms"]["triggerExecution"] > 0 for batch in streamed["batches"])
-    run = bench.Run(**{name: streamed[name] for name in bench.Run.__dataclass_fields__})
+    run = Run(**{name: streamed[name] for name in Run.__dataclass_fields__})
     folder = tmp_path / "again"
     two_streams(folder, run.keys, run.rows, run.files)
-    states = Counter(alert["state"] for alert in run_local(bench.columns(folder), bench.rule(run)))
+    states = Counter(alert["state"] for alert in run_local(columns(folder), rule(run)))
     assert states["firing"] > 10
     # A stream has no end, so only the reference, which is not told of one, must agree in all states.
     assert streamed["alerts"] == results["reference"]["10s"]["alerts"]
     assert streamed["alerts"]["firing"] == states["firing"]
-    assert by_query["local"]["alerts"] == {state: states[state] for state in bench.STATES}
+    assert by_query["local"]["alerts"] == {state: states[state] for state in STATES}

@@ -58,6 +58,17 @@ def test_disorder_is_bounded_as_said(factory: Factory, sensor: str) -> None:
         assert np.array_equal(rows["arrived"], rows["ts"]) or factory.disorder_us
 
 
+@given(FACTORIES, st.sampled_from(SENSORS), st.integers(-1, 3 * ROUNDS), st.integers(0, 10**6))
+@WHOLE
+def test_the_rows_that_have_arrived_are_counted_as_they_are_read(
+    factory: Factory, sensor: str, rounds: int, rest_us: int
+) -> None:
+    time_us = START_US + rounds * factory.period_us + rest_us
+    count = factory.arrived_by(sensor, time_us)
+    arrived = factory.read(sensor, 0, count + factory.block_rows)["arrived"]
+    assert count == (arrived <= time_us).sum()
+
+
 @given(FACTORIES, st.sampled_from(SENSORS))
 @WHOLE
 def test_values_are_whole_tenths(factory: Factory, sensor: str) -> None:

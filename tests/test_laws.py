@@ -1,4 +1,4 @@
-"""The laws of `tocsin.logic`, held by plans over random streams: splits, pages, purity, empty batches, counts, time."""
+"""The laws of `tocsin.logic`, held by plans over random streams: splits, pages, purity, empty batches, counts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.strategies import LONG, Case, cases
 from tocsin import Rule, RunError, local
 from tocsin.logic import COUNTS, Batch, Out
 from tocsin.plan import Plan, make_plan
-from tocsin.plan.page import KEYS_PER_PAGE
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+MINUTE = 60_000_000
 CUTS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
 
 
@@ -271,157 +271,3 @@ def test_a_partner_outside_its_domain_is_evaluated_with_what_is_left() -> None:
         "s": {"received": 5, "retained": 4, "omitted": 1}, "r": {"received": 1, "retained": 1, "out_of_domain": 1}
     }  # fmt: skip
     assert result.alerts == []
-
-
-MINUTE = 60_000_000
-
-
-@pytest.mark.parametrize("through_pages", [True, False])
-def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> None:
-    def rows(machines: Sequence[str], ts: int, value: float) -> dict[str, np.ndarray]:
-        return table(machines, [ts] * len(machines), value=[value] * len(machines))
-
-    none = one_machine([], [])
-    rule = Rule("x", "a + b > 0", within=10, on="machine")
-    plan = plan_of({"a": none, "b": none}, rule, key_ttl="5m")
-    driver = Driver(plan, through_pages=through_pages)
-
-    def send(machines: Sequence[str], ts: int, now_us: int, a: float = 1.0) -> list[str]:
-        parts = parts_of(plan, {"a": rows(machines, ts, a), "b": rows(machines, ts, 1.0)})
-        return [row["labels"]["machine"] for row in driver.take(driver.logic.on_data(parts[0], now_us))]
-
-    assert send(["m1", "m2", "m3"], 1, MINUTE, a=-9.0) == []
-    assert send(["m2"], 2, 4 * MINUTE, a=-9.0) == []
-    driver.take(driver.logic.on_time(5 * MINUTE))
-    assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 4}
-    driver.take(driver.logic.on_time(7 * MINUTE))
-    assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 2, "expired": 2, "freed_keys": 2}
-    assert sum(len(page.keys) for page in driver.logic.watches[0].pages) == 1
-    # A key that comes back begins anew, and no key gets the state of another.
-    assert send(["m3", "m1", "m4"], 3, 8 * MINUTE, a=-0.5) == ["m3", "m1", "m4"]
-    assert send(["m2"], 4, 8 * MINUTE, a=-0.5) == ["m2"]
-
-
-def test_a_timer_stands_where_a_silent_key_is_to_be_freed() -> None:
-    streams = {"a": one_machine([1], [-9]), "b": one_machine([1], [1])}
-    rule = Rule("x", "a + b > 0", within=10, on="machine")
-    plan = plan_of(streams, rule, key_ttl="5m")
-    driver = Driver(plan)
-    assert driver.logic.next_timer() is None
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
-    timer = driver.logic.next_timer()
-    assert timer == 6 * MINUTE + 1
-    driver.take(driver.logic.on_time(timer - 1))
-    assert driver.logic.next_timer() == timer
-    driver.take(driver.logic.on_time(timer))
-    assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
-    assert driver.logic.next_timer() is None
-    without = plan_of(streams, rule).build({})
-    without.on_data(parts_of(plan, streams)[0], MINUTE)
-    assert without.next_timer() is None
-
-
-def test_the_timer_of_a_busy_key_is_that_of_its_alert_though_its_time_to_live_is_over() -> None:
-    streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
-    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
-    driver = Driver(plan)
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
-    driver.take(driver.logic.on_time(3 * MINUTE))
-    assert driver.logic.next_timer() == 61 * MINUTE + 1
-
-
-def test_a_key_with_an_open_alert_is_not_freed() -> None:
-    streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
-    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
-    driver = Driver(plan)
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
-    driver.take(driver.logic.on_time(30 * MINUTE))
-    assert "freed_keys" not in settled(driver.result.counts)["a"]
-    assert [row["state"] for row in driver.take(driver.logic.on_time(90 * MINUTE))] == ["resolved"]
-    assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
-
-
-def test_a_silent_life_is_resolved_by_processing_time() -> None:
-    streams = {"a": one_machine([MINUTE], [1]), "b": one_machine([MINUTE], [1])}
-    rule = Rule("x", "a + b > 0", within="1s", on="machine", stale="2m", keep_firing_for="1m")
-    plan = plan_of(streams, rule)
-    driver = Driver(plan)
-    assert driver.logic.next_timer() is None
-    now = 1000 * MINUTE
-    fired = driver.take(driver.logic.on_data(parts_of(plan, streams)[0], now))
-    assert [(row["state"], row["startsAt"]) for row in fired] == [("firing", MINUTE)]
-    timer = driver.logic.next_timer()
-    assert timer is not None
-    assert driver.take(driver.logic.on_time(now + MINUTE)) == []
-    assert driver.take(driver.logic.on_time(timer - 1)) == []
-    ended = driver.take(driver.logic.on_time(timer))
-    assert [(row["state"], row["endsAt"]) for row in ended] == [("resolved", 4 * MINUTE)]
-    assert driver.logic.next_timer() is None
-
-
-def test_an_evaluation_stops_waiting_for_a_stream_that_went_silent() -> None:
-    # b is 1 s behind a, so the evaluation at 2 s waits for b; after `idle` of silence it does not.
-    second = 1_000_000
-    streams = {"a": one_machine([2 * second], [1]), "b": one_machine([second], [1])}
-    plan = plan_of(streams, Rule("x", "a + b > 0", within="5s", on="machine", stale="1h"))
-    driver = Driver(plan)
-    assert driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE)) == []
-    assert driver.logic.next_timer() == MINUTE + 5 * second
-    assert driver.take(driver.logic.on_time(MINUTE + 4 * second)) == []
-    fired = driver.take(driver.logic.on_time(MINUTE + 5 * second))
-    assert [(row["state"], row["startsAt"]) for row in fired] == [("firing", 2 * second)]
-
-
-def test_thousands_of_keys_are_each_as_if_alone() -> None:
-    random, keys, rows = np.random.default_rng(7), 5_000, 30_000
-    assert keys > KEYS_PER_PAGE
-    streams = {}
-    for name in ("a", "b"):
-        machine = random.integers(0, keys, rows)
-        streams[name] = {
-            "ts": random.integers(0, 60, rows), "machine": machine, "value": random.integers(-4, 5, rows) / 2,
-            "arrival": np.arange(rows), "note": machine * 10,
-        }  # fmt: skip
-    rule = Rule("x", "a + b > 1", within=8, on="machine", shapes={"a": "increasing"}, for_=2, keep_firing_for=3)
-    whole = local.run(streams, rule, arrival="arrival", cuts=[100, 25_000])
-    assert len({row["labels"]["machine"] for row in whole.alerts}) > 2_000
-    told = stories(whole.alerts)
-    for key in random.integers(0, keys, 25).tolist():
-        mine = {name: {c: v[t["machine"] == key] for c, v in t.items()} for name, t in streams.items()}
-        alone = local.run(mine, rule, arrival="arrival")
-        assert stories(alone.alerts) == {k: v for k, v in told.items() if ("machine", str(key)) in k[1]}
-
-
-def test_a_page_whose_keys_have_no_rows_yet_keeps_its_place() -> None:
-    # Three batches know all keys but have rows of the first and the last only, which are on the first and third page.
-    keys = 2 * KEYS_PER_PAGE + 10
-    machine = np.concatenate([np.arange(keys), [0, keys - 1] * 2])
-    ts = np.concatenate([np.zeros(keys, np.int64), [3, 3, 6, 6]])
-    value = np.where(np.isin(machine, [0, keys - 1]) & (ts != 3), 1.0, -1.0)
-    arrival = np.where(np.isin(machine, [0, keys - 1]), ts, 9)
-    stream = {"ts": ts, "machine": machine, "value": value, "arrival": arrival}
-    rule = Rule("x", "a + b > 0", within=0, on="machine", for_=5, stale=9)
-    streams = {"a": stream, "b": stream}
-    split = local.run(streams, rule, arrival="arrival", cuts=[4, 8, 12])
-    assert [(row["labels"]["machine"], row["state"]) for row in split.alerts] == [
-        (str(key), state) for key in (0, keys - 1) for state in ("pending", "inactive", "pending")
-    ]
-    assert split.counts["a"]["retained"] == keys + 4
-
-
-def test_two_key_columns_are_one_key() -> None:
-    def rows(value: Sequence[float]) -> dict[str, np.ndarray]:
-        site, room = ["x", "x", "y", None, "y"], [1, 2, 1, 1, 2]
-        return {
-            "ts": np.arange(5),
-            "site": np.array(site, dtype=object),
-            "room": np.array(room),
-            "value": np.array(value),
-        }
-
-    rule = Rule("x", "a + b > 0", within=0, on=["site", "room"])
-    result = local.run({"a": rows([1.0] * 5), "b": rows([1.0, -3.0, 1.0, 1.0, 1.0])}, rule)
-    assert [(row["labels"], row["state"]) for row in result.alerts] == [
-        ({"site": site, "room": room}, "firing") for site, room in (("x", "1"), ("y", "1"), ("y", "2"))
-    ]
-    assert settled(result.counts)["a"] == {"received": 5, "quarantined": 1, "retained": 4}

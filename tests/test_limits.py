@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin import Rule, RuleError, run_local
+from tocsin.local import run
+from tocsin.logic import FATES
 from tocsin.rules.limits import Limits
 
 SECOND = 1_000_000
@@ -42,6 +44,23 @@ def test_a_table_is_a_number_for_each_key(a: Any, b: Any, rule: Rule, cuts: list
         expected = [alert for alert in run_local(streams, plain, arrival="arrival") if alert["labels"]["m"] == key[0]]
         assert [alert for alert in found if alert["labels"]["m"] == key[0]] == expected
     assert not [alert for alert in found if alert["labels"]["m"] == "z"]
+
+
+@given(ROWS, ROWS, st.sampled_from(RULES), st.lists(st.integers(0, 20), max_size=3))
+def test_rows_of_keys_that_the_table_does_not_have_are_counted(a: Any, b: Any, rule: Rule, cuts: list[int]) -> None:
+    streams = {"a": table(a), "b": table(b)}
+    found = run(streams, rule, arrival="arrival", cuts=sorted(cuts)).counts
+    for stream, counts in found.items():
+        expected = sum(key not in TABLE.rows for key in zip(streams[stream]["m"]))
+        assert counts.get("without_limits", 0) == expected
+        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+
+
+def test_a_row_is_counted_once_however_many_rules_miss_its_key_and_only_where_one_does() -> None:
+    rules = [ONE, replace(ONE, alert="Cold", expr="a < by.low"), Rule("Dry", "b > 0", on=["m"])]
+    rows = table([(0, "z", 1.0), (1, "x", 1.0), (2, "z", 1.0)])
+    counts = run({"a": rows, "b": rows}, rules, arrival="arrival").counts
+    assert (counts["a"]["without_limits"], counts["b"]["without_limits"]) == (2, 0)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from servers import Mosquitto, mosquitto, need_mosquitto  # noqa: F401 - a fixture
+from tocsin import mqtt
 from tocsin.errors import PlanError, RunError
 from tocsin.mqtt import KEPT_PAYLOAD, MOST_PAYLOAD, Collector, Subscription, check_filter, client_id
 from tocsin.rules.secret import Secret
@@ -135,6 +137,75 @@ def test_a_full_disk_acknowledges_nothing_and_loses_nothing(
     assert collector.settle()
     collector.close()
     assert [int(message.payload) for message in held(tmp_path / "spool")] == list(range(50))
+
+
+@contextmanager
+def behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Collector, threading.Event]]:
+    """A client whose disk waits for an event, and of which 1,000 bytes may wait meanwhile; no broker is there."""
+    append, free = SpoolWriter.append, threading.Event()
+
+    def slow(self: SpoolWriter, messages: Any) -> None:
+        assert free.wait(30)
+        append(self, messages)
+
+    monkeypatch.setattr(SpoolWriter, "append", slow)
+    monkeypatch.setattr(mqtt, "MOST_WAITING_BYTES", 1_000)
+    collector = Collector(Subscription("127.0.0.1", "plant/#", port=1, client_id="test"), folder)
+    yield collector, free
+    free.set()
+    collector.close()
+
+
+def come(collector: Collector, number: int, qos: int) -> None:
+    """Let a message of 100 bytes with its topic come."""
+    payload = b"%097d" % number
+    collector._on_message(None, None, SimpleNamespace(qos=qos, mid=number + 1, topic="t/a", payload=payload))
+
+
+def test_bytes_that_wait_are_bounded_at_qos_0_by_dropping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with behind(tmp_path, monkeypatch) as (collector, free):
+        for number in range(25):
+            come(collector, number, 0)
+        assert collector.dropped == 15
+        free.set()
+        assert wait_until(lambda: len(held(tmp_path)) == 10)
+        come(collector, 25, 0)
+        assert wait_until(lambda: [int(m.payload) for m in held(tmp_path)] == [*range(10), 25])
+
+
+def test_bytes_that_wait_are_bounded_at_qos_1_by_reading_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = list[int]()
+    with behind(tmp_path, monkeypatch) as (collector, free):
+        comes = threading.Thread(
+            target=lambda: [(come(collector, number, 1), came.append(number)) for number in range(25)]
+        )
+        comes.start()
+        assert wait_until(lambda: len(came) == 10)
+        comes.join(0.3)
+        assert (len(came), collector.dropped) == (10, 0)
+        free.set()
+        comes.join(30)
+        assert wait_until(lambda: [int(m.payload) for m in held(tmp_path)] == list(range(25)))
+
+
+def test_a_client_that_waits_for_the_disk_can_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt, "MOST_WAITING_BYTES", 0)
+    collector = Collector(Subscription("127.0.0.1", "plant/#", port=1, client_id="test"), tmp_path)
+    comes = threading.Thread(target=come, args=(collector, 0, 1))
+    comes.start()
+    comes.join(0.1)
+    assert comes.is_alive()
+    collector.close()
+    comes.join(30)
+    assert not comes.is_alive()
+
+
+def test_a_client_that_cannot_be_made_gives_up_the_spool(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"(?i)invalid port"):
+        Collector(Subscription("127.0.0.1", "plant/#", port=-1, client_id="test"), tmp_path)
+    SpoolWriter(tmp_path).close()
 
 
 def test_a_wrong_password_is_told_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

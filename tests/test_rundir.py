@@ -28,6 +28,7 @@ from tocsin.rundir import (
     read_progress,
     refusals,
 )
+from tocsin.rundir.dead import Aside
 from tocsin.rundir.progress import PROGRESS
 
 NAMES = st.sampled_from(["air", "surface", 'a "quoted" name', "Ünïcode"])
@@ -169,6 +170,19 @@ def test_dead_rows_are_all_there_and_a_repeated_batch_replaces_its_own(tmp_path:
     assert [(row.batch, row.stream, row.raw) for row in read_dead(tmp_path)] == [(4, "air", row["raw"]) for row in rows]
     assert list(read_dead(tmp_path, since=5)) == []
     assert [path.name for path in (tmp_path / "dead").iterdir()] == ["000000000004.jsonl"]
+
+
+def test_dead_rows_that_were_put_aside_are_taken_once_and_those_of_an_earlier_try_never(tmp_path: Path) -> None:
+    writer = DeadWriter(tmp_path / "dead")
+    line = json.dumps({"stream": "air", "reason": "it is not JSON", "raw": "x"})
+    for name in ("earlier", "taken"):
+        writer.aside.mkdir(parents=True, exist_ok=True)
+        (writer.aside / name).write_text(2 * f"{line}\n")
+    assert writer.write(4, [line], [Aside("air", "taken", 2)]) == {"air": 3}
+    assert [row.raw for row in read_dead(tmp_path)] == ["x"] * 3
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["000000000004.jsonl"]
+    with pytest.raises(RunError, match=r"`.*gone` must be in a folder that driver and workers share; it is not there"):
+        writer.write(5, [], [Aside("air", "gone", 1)])
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import RunError
-from tocsin.spool import Message, SpoolReader, SpoolWriter, discard
+from tocsin.spool import LOST, Message, SpoolReader, SpoolWriter, discard
 
 MESSAGES = st.lists(
     st.builds(
@@ -57,12 +60,12 @@ def test_any_range_gives_what_was_written(
     upto = reader.reach(start, stop, most, most_bytes)
     assert min(start + 1, stop) <= upto <= min(stop, start + most)
     # One more would be too many messages or too many bytes.
-    sizes = [22 + len(message.topic) + len(message.payload) for message in expected]
+    sizes = [30 + len(message.topic) + len(message.payload) for message in expected]
     assert sum(sizes[start:upto]) <= most_bytes or upto - start <= 1
     assert upto == min(stop, start + most) or sum(sizes[start : upto + 1]) > most_bytes
 
 
-@given(st.integers(0, 400), st.booleans())
+@given(st.integers(0, 450), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_a_torn_end_is_cut_off_and_put_aside(tmp_path_factory: pytest.TempPathFactory, cut: int, flip: bool) -> None:
     folder = tmp_path_factory.mktemp("spool")
@@ -73,38 +76,138 @@ def test_a_torn_end_is_cut_off_and_put_aside(tmp_path_factory: pytest.TempPathFa
     data = path.read_bytes()
     cut = min(cut, len(data) - 1)
     path.write_bytes(data[:cut] + (bytes([data[cut] ^ 255]) if flip else b""))
-    whole = max(0, (cut - 15) // 43)
+    whole = max(0, (cut - 15) // 51)
     again = SpoolWriter(folder)
     assert again.next == whole
     again.append([message(number) for number in range(whole, 10)])
     again.close()
     assert held(folder) == list(range(10))
     torn = path.with_suffix(".torn")
-    assert torn.exists() == (flip or cut not in {0, 15 + 43 * whole})
+    assert torn.exists() == (flip or cut not in {0, 15 + 51 * whole})
 
 
-def test_damage_inside_is_told_and_never_read_over(tmp_path: Path) -> None:
-    writer = SpoolWriter(tmp_path, 100)
-    for number in range(6):
-        writer.append([message(number)])
+def numbers(messages: Iterable[Message]) -> list[int | None]:
+    """The numbers that messages have in their payload, None for those that are lost."""
+    return [None if message.size == LOST else int(message.payload) for message in messages]
+
+
+def old_segment(path: Path, messages: Sequence[Message]) -> None:
+    """Write messages as they were written before records had marks and numbers."""
+    bodies = [struct.pack("<qIH", m.arrived_us, m.size, len(m.topic)) + m.topic + m.payload for m in messages]
+    frames = [struct.pack("<II", len(body), zlib.crc32(body)) + body for body in bodies]
+    path.write_bytes(b"tocsin-spool-1\n" + b"".join(frames))
+
+
+@given(st.integers(0, 15 + 8 * 51 - 1), st.integers(1, 255), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_a_flipped_byte_costs_the_message_that_has_it_and_no_other(
+    tmp_path_factory: pytest.TempPathFactory, place: int, flip: int, last: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder, 10_000 if last else 15 + 8 * 51)
+    writer.append([message(number) for number in range(8)])
+    writer.append([message(number) for number in range(8, 10)])
     writer.close()
-    first = min(tmp_path.glob("*.spool"))
-    data = bytearray(first.read_bytes())
-    data[-1] ^= 1
-    first.write_bytes(bytes(data))
-    with pytest.raises(RunError, match=r"message \d must be there and whole; .* ends before it"):
-        held(tmp_path)
+    flip_byte(folder / f"{0:020}.spool", place, flip)
+    hit = (place - 15) // 51
+    expected = [None if number == hit else number for number in range(10)]
+    reader = SpoolReader(folder)
+    assert reader.span() == (0, 10)
+    assert numbers(reader.read(0, 10)) == expected
+    assert numbers(reader.read(4, 6)) == expected[4:6]
+    again = SpoolWriter(folder)
+    assert again.next == 10
+    again.append([message(10)])
+    assert numbers(reader.read(*reader.span())) == [*expected, 10]
+    again.close()
+    assert not list(folder.glob("*.torn"))
 
 
-def test_damage_after_it_was_seen_is_told(tmp_path: Path) -> None:
+def flip_byte(path: Path, place: int, flip: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= flip
+    path.write_bytes(bytes(data))
+
+
+@given(st.integers(15, 15 + 9 * 51 - 1), st.integers(1, 200), st.integers(0, 255))
+@settings(max_examples=200, deadline=None)
+def test_damage_over_many_messages_costs_just_those(
+    tmp_path_factory: pytest.TempPathFactory, place: int, size: int, byte: int
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder)
+    writer.append([message(number) for number in range(10)])
+    writer.close()
+    path = folder / f"{0:020}.spool"
+    data = path.read_bytes()
+    end = min(place + size, 15 + 9 * 51)
+    path.write_bytes(data[:place] + bytes([byte]) * (end - place) + data[end:])
+    found = numbers(SpoolReader(folder).read(0, 10))
+    for number, is_there in enumerate(found):
+        begin = 15 + 51 * number
+        untouched = end <= begin or begin + 51 <= place
+        # A byte may be written over by an equal one.
+        assert is_there == number if untouched else is_there in {None, number}
+
+
+@given(st.integers(15, 15 + 7 * 43 - 1), st.integers(1, 255))
+@settings(max_examples=100, deadline=None)
+def test_segments_in_the_old_layout_are_read_and_gone_on_from(
+    tmp_path_factory: pytest.TempPathFactory, place: int, flip: int
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    path = folder / f"{5:020}.spool"
+    old_segment(path, [message(number) for number in range(5, 13)])
+    assert numbers(SpoolReader(folder).read(5, 13)) == list(range(5, 13))
+    flip_byte(path, place, flip)
+    hit = 5 + (place - 15) // 43
+    expected = [None if number == hit else number for number in range(5, 13)]
+    writer = SpoolWriter(folder)
+    assert writer.next == 13
+    writer.append([message(13)])
+    writer.close()
+    assert numbers(SpoolReader(folder).read(5, 14)) == [*expected, 13]
+
+
+def test_an_empty_segment_in_the_old_layout_is_begun_anew(tmp_path: Path) -> None:
+    old_segment(tmp_path / f"{5:020}.spool", [])
+    writer = SpoolWriter(tmp_path)
+    writer.append([message(5)])
+    writer.close()
+    assert numbers(SpoolReader(tmp_path).read(5, 6)) == [5]
+
+
+def test_a_segment_that_lost_its_end_still_counts_what_it_had(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, 15 + 4 * 51)
+    for first in (0, 4):
+        writer.append([message(number) for number in range(first, first + 4)])
+    writer.close()
+    path = tmp_path / f"{0:020}.spool"
+    for size, left in ((15 + 2 * 51 + 7, [0, 1]), (3, [])):
+        path.write_bytes(path.read_bytes()[:size])
+        reader = SpoolReader(tmp_path)
+        assert numbers(reader.read(0, 8)) == [*left, *[None] * (4 - len(left)), 4, 5, 6, 7]
+
+
+def test_damage_to_the_newest_message_is_told_while_the_writer_lives(tmp_path: Path) -> None:
     writer, reader = SpoolWriter(tmp_path), SpoolReader(tmp_path)
     writer.append([message(0), message(1)])
-    assert len(list(reader.read(*reader.span()))) == 2
-    (path,) = tmp_path.glob("*.spool")
-    path.write_bytes(path.read_bytes()[:-3] + b"xxx")
-    with pytest.raises(RunError, match=r"message 1 must be whole; it is damaged"):
-        list(reader.read(0, 2))
+    assert numbers(reader.read(*reader.span())) == [0, 1]
+    flip_byte(tmp_path / f"{0:020}.spool", -1, 1)
+    assert numbers(reader.read(0, 2)) == [0, None]
+    writer.append([message(2)])
+    assert numbers(reader.read(*reader.span())) == [0, None, 2]
     writer.close()
+
+
+def test_a_second_torn_end_is_put_beside_the_first(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.spool"
+    for tail in (b"one", b"two", b"three"):
+        SpoolWriter(tmp_path).close()
+        with path.open("ab") as file:
+            file.write(tail)
+    SpoolWriter(tmp_path).close()
+    assert sorted(torn.read_bytes() for torn in tmp_path.glob("*.torn*")) == [b"one", b"three", b"two"]
 
 
 def test_a_full_disk_leaves_the_spool_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

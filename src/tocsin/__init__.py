@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
+    from tocsin.expr.certify import Certificate, certify
     from tocsin.local import explain, run_local
     from tocsin.rules.model import Rule
     from tocsin.rules.no_data import NoData
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 __all__ = [
+    "Certificate",
     "ExprError",
     "NoData",
     "PlanError",
@@ -23,6 +25,7 @@ __all__ = [
     "ThresholdSorter",
     "TocsinError",
     "alerts",
+    "certify",
     "explain",
     "retained",
     "run_local",
@@ -30,6 +33,7 @@ __all__ = [
 
 # Where each name lives. It is imported when it is first asked for: a command that needs no engine starts without one.
 _HOMES = {
+    "Certificate": "tocsin.expr.certify",
     "ExprError": "tocsin.errors",
     "NoData": "tocsin.rules.no_data",
     "PlanError": "tocsin.errors",
@@ -39,6 +43,7 @@ _HOMES = {
     "ThresholdSorter": "tocsin.stages.reduce.sorter",
     "TocsinError": "tocsin.errors",
     "alerts": "tocsin.spark",
+    "certify": "tocsin.expr.certify",
     "explain": "tocsin.local",
     "retained": "tocsin.stages.reduce.sorter",
     "run_local": "tocsin.local",

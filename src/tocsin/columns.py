@@ -1,4 +1,4 @@
-"""Columns in memory: arrays or DataFrames of pandas, as users hand them over, become times, numbers, keys and payload.
+"""Columns in memory: arrays, tables of Arrow or DataFrames, as users hand them over, become times, numbers and keys.
 
 A column of a type that cannot be meant is refused; a single cell that cannot be used is only marked as not there.
 """
@@ -24,17 +24,18 @@ Bools = NDArray[np.bool_]
 
 
 def read_table(given: Any, place: str) -> dict[str, Any]:
-    """The columns of a mapping of arrays or a DataFrame, by name; all of one length."""
-    labels = list(given.columns) if hasattr(given, "columns") else list(given) if isinstance(given, Mapping) else None
-    if labels is None:
+    """The columns of a mapping of arrays, a table of Arrow or a DataFrame, by name; all of one length."""
+    names_at = next((name for name in ("column_names", "columns") if hasattr(given, name)), None)
+    if names_at is None and not isinstance(given, Mapping):
         message = f"{place} must be columns by name, or a DataFrame of pandas; got {type(given).__name__}"
         raise PlanError(message)
+    labels = list(given) if names_at is None else list(getattr(given, names_at))
     names = [str(label) for label in labels]
     for name in names:
         if names.count(name) > 1:
             message = f"{place} must have different column names; {name!r} stands {names.count(name)} times"
             raise PlanError(message)
-    table = {name: given[label] for name, label in zip(names, labels, strict=True)}
+    table = {name: _without_arrow(given[label]) for name, label in zip(names, labels, strict=True)}
     for name, column in table.items():
         _check_flat(column, f"{place}: column {name!r}")
     lengths = {len(column) for column in table.values()}
@@ -42,6 +43,22 @@ def read_table(given: Any, place: str) -> dict[str, Any]:
         message = f"{place}: columns must have equal lengths; got {sorted(lengths)}"
         raise PlanError(message)
     return table
+
+
+def _without_arrow(column: Any) -> Any:
+    """A column of Arrow as a list: NumPy alone would make floats of whole numbers with a null."""
+    return column.to_pylist() if hasattr(column, "to_pylist") else column
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """A column as NumPy has it; whole numbers of pandas with a null stay whole, as objects."""
+    if (
+        getattr(getattr(column, "dtype", None), "kind", "") in {"i", "u"}
+        and hasattr(column, "isna")
+        and column.isna().any()
+    ):
+        column = column.astype(object)
+    return np.asarray(column)
 
 
 def _check_flat(column: Any, place: str) -> None:
@@ -59,7 +76,7 @@ def read_times(column: Any, place: str, least: int = FIRST_US, most: int = LAST_
     """Whole microseconds, and which of them are there."""
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    array = np.asarray(column)
+    array = _array(column)
     there: Bools = ~np.ma.getmaskarray(column) if np.ma.isMaskedArray(column) else np.ones(len(array), np.bool_)
     if array.dtype.kind == "M":
         micros = array.astype("datetime64[us]")
@@ -74,7 +91,8 @@ def read_times(column: Any, place: str, least: int = FIRST_US, most: int = LAST_
         times, there = _times_of_objects(array, place, least, most)
     else:
         message = f"{place} must hold datetimes or whole microseconds; it holds {array.dtype}"
-        raise PlanError(message)
+        seconds = " (seconds s as microseconds: `(s * 1e6).round().astype('int64')`)" * (array.dtype.kind == "f")
+        raise PlanError(message + seconds)
     there = there & (times >= least) & (times <= most)
     return np.where(there, times, 0), there
 
@@ -83,7 +101,7 @@ def _times_of_objects(array: NDArray[Any], place: str, least: int, most: int) ->
     there = ~_missing(array)
     times = np.zeros(len(array), np.int64)
     for i in np.flatnonzero(there):
-        if not isinstance(array[i], datetime | int | np.integer):
+        if not isinstance(array[i], datetime | int | np.integer) or isinstance(array[i], bool):
             message = f"{place} must hold datetimes or whole microseconds; it holds {array[i]!r}"
             raise PlanError(message)
         micros = _micros(array[i])
@@ -98,7 +116,9 @@ def _missing(array: NDArray[Any]) -> Bools:
 
 
 def _is_missing(x: Any) -> bool:
-    if isinstance(x, float | np.floating | np.datetime64 | Decimal):
+    if isinstance(x, Decimal):
+        return x.is_nan()  # A signalling NaN may not even be compared.
+    if isinstance(x, float | np.floating | np.datetime64):
         return bool(x != x)  # as only NaN and NaT are
     return x is None or type(x).__name__ in {"NAType", "NaTType"}
 
@@ -178,11 +198,26 @@ def _encode(column: Any, place: str) -> tuple[Int, list[str]]:
     return codes, encoded.dictionary.cast(pa.string()).to_pylist() or [""]
 
 
+def read_cells(column: Any) -> NDArray[Any]:
+    """A column of any type, for its cells to be shown: nothing is None, and times are no finer than microseconds."""
+    array = _array(column)
+    if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] in {"ns", "ps", "fs", "as"}:
+        array = array.astype(f"{array.dtype.kind}8[us]")
+    hidden = np.ma.getmaskarray(column) if np.ma.isMaskedArray(column) else np.zeros(len(array), np.bool_)
+    if array.dtype == object:
+        named = np.fromiter((type(cell).__name__ in {"NAType", "NaTType"} for cell in array), np.bool_, len(array))
+        hidden = hidden | named
+    if hidden.any():
+        array = array.astype(object)
+        array[hidden] = None
+    return array
+
+
 @dataclass(frozen=True)
 class Payload:
     """The columns that travel along, as JSON text of those rows that are asked for."""
 
-    columns: Mapping[str, Any]
+    columns: Mapping[str, NDArray[Any]]
     rows: Int | None
 
     def of(self, at: Int) -> Payload:
@@ -192,5 +227,5 @@ class Payload:
     def take(self, at: Int) -> list[str]:
         """The texts of some rows."""
         rows = at if self.rows is None else self.rows[at]
-        picked = {name: np.asarray(column)[rows].tolist() for name, column in self.columns.items()}
+        picked = {name: column[rows].tolist() for name, column in self.columns.items()}
         return [json.dumps({name: values[i] for name, values in picked.items()}, default=str) for i in range(len(rows))]

@@ -81,6 +81,14 @@ class Factory:
             parts = [{name: column[:0] for name, column in _block(self, sensor, 0).items()}]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
+    def arrived_by(self, sensor: str, time_us: int) -> int:
+        """How many rows of a sensor have arrived by a moment."""
+        number = (time_us - self.start_us) // (ROUNDS * self.period_us)
+        if number < 0:
+            return 0
+        here: int = np.searchsorted(_block(self, sensor, number)["arrived"], time_us, side="right").item()
+        return number * self.block_rows + here
+
     def episodes(self, number: int) -> tuple[NDArray[np.bool_], Int]:
         """Which machines have an episode of damp air in a block, and when it is worst."""
         random = np.random.default_rng([self.seed, _EPISODES, number])

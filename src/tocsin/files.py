@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 
-def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+def replace_file(path: Path, data: bytes | Iterable[bytes], *, sync: bool = True) -> None:
     """Put a file in place whole: a reader sees the old one or the new one; `sync` forces it to disk."""
     temporary = beside(path)
     with temporary.open("wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
         if sync:
             file.flush()
             os.fsync(file.fileno())

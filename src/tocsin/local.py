@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.columns import EPOCH, Payload, read_keys, read_numbers, read_table, read_times
+from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
 from tocsin.plan import Plan, Watch, make_plan
@@ -54,7 +54,7 @@ def run_local(
     Parameters
     ----------
     streams
-        Columns of each stream: arrays by name, or a DataFrame of pandas.
+        Columns of each stream: arrays by name, a table of Arrow, or a DataFrame of pandas.
     rules
         One or several Rules, and NoData for streams whose keys must be heard.
     time
@@ -185,7 +185,7 @@ def _batch(number: int, watch: Watch, name: str, table: Table, time: str, arriva
     if at is not None:
         times, order, key = times[at], order[at], key[at]
         values = {column: value[at] for column, value in values.items()}
-    payload = Payload({column: table[column] for column in rest}, at) if rest else None
+    payload = Payload({column: read_cells(table[column]) for column in rest}, at) if rest else None
     return Batch(number, name, keys, key, times, order, values, payload, int((~ok).sum()))
 
 

@@ -25,19 +25,9 @@ Pages = Mapping[str, bytes]
 # Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
-COUNTS = (
-    "received",
-    "held",
-    "retained",
-    "expired",
-    "omitted",
-    "shed",
-    "late",
-    "quarantined",
-    "unprocessed",
-    "out_of_domain",
-    "freed_keys",
-)
+# What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
+FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+COUNTS = ("received", *FATES, "out_of_domain", "without_limits", "freed_keys")
 
 
 class Payload(Protocol):

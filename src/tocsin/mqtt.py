@@ -28,8 +28,8 @@ from tocsin.spool import Message, SpoolWriter
 
 # A longer payload is no reading; its beginning is kept, so that the row can be shown and counted.
 MOST_PAYLOAD, KEPT_PAYLOAD = 1 << 20, 1 << 16
-# Messages of QoS 0 that wait for the disk; with QoS 1 the broker itself waits.
-MOST_WAITING = 100_000
+# Messages of QoS 0 that wait for the disk, and bytes of all that do: with QoS 1 the broker itself waits.
+MOST_WAITING, MOST_WAITING_BYTES = 100_000, 64 << 20
 RETRY_S, LONGEST_RETRY_S, KEEPALIVE_S = 1, 60, 30
 _AT_ONCE = 10_000
 
@@ -85,17 +85,25 @@ class Collector:
         self.refusal = ""
         self.connected = threading.Event()
         self.dropped = 0
-        self._spool = SpoolWriter(folder)
         self._came: queue.Queue[tuple[int, int, Message]] = queue.Queue()
         self._connection = 0
         self._known = False
         self._newest = 0
         self._stop = threading.Event()
         self._busy = False
-        self._client = self._make_client()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._talk, self._write)]
-        for thread in self._threads:
-            thread.start()
+        # Counted up by one thread and down by another.
+        self._waiting_bytes, self._room = 0, threading.Condition()
+        self._spool = SpoolWriter(folder)
+        try:
+            self._client = self._make_client()
+            self._threads = [threading.Thread(target=work, daemon=True) for work in (self._talk, self._write)]
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            # A thread that runs already finds that all is over.
+            self._stop.set()
+            self._spool.close()
+            raise
 
     def settle(self, quiet_s: float = 1.0, longest_s: float = 15.0) -> bool:
         """Wait until the broker has sent what it kept, as far as silence tells; False if it was not reached."""
@@ -113,6 +121,8 @@ class Collector:
     def close(self) -> None:
         """Leave the broker, which keeps the session, and give up the spool."""
         self._stop.set()
+        with self._room:
+            self._room.notify_all()
         until = time.monotonic() + 5
         while self._threads[0].is_alive() and time.monotonic() < until:
             # Again and again: a connection that is just being made forgets that it was to end.
@@ -178,25 +188,42 @@ class Collector:
         _log.warning("%s: the broker is not reached, and tried again", self.subscription.place)
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
-        if message.qos == 0 and self._came.qsize() >= MOST_WAITING:
-            self.dropped += 1
-            if self.dropped & (self.dropped - 1) == 0:
-                _log.error(
-                    "%s: the disk does not keep up; %d messages of QoS 0 lost", self.subscription.place, self.dropped
-                )
+        if not self._has_room(message.qos):
             return
         # Order by time of arrival is order in the spool, whatever the clock does.
         self._newest = max(self._newest + 1, time.time_ns() // 1_000)
         payload = bytes(message.payload)
         kept = payload if len(payload) <= MOST_PAYLOAD else payload[:KEPT_PAYLOAD]
         made = Message(self._newest, _topic(message), kept, len(payload))
+        with self._room:
+            self._waiting_bytes += _size(made)
         self._came.put((self._connection, message.mid if message.qos else -1, made))
+
+    def _has_room(self, qos: int) -> bool:
+        """Whether a message is to be taken. While the disk is behind, none of QoS 1 is read: the broker waits."""
+        with self._room:
+            if qos:
+                return (
+                    self._room.wait_for(lambda: self._waiting_bytes < MOST_WAITING_BYTES or self._stop.is_set())
+                    and not self._stop.is_set()
+                )
+            if self._came.qsize() < MOST_WAITING and self._waiting_bytes < MOST_WAITING_BYTES:
+                return True
+        self.dropped += 1
+        if self.dropped & (self.dropped - 1) == 0:
+            _log.error(
+                "%s: the disk does not keep up; %d messages of QoS 0 lost", self.subscription.place, self.dropped
+            )
+        return False
 
     def _write(self) -> None:
         while not self._stop.is_set():
             batch = self._take()
             if batch:
                 self._keep([message for _, _, message in batch])
+                with self._room:
+                    self._waiting_bytes -= sum(_size(message) for _, _, message in batch)
+                    self._room.notify_all()
                 for connection, mid, _ in batch:
                     if mid >= 0 and connection == self._connection and not self._stop.is_set():
                         self._client.ack(mid, 1)
@@ -232,6 +259,10 @@ def need_paho() -> None:
     if find_spec("paho") is None:
         message = "source `mqtt` needs the package paho-mqtt; install tocsin[mqtt]"
         raise RunError(message)
+
+
+def _size(message: Message) -> int:
+    return len(message.topic) + len(message.payload)
 
 
 def _topic(message: Any) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from rules.files import GOOD, write_tables
 from tocsin.cli import main as entry
 from tocsin.cli.main import main
-from tocsin.cli.terminal import write_line
+from tocsin.cli.terminal import write_line, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = "examples/cold-store.yaml"
@@ -35,7 +35,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 MISTAKES = """\
 bad.yaml:9:20: stream "air": no_data: `for` must not be negative; got '-5s'
 bad.yaml:26:14: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
-bad.yaml:42:1: rule file: `archiv` is not a key of a rule file; did you mean `archive`?
+bad.yaml:44:1: rule file: `archiv` is not a key of a rule file; did you mean `archive`?
 """
 WARNING = 'spare.yaml:14:3: warning: stream "spare": it should be read by a rule; none does\n'
 
@@ -140,6 +140,24 @@ def test_a_terminal_gets_colours_and_whole_lines_without_markup(monkeypatch: pyt
     write_line(line, terminal, "red")  # type: ignore[arg-type]
     assert "\x1b[" in terminal.text
     assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.text) == line + "\n"
+
+
+def test_a_terminal_gets_a_table_that_wraps_with_coloured_verdicts_and_no_markup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = _Terminal()
+    rows = [["x", "refuted", "[bold]proof[/bold] " + "word " * 30], ["y", "constant", "a\x1b[31m"]]
+    write_table(["variable", "verdict", "proof"], rows, terminal, 1, ["red", "green"])  # type: ignore[arg-type]
+    assert "\x1b[31mrefuted" in terminal.text
+    assert "\x1b[32mconstant" in terminal.text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.text)
+    assert "[bold]proof[/bold]" in plain
+    assert "a\\x1b[31m" in plain
+    assert plain.count("word") == 30
+    assert max(len(line) for line in plain.splitlines()) <= 60
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

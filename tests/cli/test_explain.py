@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
 PLAN = """\
 Watch on machine; outage 6h
-  Store air(value): kept whole
-  Store surface(temp): kept whole
-  Threshold alert "DoorOpen" if air - surface > 15 within 10s (stale 10s)
+  Store air(value): keep the largest of every 10s, about 2 of them; shared by 3 rules
+  Store surface(temp): keep the smallest of every 10s, about 2 of them; shared by 2 rules
+  Threshold alert "DoorOpen" if air - surface > 15 within 10s (keep_firing_for 30s, stale 10s)
+    air.value: increasing: composition of -; to the last bit
+    surface.temp: decreasing: composition of -; to the last bit
 """
 
 
@@ -41,7 +44,7 @@ def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert watch["on"] == ["machine"]
     assert [rule["alert"] for rule in watch["rules"]] == ["DoorOpen"]
     assert [(store["stream"], store["keeps"]) for store in watch["stores"]] == [
-        ("air", "kept whole"), ("surface", "kept whole")
+        ("air", "keep the largest of every 10s"), ("surface", "keep the smallest of every 10s")
     ]  # fmt: skip
 
 
@@ -60,10 +63,18 @@ def test_json_has_streams_that_are_only_watched_for_silence(tmp_path: Path, caps
     ]  # fmt: skip
 
 
+def test_a_no_data_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", EXAMPLE, "NoData"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("Watch on machine")
+    assert rest
+    assert all(re.fullmatch(r"  NoData \w+: a key silent for \w+", line) for line in rest)
+
+
 def test_a_rule_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", EXAMPLE, "DoorOpn"]) == 1
     assert capsys.readouterr().err == (
-        "tocsin explain: RULE must be an alert of the file (Condensation, TooWarm, DoorOpen); got 'DoorOpn'; "
+        "tocsin explain: RULE must be an alert of the file (Condensation, TooWarm, DoorOpen, NoData); got 'DoorOpn'; "
         "did you mean `DoorOpen`?\n"
     )
 

@@ -15,7 +15,7 @@ import pytest
 from tocsin.cli.files import load_file
 from tocsin.cli.live import line_of
 from tocsin.cli.main import main
-from tocsin.cli.run import Stop
+from tocsin.cli.run import Stop, _told
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.manifest import describe
 
@@ -68,6 +68,7 @@ def test_mistakes_are_said_as_check_says_them(capsys: pytest.CaptureFixture[str]
         (["good.yaml", "--run-dir", "run", "--interval", "0s"], "`--interval` must be at least 1ms; got 0s"),
         (["good.yaml", "--run-dir", "run", "--drain=-1s"], "`--drain` must not be negative"),
         (["good.yaml", "--run-dir", "run", "--conf", "spark.x"], "`--conf` must be KEY=VALUE; got 'spark.x'"),
+        (["good.yaml", "--run-dir", "run", "--conf", "=hunter2"], "`--conf` must be KEY=VALUE; got '=***'"),
         (["good.yaml", "--run-dir", "run", "--metrics-port", "70000"], "`--metrics-port` must be from 0 to 65535"),
     ],
 )
@@ -151,6 +152,19 @@ def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "tocsin run cold-store.yaml --run-dir runs/cold-store --once\n" in shown
     assert "130, 143  a second signal came" in shown
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0 rows in all, 0 alerts fire"), (1, "1 row in all, 1 alert fires"),
+                        (1000, "1,000 rows in all, 1,000 alerts fire")]
+)  # fmt: skip
+def test_the_end_of_a_run_counts_as_people_do(count: int, said: str) -> None:
+    from tocsin.spark.run import Ended, Options
+
+    whole = Tally(rows={"air": count}, alerts={"Hot": {"firing": count}})
+    progress = Progress(0, "1970-01-01T00:00:10.000000Z", whole, whole, {})
+    text = _told(Ended(stopped=False, progress=progress, delivered=True, sinks={}), Stop(), Options(Path("run")))
+    assert text == f"the input was taken to its end; {said}; run has them"
 
 
 def test_the_line_that_moves_says_what_matters() -> None:

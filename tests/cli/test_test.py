@@ -69,15 +69,15 @@ def test_a_test_that_fails_says_what_was_expected_and_what_there_is_and_gives_1(
     assert capsys.readouterr() == (LINES + "Unit Testing: good.yaml\n  SUCCESS: 1 test, 1 case\n\n", "")
 
 
-def test_mistakes_go_to_standard_error_and_give_2_and_other_files_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["test", "wrong.yaml", "bad.yaml", "none.yaml"]) == 2
+def test_mistakes_go_to_standard_error_and_give_1_and_other_files_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["test", "wrong.yaml", "bad.yaml", "none.yaml"]) == 1
     none = "none.yaml:1:1: test file: a file must be readable; no such file or directory\n"
     assert capsys.readouterr() == (LINES, MISTAKE + none)
 
 
 def test_a_mistake_of_a_rule_file_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rules.yaml").write_text("streams: {}\n")
-    assert main(["test", "good.yaml", "bad.yaml"]) == 2
+    assert main(["test", "good.yaml", "bad.yaml"]) == 1
     assert capsys.readouterr() == ("", "rules.yaml:1:1: rule file: `groups` must be given; found streams\n")
 
 
@@ -104,7 +104,7 @@ def test_debugging_shows_series_and_alerts_over_time(capsys: pytest.CaptureFixtu
 
 
 def test_a_program_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["test", "--json", "--debug", "good.yaml", "bad.yaml", "wrong.yaml"]) == 2
+    assert main(["test", "--json", "--debug", "good.yaml", "bad.yaml", "wrong.yaml"]) == 1
     out, err = capsys.readouterr()
     answer = json.loads(out)
     good, bad, wrong = answer["files"]
@@ -154,14 +154,16 @@ def test_help_says_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as caught:
         main(["test", "--help"])
     assert caught.value.code == 0
-    assert re.search(r"0  all tests passed\n  1  a test failed\n  2  mistakes in", capsys.readouterr().out)
+    assert re.search(
+        r"0  all tests passed\n  1  a test failed, mistakes in.*\n  2  wrong usage", capsys.readouterr().out
+    )
 
 
 def test_the_page_of_the_command_line_has_its_options_and_exit_codes() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     section = page.split("## `tocsin test")[1].split("\n## ")[0]
     assert all(option in section for option in ("--run", "--debug", "--json"))
-    assert re.search(r"0 .* all tests passed.*1 .* a test failed.*2 .* mistakes", section, re.DOTALL)
+    assert re.search(r"0 .* all tests passed.*1 .* a test failed, mistakes.*2 .* no test to run", section, re.DOTALL)
 
 
 def test_what_a_test_says_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:

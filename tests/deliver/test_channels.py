@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from deliver.alerts import ManualClock, changes, quick_backoff, row, write_log
 from deliver.receivers import Behaviour, Receiver, drop, half, ok, receiver, slow, status
 from servers import free_port
-from tocsin.deliver import AlertLog, CloudEventsSink, LogSink, Position, Sink, WebhookSink
+from tocsin.deliver import AlertLog, CloudEventsSink, ConsoleSink, LogSink, Position, Sink, WebhookSink
 from tocsin.deliver.channel import Channel, Entry, Verdict
 from tocsin.deliver.cloudevents import event_id, event_of
 from tocsin.deliver.console import ConsoleChannel, console_line
 from tocsin.deliver.copy import CopyChannel
 from tocsin.deliver.courier import Courier
-from tocsin.deliver.encode import alert_of
+from tocsin.deliver.encode import STATES, alert_of
 from tocsin.deliver.ledger import Ledger
 from tocsin.deliver.run import open_channel, pump
 from tocsin.errors import RunError
@@ -213,15 +213,43 @@ def test_the_id_of_an_event_depends_on_identity_start_and_state_alone() -> None:
 
 
 def test_the_console_prints_a_line_per_change(tmp_path: Path) -> None:
-    write_log(tmp_path, [[row(), row("resolved", end=31, quality="exact late")]])
+    write_log(tmp_path, [[row(), row("resolved", end=31, quality="exact late out-of-domain", annotations={})]])
     stream = io.StringIO()
-    channel = ConsoleChannel(stream)
+    channel = ConsoleChannel(ConsoleSink(), stream)
     run_sink(tmp_path, WebhookSink("http://unused"), channel=channel)
     name = 'Condensation{machine="p1", severity="critical"} value 16'
     assert stream.getvalue().splitlines() == [
-        f"2026-01-01T00:00:00.000000Z FIRING   {name}",
-        f"2026-01-01T00:31:00.000000Z RESOLVED {name} since 2026-01-01T00:00:00.000000Z late",
+        f'2026-01-01T00:00:00.000000Z FIRING   {name} summary="damp at p1"',
+        f"2026-01-01T00:31:00.000000Z RESOLVED {name} since 2026-01-01T00:00:00.000000Z late out-of-domain",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sink", "shown"),
+    [
+        (ConsoleSink(), ["firing", "resolved", "match"]),
+        (ConsoleSink("pending"), ["pending"]),
+        (ConsoleSink(STATES), list(STATES)),
+    ],
+)
+def test_the_console_shows_the_states_that_are_asked_for(tmp_path: Path, sink: ConsoleSink, shown: list[str]) -> None:
+    write_log(tmp_path, [[row(state, start=i, end=9) for i, state in enumerate(STATES)]])
+    stream = io.StringIO()
+    ledger = run_sink(tmp_path, sink, channel=ConsoleChannel(sink, stream))
+    assert sorted(line.split()[1].lower() for line in stream.getvalue().splitlines()) == sorted(shown)
+    assert ledger.counts["skipped"] == len(STATES) - len(shown)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "end"),
+    [
+        ({"summary": "wet", "description": "very"}, ' summary="wet"'),
+        ({"summary": " ", "description": 'a "b"\nc\x1b[2J', "runbook": "x"}, r' description="a \"b\"\nc\x1b[2J"'),
+        ({"runbook": "x"}, " value 16"),
+    ],
+)
+def test_the_summary_or_else_the_description_ends_the_line(annotations: dict[str, str], end: str) -> None:
+    assert console_line(alert_of(row(annotations=annotations))).endswith(end)
 
 
 def test_a_terminal_gets_colour_and_no_value_is_shown_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +261,7 @@ def test_a_terminal_gets_colour_and_no_value_is_shown_where_there_is_none(monkey
 
 @given(text=st.text(max_size=20))
 def test_no_label_can_move_the_cursor_or_forge_a_line(text: str) -> None:
-    line = console_line(alert_of(row(labels={text: text}, alert=text)))
+    line = console_line(alert_of(row(labels={text: text}, alert=text, quality=text, annotations={"summary": text})))
     assert line.isprintable()
     forged = console_line(alert_of(row(labels={"machine": f'x", room="{text}'})))
     assert forged.count('room=\\"') >= 1
@@ -243,13 +271,13 @@ def test_a_stream_of_few_letters_gets_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     alert = alert_of(row(labels={"room": "Kühlraum"}))
-    ConsoleChannel(stream).send([Entry(Position(0, 0), alert)])
+    ConsoleChannel(ConsoleSink(), stream).send([Entry(Position(0, 0), alert)])
     assert rb"K\xfchlraum" in raw.getvalue()
 
 
 def test_a_closed_stream_is_tried_again(tmp_path: Path) -> None:
     stream = io.StringIO()
-    channel = ConsoleChannel(stream)
+    channel = ConsoleChannel(ConsoleSink(), stream)
     stream.close()
     assert channel.send([Entry(Position(0, 0), alert_of(row()))]).verdict is Verdict.RETRY
 

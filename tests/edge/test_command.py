@@ -168,3 +168,26 @@ def test_help_tells_exit_codes_and_what_is_guaranteed() -> None:
     text = run.stdout.decode()
     for said in ("exit codes:", "--hold", "received = sent + held + omitted + malformed", "kill -9", *PLAIN[::2]):
         assert said in text
+
+
+def test_lines_of_which_none_is_a_row_are_warned_of_once_and_before_the_input_ends() -> None:
+    wrong = tuple("when" if word == "t" else word for word in PLAIN if word != "--json")
+    said = b"must fit the lines; all %d so far are malformed: `when` is missing (%d)\n"
+    with edge(plain=wrong) as child:
+        child.stdin.write(b"".join(rows(10)))
+        warned = read_some(child.stderr.fileno(), 1)
+        _, told = child.process.communicate(b"".join(rows(300)), timeout=LONG_S)
+    assert child.process.returncode == 0
+    assert (warned + told).count(b"warning: ") == 1
+    assert said % (10, 10) in warned + told
+    # Few lines are warned of when no more can come.
+    with edge(plain=wrong) as child:
+        _, told = child.process.communicate(b"".join(rows(3)), timeout=LONG_S)
+    assert said % (3, 3) in told
+
+
+def test_one_row_among_malformed_lines_is_enough_for_no_warning() -> None:
+    with edge() as child:
+        _, told = child.process.communicate(rows(1)[0] + b"nonsense\n" * 50, timeout=LONG_S)
+    assert b"warning" not in told
+    assert counts(told)["malformed"] == 50

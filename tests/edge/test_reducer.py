@@ -189,7 +189,7 @@ def test_a_row_that_comes_behind_rows_sent_by_the_clock_is_sent_at_once() -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hold_us": 11}, "`--hold` must be between 0 and the interval; got 11 us"),
+        ({"hold_us": 11}, "`--hold` must be between 0 and the interval; got 11us for an interval of 10us"),
         ({"shapes": ("convex",)}, "`--shape` must be one of"),
         ({"shapes": ("increasing",) * 3}, "`--shape` must be given once, or once per `--value`; got 3 for 1"),
         ({"values": ()}, "`--value` must name at least one field"),

@@ -50,16 +50,19 @@ class Replay:
         """Take the next row."""
         count = self.counts[row.stream]
         count["received"] += 1
-        if _is_unusable(self.rule, row):
+        if row.time is None or None in row.key:
             count["quarantined"] += 1
             return
         key = self._key(row.key)
         key.newest = row.time if key.newest is None else max(key.newest, row.time)
+        self._expire(key)
+        if _is_unusable(self.rule, row):
+            count["quarantined"] += 1
+            return
         if row.time < key.newest - self.rule.outage_us:
             # Choice: a late row is not used for anything, so it does not move its stream's progress either.
             count["late"] += 1
             return
-        self._expire(key)
         if key.settling is not None:
             self._settle(key, key.settling, row)
             return
@@ -205,7 +208,7 @@ def judge(rule: Rule, rows: Sequence[Row]) -> Verdict:
 
 def _is_unusable(rule: Rule, row: Row) -> bool:
     read = [row.columns[column] for stream, column in rule.columns if stream == row.stream]
-    return row.time is None or None in row.key or any(value is None or not math.isfinite(value) for value in read)
+    return any(value is None or not math.isfinite(value) for value in read)
 
 
 def _least_of_the_awake(rule: Rule, largest: Mapping[str, int]) -> int:

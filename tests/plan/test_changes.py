@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin import NoData, Rule
+from tocsin.errors import RunError
 from tocsin.local import explain
 from tocsin.logic import Batch, Out
 from tocsin.pages import unpack
@@ -131,6 +133,18 @@ def test_a_rule_that_is_gone_has_its_last_words() -> None:
     assert sorted(pages) == ["m/0"]
 
 
+def test_a_rule_that_is_gone_has_its_last_words_though_the_input_ends_at_once() -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(OPEN, SITE), [("door", 1, "x", 1.0), ("door", 4, "x", 3.0)], pages)
+    logic = plan(DEW).build(pages)
+    assert [(row["alert"], row["state"]) for row in logic.on_end().alerts] == [
+        ("Open", "resolved"),
+        ("Site", "resolved"),
+    ]
+    assert logic.changed_pages()["site/0"] is None
+    assert not logic.on_end().alerts
+
+
 def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition() -> None:
     pages: dict[str, bytes] = {}
     drive(plan(OPEN), [("door", 1, "x", 1.0)], pages)
@@ -236,3 +250,37 @@ def test_changed_limits_are_said() -> None:
     assert plan_changes(one, other) == [
         'rule "Hot": numbers of its limits have changed; its open alerts go on under the new ones'
     ]
+
+
+def _renamed(pages: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
+    return {new if name == old else name: page for name, page in pages.items()}
+
+
+@pytest.mark.parametrize(
+    ("new", "sentence"),
+    [
+        ("m", "state page `m` must be named by key columns and a number, as `machine/0`; it was named by another"),
+        ("m/x", "state page `m/x` must be named by key columns and a number"),
+        ("m/-1", "state page `m/-1` must be named by key columns and a number"),
+        ("m/00", "state page `m/00` must be named by key columns and a number"),
+        ("a b/0", "state page `a b/0` must be named by key columns and a number"),
+        ("m/2", "state page `m/0` must be there, before `m/2`; it is not"),
+        ("m,site/0", r"state page `m,site/0` must have what its name says; ValueError: zip\(\) argument 2 is shorter"),
+    ],
+)
+def test_pages_with_odd_names_are_refused_in_a_sentence_that_names_one(new: str, sentence: str) -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(OPEN), [("door", 1, "x", 1.0)], pages)
+    with pytest.raises(RunError, match=sentence):
+        drive(plan(OPEN), [], _renamed(pages, "m/0", new))
+
+
+def test_a_page_of_other_keys_and_a_damaged_one_are_refused_by_name() -> None:
+    pages: dict[str, bytes] = {}
+    drive(plan(OPEN), [("door", 1, "x", 1.0)], pages)
+    two = replace(OPEN, on=("m", "site"))
+    with pytest.raises(RunError, match=r"state page `m,site/0` must have "):
+        drive(plan(two), [], _renamed(pages, "m/0", "m,site/0"))
+    for made in (OPEN, SITE):
+        with pytest.raises(RunError, match=r"state page `m/0` must be whole; it is damaged"):
+            drive(plan(made), [], {name: page[:-1] for name, page in pages.items()})

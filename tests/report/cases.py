@@ -45,11 +45,14 @@ def result(tables: dict[str, dict[str, Any]], *rules: AnyRule, dead: list[dict[s
 
 
 def traced_key(plan: Plan, tables: dict[str, dict[str, Any]], machine: str) -> Traced:
-    rows = {}
-    for name, table in tables.items():
-        mine = table["machine"] == machine
-        rows[name] = KeyRows(table["ts"][mine], table["ts"][mine], {"value": table["value"][mine]})
+    rows = {name: key_rows(table, machine) for name, table in tables.items()}
     return trace(plan.watches[0], (machine,), rows)
+
+
+def key_rows(table: dict[str, Any], machine: str) -> KeyRows:
+    """The rows of one key."""
+    mine = table["machine"] == machine
+    return KeyRows(table["ts"][mine], table["ts"][mine], {"value": table["value"][mine]})
 
 
 def life(start: int, end: int | None, *, alert: str = "Hot", machine: str = "m1", late: bool = False) -> Life:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tests.report.cases import life, result, streams, traced_key
 from tocsin import Rule
 from tocsin.report import Result, choose, compare
+from tocsin.report.axis import Scale
 from tocsin.report.page import About, page
 from tocsin.report.timeline import MOST_KEYS, timeline
 
@@ -98,6 +100,49 @@ def test_a_picture_shows_rows_kept_and_left_out_the_margin_and_the_witness(text:
     for drawing in pictures:
         for kind in ("kept", "omitted", "witness", "true", "firing", "span"):
             assert re.search(rf'class="(?:dots )?{kind}"', drawing), kind
+
+
+@pytest.mark.parametrize("largest", [1.7e308, 1e307, 5e-324, 1e-310])
+def test_a_drawing_of_numbers_near_the_ends_of_floats_has_places_for_all(largest: float) -> None:
+    tables = streams(["m1"])
+    for name, sign in (("air", 1.0), ("surface", -1.0)):
+        table = tables[name]
+        table["value"] = np.where(np.arange(300) % 7 == 3, sign * largest, -sign * largest)
+    found = result(
+        tables,
+        Rule("Hot", "air > 0", on="machine"),
+        Rule("Far", "air / 4 - surface / 4 > 0", within="5m", on="machine"),
+    )
+    pictures = [(pick, traced_key(found.plan, tables, "m1")) for pick in choose(found)]
+    assert pictures
+    for drawing in re.findall(r"<svg.*?</svg>", page(found, ABOUT, pictures), re.DOTALL):
+        places = re.findall(r' (?:x|y|x1|y1|x2|y2|cx|cy|width|height|points|d)="([^"]*)"', drawing)
+        assert places
+        assert not re.search(r"nan|inf", " ".join(places))
+        _, top = re.search(r'viewBox="0 0 (\d+) (\d+)"', drawing).groups()  # type: ignore[union-attr]
+        assert all(0 <= float(y) <= float(top) for y in re.findall(r' c?y="([^"]*)"', drawing))
+
+
+def test_a_picture_that_cannot_be_drawn_says_why() -> None:
+    tables = streams(["m1"])
+    found = result(tables)
+    text = page(found, ABOUT, [(pick, "too many <rows>") for pick in choose(found)])
+    assert text.count("No picture: too many &lt;rows&gt;") == len(choose(found)) > 0
+    assert 'class="zero"' not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value", "share"),
+    [
+        (-1.7e308, 1.7e308, 0.0, 0.5),
+        (-1.7e308, 1.7e308, 1.7e308, 1.0),
+        (0.0, 5e-324, 5e-324, 1.0),
+        (0.0, 1.0, 0.25, 0.25),
+        (1.0, 1.0, 7.0, 0.5),
+    ],
+)
+def test_a_scale_has_a_place_for_every_number(low: float, high: float, value: float, share: float) -> None:
+    assert Scale(low, high, 100.0, 200.0)(value) == 100.0 + 100.0 * share
 
 
 def test_dark_screens_and_paper_have_their_colours(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tocsin.deliver import make_sink
 from tocsin.plan import make_plan
 from tocsin.rules.load import Checked, check_rule_file
 
@@ -40,6 +41,7 @@ groups:
         shapes: {air: increasing}
         labels: {severity: critical}
         annotations: {summary: "{{ $labels.machine }}: {{ $values.air }}"}
+        stale: 1m
       - alert: Site
         expr: air > by_site.most
         on: site
@@ -48,6 +50,7 @@ groups:
         within:
           - {between: [air, surface], bounds: [-5s, 10s]}
         on: machine
+        keep_firing_for: 1m
 sinks:
   - console:
   - webhook: {url: "https://bell:${PASS}@host/x", headers: {X-Key: "${PASS}"}}
@@ -61,7 +64,7 @@ def check(folder: Path, text: str | bytes, environment: Mapping[str, str] = ENVI
     write_tables(folder)
     path = folder / "rules.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return check_rule_file(path, make_plan, environment)
+    return check_rule_file(path, make_plan, environment, make_sink)
 
 
 def write_tables(folder: Path) -> None:

@@ -51,6 +51,15 @@ def test_a_stream_without_values_has_one_called_value(tmp_path: Path) -> None:
     assert file.streams["surface"].values == {"value": Value("value")}
 
 
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [("now", "now"), ("1970-01-01T00:00:01Z", 1_000_000), ("'1970-01-02 02:00+02:00'", 86_400_000_000)],
+)
+def test_a_factory_begins_now_or_at_a_time(tmp_path: Path, start: str, wanted: object) -> None:
+    file = _load(tmp_path, GOOD.replace("{parquet: {path: data/air}}", f"{{factory: {{start: {start}}}}}"))
+    assert file.streams["air"].source.options["start"] == wanted
+
+
 def test_options_of_sources_and_sinks_have_defaults_and_types(tmp_path: Path) -> None:
     file = _load(tmp_path)
     assert file.streams["air"].source.options == {"path": str(tmp_path / "data/air")}
@@ -89,6 +98,7 @@ def test_a_rule_is_a_rule_with_labels_domains_limits_and_idle_of_its_surrounding
         domains={"air": (-40.0, 85.0), "surface": (0.0, math.nextafter(100, 0))},
         for_=timedelta(minutes=10),
         keep_firing_for=timedelta(0),
+        stale=timedelta(minutes=1),
         outage=timedelta(hours=1),
         idle=timedelta(minutes=1),
         labels={"team": "hvac", "severity": "critical"},
@@ -154,11 +164,11 @@ def test_a_file_is_composed_once_and_each_condition_parsed_once_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     composed, parsed = [], []
-    compose_document, parse_condition = compose._Composer.document, parse.parse_condition
+    compose_document, draft_condition = compose._Composer.document, parse.draft_condition
     monkeypatch.setattr(
         compose._Composer, "document", lambda self, text: composed.append(text) or compose_document(self, text)
     )
-    monkeypatch.setattr(references, "parse_condition", lambda text: parsed.append(text) or parse_condition(text))
+    monkeypatch.setattr(references, "draft_condition", lambda text: parsed.append(text) or draft_condition(text))
     file = _load(tmp_path)
     assert len(composed) == 1
     assert parsed == [rule.expr for rule in file.rules]

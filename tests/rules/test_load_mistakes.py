@@ -57,6 +57,9 @@ CASES: dict[str, tuple[str, str, str]] = {
     "an option out of its range": (
         "{parquet: {path: data/air}}", "{mqtt: {host: h, topic: t, port: »70000}}",
         AIR + "mqtt: `port` must be a whole number from 1 to 65535; got '70000'"),
+    "a time that is none": (
+        "{parquet: {path: data/air}}", "{factory: {start: »tomorrow}}",
+        AIR + "factory: `start` must be `now`, or it must be a time such as 2026-01-01T00:00:00Z; got 'tomorrow'"),
     "an option of the wrong word": (
         "topic: surface,", "topic: surface, format: »jsn,",
         'stream "surface": kafka: `format` must be one of json, csv; got \'jsn\'; did you mean `json`?'),
@@ -144,10 +147,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         "recovery:", "»recover:", FIRST + "`recover` is not a key of a rule; did you mean `recovery`?"),
     "a rule without a condition": (
         "- alert: Pair\n        expr: air.temp - surface > 15\n", "- »alert: Pair\n",
-        SECOND + "`expr` must be given; found alert, within, on"),
+        SECOND + "`expr` must be given; found alert, within, on, keep_firing_for"),
     "a rule without a name": (
         "- alert: Condensation\n        expr", "- »expr",
-        GROUP + "rule 1: `alert` must be given; found expr, within, on, for, recovery, shapes, labels, annotations"),
+        GROUP + "rule 1: `alert` must be given; found expr, within, on, for, recovery, shapes, labels, annotations, "
+        "stale"),
     "a blank name": ("alert: Pair", 'alert: »" "', GROUP + 'rule " ": `alert` must be a name; got \' \''),
     "the same rule twice": (
         "- alert: Pair", "- alert: Pair\n        expr: air > 1\n      - alert: »Pair",
@@ -243,11 +247,13 @@ CASES: dict[str, tuple[str, str, str]] = {
         "recovery: -1", "recovery: »1",
         FIRST + "`recovery` must not be above the threshold of `>`; got 1 with a threshold of -0.5"),
     "a recovery on the firing side below": (
-        "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1",
+        "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1\n"
+        "        shapes: {air: increasing}",
         "< -2\n        within: 10s\n        on: [machine]\n        recovery: »-3",
         FIRST + "`recovery` must not be below the threshold of `<`; got -3 with a threshold of -2"),
     "a recovery without one threshold": (
-        "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1",
+        "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1\n"
+        "        shapes: {air: increasing}",
         "> air * 2\n        within: 10s\n        on: [machine]\n        recovery: »-3",
         FIRST + "`recovery` needs a single comparison with a number, or a column of limits, on its right side; "
         "got `air - surface > air * 2`"),
@@ -290,9 +296,35 @@ CASES: dict[str, tuple[str, str, str]] = {
         "- console:", "- »console:\n    log: {path: x}",
         "sink 1: a sink must have exactly one kind of console, log, kafka, alertmanager, webhook, cloudevents; "
         "got console, log"),
-    "an option of a sink without options": (
+    "an unknown option of a sink": (
         "- console:", "- console: {»colour: red}",
-        "sink 1: console: `colour` is not a key of sink `console`; it has none"),
+        "sink 1: console: `colour` is not a key of sink `console`; known are states"),
+    "a state that is none": (
+        "- console:", "- console: {states: [firing, »resolvd]}",
+        "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got 'resolvd'; did "
+        "you mean `resolved`?"),
+    "a state twice": (
+        "- console:", "- console: {states: [firing, »firing]}",
+        "sink 1: console: `states` must name each word once; 'firing' stands twice"),
+    "no state": (
+        "- console:", "- console: {states: »[]}",
+        "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got none"),
+    "half a login": (
+        "- console:", '- kafka: {servers: h, topic: t, username: »"${PASS}"}',
+        "sink 1: kafka: `username` and `password` must come together; got only one"),
+    "a protocol without a login": (
+        "- console:", "- kafka: {servers: h, topic: t, security: »SASL_SSL}",
+        "sink 1: kafka: `security` must be a protocol with SASL where there is a `username`, and only there; got "
+        "'SASL_SSL'"),
+    "a way to log in that is unknown": (
+        "- console:", "- kafka: {servers: h, topic: t, mechanism: »SCRAM}",
+        "sink 1: kafka: `mechanism` must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; got 'SCRAM'"),
+    "a topic that is none": (
+        "- console:", "- kafka: {servers: h, topic: »a/b}",
+        "sink 1: kafka: `topic` must be a name of Kafka; got 'a/b'"),
+    "the same sink twice": (
+        "- console:", "- console:\n  - »console: {states: pending}",
+        "sink 2: console: a sink must have a target of its own; sink 1 has the same"),
     "a URL without a host": (
         "- console:", "- alertmanager: {url: »alerts:9093}",
         "sink 1: alertmanager: `url` must be a URL such as http://host:9093; got `alerts:9093`"),
@@ -347,8 +379,8 @@ def test_all_mistakes_of_a_file_come_at_once_in_the_order_of_their_places(tmp_pa
         (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex"),
         (28, "`shapes` must name variables of `expr` (air, surface)"),
         (30, "`annotations['summary']` must name values that `expr` reads (air.value, surface.heat)"),
-        (35, "`expr`: `fifteen` must be one of the streams by_machine, by_site, air, surface"),
-        (42, "`archiv` is not a key of a rule file"),
+        (36, "`expr`: `fifteen` must be one of the streams by_machine, by_site, air, surface"),
+        (44, "`archiv` is not a key of a rule file"),
     ]
 
 

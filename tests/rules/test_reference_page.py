@@ -9,7 +9,7 @@ import pytest
 
 from rules.files import check
 from tocsin.expr.nodes import FUNCTIONS
-from tocsin.expr.parse import MAX_LENGTH, parse_condition
+from tocsin.expr.parse import MAX_LENGTH, MAX_MISTAKES, parse_condition
 from tocsin.plan import make_plan
 from tocsin.rules import compose
 from tocsin.rules.load import check_rule_file
@@ -75,7 +75,7 @@ def test_the_page_has_no_table_besides() -> None:
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     assert f"{compose.MOST_BYTES // 2**20} MiB, {compose.MOST_NODES:,} nodes (aliases expanded)" in PAGE
     assert f"{compose.MOST_DEPTH} levels, {MOST_ENTRIES:,} streams" in PAGE
-    assert f"After {MOST:,} mistakes" in PAGE
+    assert f"After {MOST:,} mistakes a file is given up, after {MAX_MISTAKES} a condition." in PAGE
 
 
 @pytest.mark.parametrize("field", DEFAULTS, ids=lambda field: field.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,50 @@ def test_a_batch_that_is_run_again_and_cut_otherwise_replaces_its_files(tmp_path
     assert kept(tmp_path) == [1, 2, 3]
     archive.commit(5)
     assert [path.name for path in (tmp_path / "air").iterdir()] == ["7-000000000004-00000.parquet"]
+
+
+def test_files_of_an_earlier_try_are_replaced_wherever_it_was_cut_off(tmp_path: Path) -> None:
+    for step in range(4):
+        folder = tmp_path / str(step)
+        archive = Archive(str(folder), "7")
+        task(archive, 3, 0, rows(30))
+        archive.commit(3)
+        for partition, number in ((0, 1), (1, 2), (2, 3)):
+            task(archive, 4, partition, rows(number))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", dies_after(step))
+            with suppress(KeyboardInterrupt):
+                archive.commit(4)
+        again = Archive(str(folder), "7")
+        again.clear(4)
+        task(again, 4, 0, rows(1, 2, 3))
+        again.commit(4)
+        assert kept(folder) == [1, 2, 3, 30]
+
+
+def dies_after(calls: int) -> Callable[[Path, Path], Path]:
+    left, real = [calls], Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    return replace
+
+
+def test_only_the_first_batch_of_a_run_looks_at_the_files_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, real = list[Path](), Path.glob
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: (looked.append(path), real(path, pattern))[1])
+    archive = Archive(str(tmp_path), "7")
+    for batch in range(5):
+        task(archive, batch, 0, rows(batch))
+        archive.commit(batch)
+    assert looked.count(tmp_path) == 1
+    assert kept(tmp_path) == [0, 1, 2, 3, 4]
 
 
 def test_runs_that_share_a_folder_keep_their_own_files(tmp_path: Path) -> None:

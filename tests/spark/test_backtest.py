@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.report import cases
 from tests.spark.history import HOSTILE, MACHINES, rows, write
 from tocsin import Rule, local
 from tocsin.cli.main import main
@@ -118,6 +120,44 @@ def test_a_report_needs_nothing_else(done: Done) -> None:
     assert "Alerts worth a look" in text
     assert "<b onload" not in text
     assert HOSTILE.replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#39;") in text
+
+
+def test_a_report_says_that_a_picture_has_too_many_rows(
+    done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tocsin.spark import history
+
+    monkeypatch.setattr(history.rows_of_keys, "__defaults__", (20,))
+    report = tmp_path / "report.html"
+    told(done.folder / "rules.yaml", "--report", report)
+    text = report.read_text()
+    why = "No picture: stream `air`: a key must have at most 20 rows to be traced; it has more: use --from"
+    assert text.count(why) == (done.folder / "report.html").read_text().count('class="zero"') > 0
+    assert 'class="zero"' not in text
+
+
+def test_pictures_that_are_too_much_at_once_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tocsin.cli.history import _traced
+    from tocsin.report import choose
+    from tocsin.spark import history
+
+    tables = cases.streams(["m1", "m2", "m3"])
+    found = cases.result(tables)
+    picks, tried = choose(found), list[list[str]]()
+    assert len({pick.key for pick in picks}) == len(picks) > 1
+    large = picks[0].key
+
+    def few(frames: Any, watch: Any, wanted: Sequence[Any]) -> Any:
+        tried.append([one.key[0] for one in wanted])
+        if len(wanted) > 1 or wanted[0].key == large:
+            message = "too many"
+            raise history.TooManyRowsError(message)
+        return [({name: cases.key_rows(table, one.key[0]) for name, table in tables.items()}, []) for one in wanted]
+
+    monkeypatch.setattr(history, "rows_of_keys", few)
+    traced = _traced({}, found.plan.watches[0], picks)
+    assert [isinstance(one, str) for one in traced] == [pick.key == large for pick in picks]
+    assert sorted(keys[0] for keys in tried if len(keys) == 1) == sorted(pick.key[0] for pick in picks)
 
 
 def test_a_second_backtest_takes_the_place_of_the_first_and_tables_are_for_people(

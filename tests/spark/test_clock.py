@@ -35,12 +35,12 @@ class Now:
         return self.ms
 
 
-@pytest.mark.parametrize("rests", [True, False])
-def test_the_time_for_which_no_query_ran_is_no_silence(rests: bool) -> None:
+@pytest.mark.parametrize("acts", [True, False])
+def test_the_time_for_which_no_query_ran_is_no_silence(acts: bool) -> None:
     store, told = Store(), list[int]()
 
     def query() -> _Operator:
-        operator = _Operator(Work(Toy(quiet_us=1_500_000), FEEDS, (0,), 1, rests))
+        operator = _Operator(Work(Toy(quiet_us=1_500_000), FEEDS, (0,), 1, acts))
         operator.init(store)  # type: ignore[arg-type]
         return operator
 
@@ -53,5 +53,5 @@ def test_the_time_for_which_no_query_ran_is_no_silence(rests: bool) -> None:
     second = query()
     list(second._call(Now(61_000), look, fired=True))  # type: ignore[arg-type]
     list(second._call(Now(61_200), look))  # type: ignore[arg-type]
-    assert told == ([1_000, 1_000, 1_200] if rests else [1_000, 61_000, 61_200])
+    assert told == ([1_000, 1_000, 1_200] if acts else [1_000, 61_000, 61_200])
     assert max(store.timers) == 62_500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,22 @@ def test_below_the_threshold_and_late_and_dead_rows(rules: str, capsys: pytest.C
 def test_a_key_with_strange_characters_is_found(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["--key", f"machine={HOSTILE}", "--at", "1970-01-01T00:40:00Z"]
     assert lines(capsys, rules, "Warm", *at)[0] == f"Warm of {HOSTILE} at 1970-01-01T00:40:00Z: firing"
+
+
+def test_a_silence_is_explained_by_the_last_row_that_was_heard(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(rules).with_name("heard.yaml")
+    surface = "  surface:\n"
+    text = Path(rules).read_text()
+    assert surface in text
+    path.write_text(text.replace(surface, f"{surface}    no_data: {{for: 10m}}\n"))
+    asked = ["NoData", "--key", "site=s", "--key", "machine=m1", "--at"]
+    told = lines(capsys, str(path), *asked, "1970-01-01T01:35:00Z")
+    assert told[0] == "NoData (surface) of s, m1 at 1970-01-01T01:35:00Z: firing"
+    assert "from 1970-01-01T01:29:00Z until 1970-01-01T01:40:00Z; the last row of `surface` before it is at " in told[1]
+    assert lines(capsys, str(path), *asked, "1970-01-01T01:20:30Z") == [
+        "NoData (surface) of s, m1 at 1970-01-01T01:20:30Z: not firing",
+        "  the last row of `surface` is at 1970-01-01T01:19:00Z, 1m30s before; `for` is 10m",
+    ]
 
 
 def test_a_key_that_is_not_there(rules: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -14,7 +17,7 @@ from rules.files import GOOD, check
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
 from tocsin.spark.failure import secrets_of, sentence_of
-from tocsin.spark.session import partitions_of, settings
+from tocsin.spark.session import partitions_of, run_session, settings
 
 # As PySpark 4.2 gave them, shortened.
 OPERATOR = """\
@@ -74,6 +77,65 @@ def test_secrets_of_sources_and_sinks_are_known(tmp_path: Path) -> None:
     file = check(tmp_path, GOOD).file
     assert file is not None
     assert set(secrets_of(file)) == {"hunter2/@secret", "bell:hunter2%2F%40secret"}
+
+
+ODD = ["hunter2", "it's", 'say "x"', "both ' and \"", "back\\slash", "two  blanks", "two\nlines", "ümlaut/@", "a b"]
+
+
+@pytest.mark.parametrize("secret", ODD)
+@pytest.mark.parametrize(
+    "write",
+    [str, repr, json.dumps, quote, lambda text: quote(text, safe=""), lambda text: repr(f"login '{text}' \"x\"")],
+    ids=["plain", "repr", "json", "url", "url-part", "repr-of-more"],
+)
+def test_a_secret_is_blotted_out_however_its_signs_are_written(secret: str, write: Callable[[str], str]) -> None:
+    for error in (ValueError(f"login {write(secret)} is wrong"), RunError(f"a; {write(secret)}")):
+        shown = sentence_of(error, secrets=[secret])
+        assert "***" in shown
+        for part in (secret, write(secret), *secret.splitlines()):
+            assert part not in shown
+
+
+def test_a_secret_inside_another_leaves_nothing_of_it() -> None:
+    assert sentence_of(ValueError("x hunter2-long y"), ["hunter2", "hunter2-long"]) == "x *** y"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secrets"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", "it's", {"it's"}),
+        ("spark.hadoop.fs.s3a.access.key", "A1", {"A1"}),
+        ("spark.ssl.keyPassword", "p q", {"p q"}),
+        ("spark.driver.extraJavaOptions", "-Dx.trustStorePassword=hunter2 -Dy=z", {"hunter2"}),
+        ("spark.x.jaas.config", 'm required username="u" password="a\\"b";', {'a\\"b'}),
+        ("spark.jars.repositories", "https://bell:hunter2@host/x,https://other/y", {"bell:hunter2"}),
+        ("spark.driver.memory", "4g", set()),
+    ],
+)
+def test_secrets_of_settings_are_known_by_their_names(name: str, value: str, secrets: set[str]) -> None:
+    assert set(secrets_of(conf={name: value})) == secrets
+
+
+def test_a_session_that_does_not_start_shows_no_secret_of_its_settings(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+
+    class Broken:
+        def appName(self, name: str) -> Broken:
+            return self
+
+        def config(self, name: str, value: str) -> Broken:
+            return self
+
+        def getOrCreate(self) -> None:
+            raise ValueError("no login with it's")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tocsin.spark.session.SparkSession.builder", Broken())
+        conf = {"spark.ssl.keyPassword": "it's"}
+        starting = run_session(RunDir(tmp_path), master="local", conf=conf, partitions=1, kafka=False)
+        with pytest.raises(RunError, match=r"Spark must start; no login with \*\*\*$"), starting:
+            pass
+    assert log.exists()
 
 
 def test_a_session_has_what_its_sources_need(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark.child import free_port
+from tocsin import NoData, Rule
 from tocsin.errors import RunError
+from tocsin.plan import Plan, make_plan
 from tocsin.rundir import Progress, Tally
 from tocsin.spark.metrics import METRICS, Meter, markdown, served
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
+COLUMNS = {"air": ["machine", "ts", "temp", "hum"], "oil": ["machine", "ts", "value"]}
 SINKS = {"webhook-1": {"delivered": 3, "retries": 2, "rejected": 1, "pending": 7, "failing": True}}
 PROGRESS = Progress(
     4,
@@ -58,7 +61,7 @@ def test_names_are_those_of_prometheus() -> None:
 
 
 def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
-    meter = Meter(lambda: SINKS, None)
+    meter = Meter(lambda: SINKS, None, Plan(()))
     assert {name for name, _ in numbers(meter)} >= {"tocsin_build_info", "tocsin_sink_backlog"}
     meter.progress = PROGRESS
     meter.seconds.observe(0.3)
@@ -87,8 +90,39 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
     assert found["tocsin_lag_seconds", ("air",)] > 1e9
 
 
+def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_later() -> None:
+    rules = [
+        Rule("Hot", "air.temp > 40", on="machine", for_="1m"),
+        Rule("Damp", "air.hum > 40", on="machine"),
+        Rule("Pair", "air.temp > oil", on="machine", within="5s", emit="all"),
+        NoData("oil", "5m", on="machine"),
+    ]
+    meter = Meter(dict, None, make_plan(rules, COLUMNS))
+    found = numbers(meter)
+    noughts = {key for key, number in found.items() if number == 0}
+    states = {("Hot", state) for state in ("pending", "inactive", "firing", "resolved")}
+    states |= {
+        ("Damp", "firing"),
+        ("Damp", "resolved"),
+        ("Pair", "match"),
+        ("NoData", "firing"),
+        ("NoData", "resolved"),
+    }
+    assert {labels for name, labels in noughts if name == "tocsin_alerts_total"} == states
+    assert {labels for name, labels in noughts if name == "tocsin_rows_received_total"} == {("air",), ("oil",)}
+    assert {labels for name, labels in noughts if name == "tocsin_rows_late_total"} >= {("air(hum)",), ("oil",)}
+    assert ("tocsin_batches_total", ()) in noughts
+    # When the last micro-batch was is not known before there was one.
+    assert not {"tocsin_batch_timestamp_seconds", "tocsin_lag_seconds"} & {name for name, _ in found}
+    meter.note(PROGRESS)
+    after = numbers(meter)
+    assert after["tocsin_rows_received_total", ("oil",)] == 9
+    assert after["tocsin_alerts_total", ('Hot "one"', "firing")] == 3
+    assert after["tocsin_alerts_total", ("Hot", "firing")] == 0
+
+
 def test_the_endpoint_is_there_while_it_is_served_and_a_busy_port_is_one_sentence() -> None:
-    meter, port = Meter(dict, PROGRESS), free_port()
+    meter, port = Meter(dict, PROGRESS, Plan(())), free_port()
     with served(meter, "127.0.0.1", port):
         assert b"tocsin_state_bytes 1234.0" in _get(port)
         with pytest.raises(

@@ -89,14 +89,20 @@ def test_a_bounded_read_gives_what_the_spool_holds(spark: Any, tmp_path: Path) -
         (b"plant/m1", b'{"ts":1,"value":1}', 18),
         (b"plant/m2", long, 2 << 20),
         (b"plant/m3", b'{"topic":"t","ts":3,"value":3}', 30),
+        (b"plant/m4", b'{"ts":4,"value":DAMAGED}', 24),
+        (b"plant/m5", b'{"ts":5,"value":5}', 18),
     ]
     writer.append([Message(7 + number, *message) for number, message in enumerate(given)])
     writer.close()
+    (segment,) = (tmp_path / "s").glob("*.spool")
+    segment.write_bytes(segment.read_bytes().replace(b"DAMAGED", b"damaged"))
     found = read(spark, stream(spool=str(tmp_path / "s"), keys=("topic",)), streaming=False).collect()
     assert [(row.topic, row["_tocsin_arrival"], row["_tocsin_reason"]) for row in found] == [
         ("plant/m1", 7, None),
         ("plant/m2", 8, "its payload has more than 1,048,576 bytes"),
         ("t", 9, None),
+        ("", None, "it was damaged in the spool"),
+        ("plant/m5", 11, None),
     ]
 
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
+
+from pyspark.errors import StreamingQueryException
+
 import tocsin
 from spark.scenarios import plain
 from tocsin import NoData, Rule
+from tocsin.spark.stateful import NO_DATA_BATCHES
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +57,28 @@ def test_a_key_falls_silent_while_all_input_is_silent_and_comes_back(spark: Any,
     (resolved,) = [row for row in told if row["state"] == "resolved" and row["id"] == firing["id"]]
     assert (resolved["value"], resolved["margin"]) == (9.0, 8.0)
     assert [part["stream"] for part in resolved["witness"]] == ["air"]
+
+
+def test_a_query_that_starts_after_another_choice_was_made_is_refused(spark: Any, tmp_path: Path) -> None:
+    write(spark, tmp_path / "in", [(0, "x", 1.0)])
+    frame = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    first = tocsin.alerts({"air": frame}, NoData("air", "1s", "m"), act_in_silence=True)
+    tocsin.alerts({"air": spark.createDataFrame([(0, "x", 1.0)], SCHEMA)}, Rule("Warm", "air > 3", on="m"))
+    assert spark.conf.get(NO_DATA_BATCHES) == "true", "a bounded query changed it"
+    second = tocsin.alerts({"air": frame}, Rule("Warm", "air > 3", on="m"))
+    refusal = "`act_in_silence` must still be True when the query starts, .* start each query before the next is made"
+    with pytest.raises(StreamingQueryException, match=refusal):
+        _to_end(first, tmp_path / "first")
+    _to_end(second, tmp_path / "second")
+
+
+def _to_end(out: Any, checkpoint: Path) -> None:
+    writer = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
 
 
 def wait_for(session: Any, query: Any, rows: int) -> list[Any]:

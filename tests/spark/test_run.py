@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import threading
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +73,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             assert wait_until(lambda: len(alerts(folder, "Pulse")) == 2, third, PATIENCE_S), tail(log)
             wait_until(lambda: 'tocsin_alerts_firing{alert="Pulse"} 0.0' in _scraped(port), third, 30)
             scraped = _scraped(port)
-            third.send_signal(signal.SIGTERM)
+            # As Ctrl-C does, to the whole group; Spark has a handler of its own for it.
+            os.killpg(third.pid, signal.SIGINT)
             assert third.wait(PATIENCE_S) == 0, tail(log)
         finally:
             kill(third)
@@ -179,8 +183,21 @@ def test_a_sink_that_answers_500_stops_nothing_and_is_not_waited_for_for_ever(st
     assert (story.told["delivered"], hook["delivered"], hook["failing"]) == (False, 0, True)
     assert console["delivered"] == len(alerts(story.folder, "Warm")) + 1
     assert "not delivered within 1 s, and left to the next run: webhook-" in story.said
-    assert "SIGTERM: the micro-batch that runs is finished, then it stops" in story.stopped
-    assert "stopped by SIGTERM; " in story.stopped
+    assert "SIGINT: the micro-batch that runs is finished, then it stops" in story.stopped
+    assert "stopped by SIGINT; " in story.stopped
+    assert "Traceback" not in story.stopped
+
+
+@pytest.mark.slow
+def test_a_run_says_where_it_stands_before_its_first_micro_batch(story: Story) -> None:
+    first, opened, batch = [line for line in story.said.splitlines() if " INFO tocsin.run: " in line][:3]
+    assert first.endswith(
+        f" run directory {story.folder / 'run'} goes on after micro-batch {story.killed.batch}; "
+        "metrics are not served; starting Spark at local[2]"
+    )
+    read = ", ".join(f"{name} from json {story.folder / 'in' / name}" for name in ("air", "surface", "pulse"))
+    assert f" streams are open: {read}; the first micro-batch begins, " in opened
+    assert " batch=" in batch
 
 
 @pytest.mark.slow
@@ -279,3 +296,38 @@ def test_a_busy_port_and_a_folder_elsewhere_are_one_sentence(inside: InProcess) 
     inside.rules(plant.RULES + "archive: {path: 's3a://bucket/x'}\n")
     with pytest.raises(RunError, match="archive: `path` must be a folder that driver and workers share; got an addr"):
         inside.run()
+
+
+@pytest.fixture
+def small_results(spark: Any) -> Iterator[None]:
+    """Let the driver collect no more than 1 MiB; a stage takes the setting when it begins."""
+    settings = spark.sparkContext._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", "1m")
+    yield
+    settings.remove("spark.driver.maxResultSize")
+
+
+@pytest.mark.usefixtures("small_results")
+def test_dead_rows_beyond_what_the_driver_may_collect_are_each_there_once(inside: InProcess) -> None:
+    place, batch = inside.folder / "run", 2
+    long = {f"{number:02}{'x' * 50_000}" for number in range(60)}
+    with (inside.folder / "in" / "air" / f"{batch:03}.jsonl").open("a") as file:
+        file.writelines(f"{text}\n" for text in long)
+    os.utime(file.name, (plant.START + batch, plant.START + batch))
+    # Its micro-batch is done twice: at first its line of progress cannot be written.
+    inside.run(stop_after=batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tocsin.rundir.progress.append_line", _full)
+        with pytest.raises(RunError, match="no space left on device"):
+            inside.run()
+    ended = inside.run()
+    assert Counter(row.raw for row in read_dead(place)) == Counter(
+        [*long, *(line for lines in plant.DEAD.values() for line in lines)]
+    )
+    assert ended.progress.total.dead == {"air": len(long) + len(plant.DEAD["air"]), "surface": 1}
+    assert {path.suffix for path in (place / "dead").iterdir()} == {".jsonl"}
+    check_alerts(inside.folder, ["firing"])
+
+
+def _full(path: Path, line: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))

@@ -41,6 +41,13 @@ def test_the_reason_is_said(tmp_path: Path, alert: str, series: dict[str, str], 
     assert reason(tmp_path, alert, series, time) == expected
 
 
+def test_a_key_that_stands_in_no_table_of_limits_is_named_with_the_table(tmp_path: Path) -> None:
+    series = {'air{machine="m9"}': "25"}
+    assert reason(tmp_path, "Limited", series, "1m", machine="m9") == (
+        "no row in the table of limits `by_machine` for machine=m9: a comparison with its numbers is never true"
+    )
+
+
 def test_a_condition_that_holds_may_wait_for_a_slower_stream(tmp_path: Path) -> None:
     # Both streams have a row at 0s; at 10s the air meets the surface of 0s, whose row of 10s may still come.
     labels = "{machine: m1, team: hvac, severity: critical}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 from tocsin import Rule
 from tocsin.plan import Plan, make_plan
+from tocsin.rules.limits import Limits
 from tocsin.trace import Answer, Dead, KeyRows, Traced, trace, why
+from tocsin.trace.brackets import REPEAT, Excuse
+from tocsin.trace.model import OMITTED
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 JOIN = Rule("Warm", "air - surface > 2", within="10s", on="machine", outage="1h")
@@ -167,6 +171,47 @@ def test_a_row_that_came_again_is_left_out() -> None:
     ) in reasons
 
 
+def test_rows_that_differ_in_their_payload_alone_are_both_there() -> None:
+    watch = plan_of(replace(JOIN, shapes={"air": None, "surface": None})).watches[0]
+    air = replace(rows("0:21 0:21@3 0:21@4"), payload=np.array(['{"by": "a"}', '{"by": "b"}', '{"by": "a"}'], object))
+    found = trace(watch, ("m1",), {"air": air, "surface": rows("0:20")})
+    assert found.stores[0].count() == {"kept": 2, "omitted": 1}
+    assert [found.stores[0].fate[row] == OMITTED for row in range(3)] == [False, False, True]
+    assert found.stores[0].excuse(2) == Excuse(REPEAT, same=0)
+    # The surface meets the first of them; the second meets the surface.
+    assert [(one.stream, one.row) for one in found.evaluations[0]] == [("surface", 0), ("air", 1)]
+
+
+def test_only_what_the_rule_itself_leaves_out_is_told() -> None:
+    every, beside = hot(), Rule("Cold", "air < 0", within="1m", on="machine", shapes={"air": "decreasing"})
+    found = traced(every, beside, air="0:19 10:20 20:19")
+    assert found.stores_of(found.watch.rules[0])[0].count() == {"kept": 2, "omitted": 1}
+    assert [[reason.kind for reason in why(found, rule, 10 * SECOND).reasons] for rule in found.watch.rules] == [
+        ["below"], ["below", "omitted"],
+    ]  # fmt: skip
+
+
+def test_a_domain_that_a_neighbour_declares_is_not_told() -> None:
+    shapes = {"air": "increasing", "surface": "decreasing"}
+    plain = replace(JOIN, shapes=shapes)
+    bounded = replace(plain, alert="Bounded", domains={"air": (-40, 85)})
+    found = traced(plain, bounded, air="0:99", surface="0:99")
+    kinds = [[reason.kind for reason in why(found, rule, 0).reasons] for rule in found.watch.rules]
+    assert kinds == [["below"], ["below", "out-of-domain"]]
+
+
+def test_a_key_that_stands_in_no_table_of_limits_is_told() -> None:
+    table = Limits("limits.csv", ("machine",), ("least", "most"), {("m2",): (1.0, 2.0)})
+    rule = Rule("Hot", "air > by.most - by.least", on="machine", limits={"by": table})
+    kinds = [reason.kind for reason in answer(rule, at=0, air="0:30").reasons]
+    assert kinds == ["without-limits", "undefined"]
+    assert told(rule, at=0, air="0:30")[0][1] == (
+        "no row in the table of limits `by` for machine=m1: a comparison with its numbers is never true"
+    )
+    half = replace(rule, expr="air > 20 or air > by.most")
+    assert answer(half, at=0, air="0:30").verdict == "firing"
+
+
 def test_a_row_came_too_late() -> None:
     reasons = told(JOIN, at=0, air="0:30@4001 4000:1", surface="4000:1")
     assert reasons[-1] == (
@@ -213,4 +258,3 @@ def test_an_alert_of_a_rule_with_more_labels_is_not_that_of_its_namesake() -> No
     plain, low = Rule("Hot", "air > 30", on="machine"), Rule("Hot", "air > 10", on="machine", labels={"level": "10"})
     found = traced(plain, low, air="0:20 1:21")
     assert [why(found, rule, 0).verdict for rule in found.watch.rules] == ["not firing", "firing"]
-    assert found.rule("Hot", {"machine": "m1", "level": "10"}) == found.watch.rules[1]

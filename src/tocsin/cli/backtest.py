@@ -72,7 +72,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
     from tocsin.cli.tables import lines_of, object_of
     from tocsin.errors import TocsinError
     from tocsin.report import compare
-    from tocsin.spark.failure import sentence_of
+    from tocsin.spark.failure import secrets_of, sentence_of
 
     conf = settings(arguments)
     if arguments.report:
@@ -94,7 +94,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
                 written = _report(arguments, started, versions[0], results, difference, seconds)
                 summary["report"] = {"path": arguments.report, "bytes": written}
             except (TocsinError, OSError) as error:  # The results are there all the same.
-                failed = sentence_of(error)
+                failed = sentence_of(error, secrets_of(*files, conf=conf))
         if arguments.run_dir is not None:
             write_summary(run, summary)
             summary["run_dir"] = arguments.run_dir

@@ -9,8 +9,8 @@ A mistake is one line, as compilers write them:
     cold-store.yaml:12:9: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
 
 A warning says that something may be meant so and often is not: a stream that no rule reads, a password that stands in
-the file. Nothing is run and nothing is connected to. `${VAR}` is looked up in the environment, and never shown; tables
-of limits are read.
+the file, a rule that will flap. Nothing is run and nothing is connected to. `${VAR}` is looked up in the environment,
+and never shown; tables of limits are read.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ Nothing is read but the rule file.
 With --at it reads the rows of one key from the sources of the rule file, takes them through the same plan, and says in
 sentences what happened near that time: the alert fired, or was pending because of `for`; the condition stayed below its
 threshold, and by how much; a stream had no row, or none within the bounds; rows were left out, and which rows excuse
-them; rows came too late or could not be used.
+them; rows came too late or could not be used; the key stands in no table of limits. Of a NoData it says when its
+stream was last heard.
 """
 
 from __future__ import annotations
@@ -20,12 +21,26 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tocsin.cli.given import GivenUpError, add_span, add_spark, give_up, interrupted, moment, read_file, settings
+from tocsin.cli.given import (
+    GivenUpError,
+    add_span,
+    add_spark,
+    give_up,
+    interrupted,
+    moment,
+    no_such_rule,
+    read_file,
+    settings,
+)
 
 if TYPE_CHECKING:
     from tocsin.plan import Plan, Threshold, Watch
+    from tocsin.plan.steps import Silence
     from tocsin.rules.rulefile import RuleFile
-    from tocsin.trace import Answer
+    from tocsin.trace import Answer, Traced
+
+    Rule = Threshold | Silence
+    Chosen = tuple[Watch, Rule]
 
 SUMMARY = "show how rules run, or why an alert was or was not there"
 EPILOG = """\
@@ -88,85 +103,102 @@ def _explain(arguments: argparse.Namespace) -> int:
         watches = {id(watch): watch for watch, _ in chosen}.values() if arguments.rule else plan.watches
         _show_plan(file, watches, chosen, as_json=arguments.json)
         return 0
-    answers = [(rule, *_why(arguments, file, watch, rule)) for watch, rule in chosen]
+    answers = [(traced, rule, _why(traced, rule, arguments)) for traced, rule in _traced(arguments, file, chosen)]
     if arguments.json:
-        found = [_object(rule, key, arguments.at, answer) for rule, key, answer in answers]
+        found = [_object(rule, traced.key, arguments.at, answer) for traced, rule, answer in answers]
         print(json.dumps({"ok": True, "file": file.path, "answers": found}, indent=2))
     else:
-        for rule, key, answer in answers:
-            _show_answer(rule, key, arguments.at, answer)
+        for traced, rule, answer in answers:
+            _show_answer(rule, traced.key, arguments.at, answer)
     return 0
 
 
-def _chosen(plan: Plan, name: str | None) -> list[tuple[Watch, Threshold]]:
-    """The rules of a name, each with its watch; rules of one name may differ in labels."""
-    from tocsin.rules.nearest import nearest
-
-    rules = [(watch, rule) for watch in plan.watches for rule in watch.rules]
+def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
+    """The rules of a name, and NoData of that name, each with its watch; those of one name may differ in labels."""
+    rules: list[Chosen] = []
+    for watch in plan.watches:
+        rules += [(watch, rule) for rule in watch.rules] + [(watch, silence) for silence in watch.silences]
     if name is None:
         return rules
     mine = [(watch, rule) for watch, rule in rules if rule.alert == name]
     if not mine:
-        names = list(dict.fromkeys(rule.alert for _, rule in rules))
-        message = f"RULE must be an alert of the file ({', '.join(names)}); got {name!r}{nearest(name, names)}"
-        raise GivenUpError(message)
+        raise no_such_rule(name, [rule.alert for _, rule in rules])
     return mine
 
 
-def _show_plan(
-    file: RuleFile, watches: Iterable[Watch], chosen: list[tuple[Watch, Threshold]], *, as_json: bool
-) -> None:
+def _show_plan(file: RuleFile, watches: Iterable[Watch], chosen: list[Chosen], *, as_json: bool) -> None:
     """Write watches with the chosen rules, and the stores that these read."""
     shown = []
     for watch in watches:
-        rules = [rule for mine, rule in chosen if mine is watch]
+        mine = [rule for place, rule in chosen if place is watch]
+        rules = [rule for rule in watch.rules if rule in mine]
+        silences = [silence for silence in watch.silences if silence in mine]
         used = sorted({store for rule in rules for store in rule.stores})
-        shown.append((watch, rules, [watch.stores[store] for store in used]))
+        shown.append((watch, used, rules, silences))
     if as_json:
         print(json.dumps({"ok": True, "file": file.path, "watches": [_watch_object(*one) for one in shown]}, indent=2))
         return
-    for watch, rules, stores in shown:
-        print(str(watch).splitlines()[0])
-        for store in stores:
-            print(f"  Store {store}")
-        for rule in rules:
-            print(f"  Threshold {rule}")
+    for watch, stores, rules, silences in shown:
+        lines = watch.store_lines(stores) + [line for rule in rules for line in rule.lines]
+        lines += [f"NoData {silence}" for silence in silences]
+        print("\n  ".join([str(watch).splitlines()[0], *lines]))
 
 
-def _watch_object(watch: Watch, rules: list[Threshold], stores: list[Any]) -> dict[str, Any]:
+def _watch_object(watch: Watch, used: list[int], rules: list[Threshold], silences: list[Silence]) -> dict[str, Any]:
     return {
         "on": list(watch.on),
         "outage_us": watch.outage_us,
         "stores": [
             {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
-            for store in stores
+            for store in [watch.stores[i] for i in used]
         ],
         "rules": [
-            {"alert": rule.alert, "labels": dict(rule.labels), "condition": str(rule.condition), "does": str(rule)}
+            {
+                "alert": rule.alert,
+                "labels": dict(rule.labels),
+                "condition": str(rule.condition),
+                "does": str(rule),
+                "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
+            }
             for rule in rules
         ],
-        "no_data": [str(silence) for silence in watch.silences],
+        "no_data": [str(silence) for silence in silences],
     }
 
 
-def _why(
-    arguments: argparse.Namespace, file: RuleFile, watch: Watch, rule: Threshold
-) -> tuple[tuple[str, ...], Answer]:
-    """Read the rows of a key and ask why."""
+def _traced(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> list[tuple[Traced, Rule]]:
+    """Read the rows of the key, once for all rules of a watch, and trace them."""
     from tocsin.cli.history import trace_key
+
+    watches = {id(watch): watch for watch, _ in chosen}
+    keys = {number: _key(arguments, watch) for number, watch in watches.items()}
+    _around(arguments)  # which is refused, if it must be, before anything is read
+    ends, conf = (arguments.from_us, arguments.to_us), settings(arguments)
+    found = {
+        number: trace_key(file, watch, keys[number], ends, arguments.master, conf) for number, watch in watches.items()
+    }
+    return [(found[id(watch)], rule) for watch, rule in chosen]
+
+
+def _why(traced: Traced, rule: Rule, arguments: argparse.Namespace) -> Answer:
+    from tocsin.plan import Threshold
+    from tocsin.trace import why, why_silent
+
+    if isinstance(rule, Threshold):
+        return why(traced, rule, arguments.at, _around(arguments))
+    return why_silent(traced, rule, arguments.at)
+
+
+def _around(arguments: argparse.Namespace) -> int | None:
     from tocsin.errors import RuleError
     from tocsin.rules.durations import microseconds
-    from tocsin.trace import why
 
-    key = _key(arguments, watch)
-    around = None
     if arguments.around is not None:
         try:
-            around = microseconds(arguments.around, "`--around`")
+            return microseconds(arguments.around, "`--around`")
         except RuleError as error:
             arguments.refuse(str(error))
-    traced = trace_key(file, watch, key, (arguments.from_us, arguments.to_us), arguments.master, settings(arguments))
-    return key, why(traced, rule, arguments.at, around)
+    return None
 
 
 def _key(arguments: argparse.Namespace, watch: Watch) -> tuple[str, ...]:
@@ -182,17 +214,19 @@ def _key(arguments: argparse.Namespace, watch: Watch) -> tuple[str, ...]:
     return tuple(given[name] for name in watch.on)
 
 
-def _show_answer(rule: Threshold, key: tuple[str, ...], at_us: int, answer: Answer) -> None:
+def _show_answer(rule: Rule, key: tuple[str, ...], at_us: int, answer: Answer) -> None:
+    from tocsin.plan.steps import Silence
     from tocsin.rules.mistakes import printable
     from tocsin.trace.words import date
 
-    whose = f" of {', '.join(key)}" if key else ""
+    whose = f" ({rule.stream})" if isinstance(rule, Silence) else ""
+    whose += f" of {', '.join(key)}" if key else ""
     print(printable(f"{rule.alert}{whose} at {date(at_us)}: {answer.verdict}"))
     for reason in answer.reasons:
         print(f"  {printable(reason.text)}")
 
 
-def _object(rule: Threshold, key: tuple[str, ...], at_us: int, answer: Answer) -> dict[str, Any]:
+def _object(rule: Rule, key: tuple[str, ...], at_us: int, answer: Answer) -> dict[str, Any]:
     reasons = [{"kind": one.kind, "text": one.text, **one.facts} for one in answer.reasons]
     return {
         "alert": rule.alert,

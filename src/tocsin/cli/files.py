@@ -1,4 +1,4 @@
-"""Read rule files for commands: with the planner that will run them, and the environment of this process."""
+"""Read rule files for commands: with the planner and the sinks that will run them, and this process's environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tocsin.deliver import make_sink
 from tocsin.plan import make_plan
 from tocsin.rules.load import Checked, check_rule_file, load_rule_file
 from tocsin.rules.rulefile import RuleFile
@@ -13,9 +14,9 @@ from tocsin.rules.rulefile import RuleFile
 
 def check_file(path: str | Path, environment: Mapping[str, str]) -> Checked:
     """Say all that is wrong with a rule file."""
-    return check_rule_file(path, make_plan, environment)
+    return check_rule_file(path, make_plan, environment, make_sink)
 
 
 def load_file(path: str | Path) -> RuleFile:
     """Read a rule file for use; mistakes are raised together, as a RuleFileError."""
-    return load_rule_file(path, make_plan, os.environ)
+    return load_rule_file(path, make_plan, os.environ, make_sink)

@@ -6,16 +6,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tocsin.rules.rulefile import RuleFile
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class GivenUpError(Exception):
@@ -23,17 +20,14 @@ class GivenUpError(Exception):
 
 
 def moment(text: str) -> int:
-    """Read a time in ISO 8601 as microseconds; one without an offset is UTC.
+    """Read a time as microseconds; argparse says which option it is of."""
+    from tocsin.errors import RuleError
+    from tocsin.rules.durations import time_us
 
-    >>> moment("1970-01-01T00:01:00Z"), moment("1970-01-02")
-    (60000000, 86400000000)
-    """
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"must be a time such as 2026-01-01T00:00:00Z; got {text!r}"
-        raise argparse.ArgumentTypeError(message) from None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+        return time_us(text, "")
+    except RuleError as error:
+        raise argparse.ArgumentTypeError(str(error).strip()) from None
 
 
 def add_span(parser: argparse._ActionsContainer) -> None:
@@ -57,7 +51,9 @@ def settings(arguments: argparse.Namespace) -> dict[str, str]:
     """The settings of Spark that were given."""
     for setting in arguments.conf:
         if not setting.partition("=")[0].strip() or "=" not in setting:
-            arguments.refuse(f"`--conf` must be KEY=VALUE; got {setting!r}")
+            # What stands behind the sign may be secret.
+            name, sign, _ = setting.partition("=")
+            arguments.refuse(f"`--conf` must be KEY=VALUE; got {name + (sign and '=***')!r}")
     return {key.strip(): value for key, _, value in (setting.partition("=") for setting in arguments.conf)}
 
 
@@ -74,6 +70,14 @@ def read_file(path: str, *, as_json: bool) -> RuleFile:
     else:
         write_mistakes(checked)
     raise GivenUpError
+
+
+def no_such_rule(name: str, names: Iterable[str]) -> GivenUpError:
+    """What is said of an alert that a rule file does not have."""
+    from tocsin.rules.nearest import nearest
+
+    known = list(dict.fromkeys(names))
+    return GivenUpError(f"RULE must be an alert of the file ({', '.join(known)}); got {name!r}{nearest(name, known)}")
 
 
 def needs_spark() -> None:
@@ -95,16 +99,15 @@ def run_errors() -> Iterator[None]:
 
 
 @contextmanager
-def in_a_sentence(*files: RuleFile) -> Iterator[None]:
-    """Say in one sentence what Spark says in a hundred lines; no secret of the files is in it."""
+def in_a_sentence(files: Sequence[RuleFile], conf: Mapping[str, str]) -> Iterator[None]:
+    """Say in one sentence what Spark says in a hundred lines; no secret of files and settings is in it."""
     from tocsin.spark.failure import secrets_of, sentence_of
     from tocsin.spark.quiet import FAILURES
 
     try:
         yield
     except FAILURES as error:
-        secrets = [secret for file in files for secret in secrets_of(file)]
-        raise GivenUpError(sentence_of(error, secrets)) from None
+        raise GivenUpError(sentence_of(error, secrets_of(*files, conf=conf))) from None
     except OSError as error:
         message = (
             f"{error.filename or 'a file'} must be readable and writable; {(error.strerror or 'it is not').lower()}"

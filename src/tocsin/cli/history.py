@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tocsin.cli.given import GivenUpError, in_a_sentence, needs_spark
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import RuleFile
-from tocsin.rules.template import parse_template
 from tocsin.rundir import RunDir
+from tocsin.rundir.annotate import annotated
 
 if TYPE_CHECKING:
     from tocsin.report import Pick, Result
@@ -64,7 +64,7 @@ def session(run: RunDir, files: Sequence[RuleFile], master: str, conf: Mapping[s
     from tocsin.spark.quiet import bounded_session
 
     kafka = any(stream.source.kind == "kafka" for file in files for stream in file.streams.values())
-    with in_a_sentence(*files), bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
+    with in_a_sentence(files, conf), bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
         yield started
 
 
@@ -165,12 +165,7 @@ class _Writer:
 
     def take(self, change: Mapping[str, Any]) -> None:
         """Take a change of state, with its annotations filled in."""
-        from tocsin.spark.record import rule_of
-
-        rule = rule_of(change, self.rules)
-        texts = {} if rule is None else rule.annotations
-        annotations = {name: parse_template(text).render(change) for name, text in texts.items()}
-        self.held.append({**change, "annotations": annotations})
+        self.held.append(annotated(change, self.rules))
         if len(self.held) >= _PER_FILE:
             self.close()
 
@@ -180,21 +175,36 @@ class _Writer:
         self.batch, self.held = self.batch + 1, []
 
 
-def trace_picks(started: Session, version: Version, picks: Sequence[Pick], ends: Ends) -> list[tuple[Pick, Traced]]:
-    """Read the rows around some alerts, all of a watch in one pass over its streams, and trace them."""
-    from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
+def trace_picks(
+    started: Session, version: Version, picks: Sequence[Pick], ends: Ends
+) -> list[tuple[Pick, Traced | str]]:
+    """Read the rows around some alerts and trace them; where they are too many, say so instead."""
+    from tocsin.spark.history import Span, open_streams
     from tocsin.spark.sources import streams_of
-    from tocsin.trace import trace
 
     frames = open_streams(started, streams_of(version.file, version.plan), Span(*ends))
-    found: dict[int, Traced] = {}
+    found: dict[int, Traced | str] = {}
     for watch in version.plan.watches:
         mine = [place for place, pick in enumerate(picks) if pick.watch is watch]
-        wanted = [Wanted(picks[place].key, Span(picks[place].read_from_us, picks[place].to_us)) for place in mine]
-        if wanted:
-            for place, (rows, dead) in zip(mine, rows_of_keys(frames, watch, wanted), strict=True):
-                found[place] = trace(watch, picks[place].key, rows, dead)
+        found |= zip(mine, _traced(frames, watch, [picks[place] for place in mine]), strict=True)
     return [(pick, found[place]) for place, pick in enumerate(picks)]
+
+
+def _traced(frames: Mapping[str, Any], watch: Watch, picks: Sequence[Pick]) -> list[Traced | str]:
+    """All in one pass over the streams of a watch; where that is too much at once, in two parts."""
+    from tocsin.spark.history import Span, TooManyRowsError, Wanted, rows_of_keys
+    from tocsin.trace import trace
+
+    if not picks:
+        return []
+    try:
+        found = rows_of_keys(frames, watch, [Wanted(p.key, Span(p.read_from_us, p.to_us)) for p in picks])
+    except TooManyRowsError as error:
+        if len(picks) == 1:
+            return [str(error)]
+        half = len(picks) // 2
+        return [*_traced(frames, watch, picks[:half]), *_traced(frames, watch, picks[half:])]
+    return [trace(watch, pick.key, rows, dead) for pick, (rows, dead) in zip(picks, found, strict=True)]
 
 
 def write_manifest(run: RunDir, version: Version) -> None:

@@ -17,27 +17,38 @@ class Live:
     """A line that says how a run goes, if somebody looks at a terminal; else nothing."""
 
     def __init__(self) -> None:
-        self._status: Any = None
+        self._spinner: Any = None
+        self._line: Any = None
         self._at = time.monotonic()
 
     def __enter__(self) -> Live:
         if sys.stderr.isatty():
             # Only a terminal pays for the import.
             from rich.console import Console
+            from rich.live import Live as MovingLine
+            from rich.spinner import Spinner
 
-            self._status = Console(stderr=True).status("starting Spark")
-            self._status.start()
+            self._spinner = Spinner("dots", text="starting Spark", style="status.spinner")
+            # What is printed meanwhile goes above the line: as it is, and only if it was meant for the terminal.
+            self._line = MovingLine(
+                self._spinner,
+                console=Console(stderr=True, soft_wrap=True),
+                refresh_per_second=12.5,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self._line.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._line is not None:
+            self._line.stop()
 
     def show(self, progress: Progress) -> None:
         """Show a micro-batch."""
         now = time.monotonic()
-        if self._status is not None:
-            self._status.update(line_of(progress, now - self._at))
+        if self._spinner is not None:
+            self._spinner.update(text=line_of(progress, now - self._at))
         self._at = now
 
 

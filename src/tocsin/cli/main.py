@@ -1,4 +1,4 @@
-"""Run one command: `tocsin check`, `explain`, `test`, `backtest`, `run`, `edge` or `demo`."""
+"""Run one command: `tocsin check`, `certify`, `explain`, `test`, `backtest`, `run`, `edge` or `demo`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import backtest, check, demo, edge, explain, run, test
+from tocsin.cli import backtest, certify, check, demo, edge, explain, run, test
 
-COMMANDS = (check, explain, test, backtest, run, edge, demo)
-EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes found or a failed run, 2 wrong usage."
+COMMANDS = (check, certify, explain, test, backtest, run, edge, demo)
+EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes, a failure or no such file, 2 wrong usage."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -193,7 +193,8 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
     why = f"stopped by {stop.name}" if ended.stopped else "the input was taken to its end"
     whole = ended.progress.total if ended.progress else None
     rows, firing = (sum(whole.rows.values()), sum(whole.firing().values())) if whole else (0, 0)
-    text = f"{why}; {rows:,} rows in all, {firing:,} alerts fire; {options.run_dir} has them"
+    taken = f"{rows:,} {'row' if rows == 1 else 'rows'} in all"
+    text = f"{why}; {taken}, {firing:,} {'alert fires' if firing == 1 else 'alerts fire'}; {options.run_dir} has them"
     if not ended.delivered:
         behind = [f"{name} ({status['pending']:,})" for name, status in ended.sinks.items() if status["pending"]]
         waiting = ", ".join(behind) or "some sinks"

@@ -71,12 +71,12 @@ def _counts(counts: Mapping[str, int]) -> list[str]:
     return _numbers(*(counts.get(name, 0) for name in ("omitted", "late", "quarantined")))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Align columns: the first to the left, the others to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Iterator[str]:
+    """Align columns: the first ones, which hold words, to the left, the others to the right."""
     shown = [[printable(cell) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
     for row in shown:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        cells = [cell.ljust(widths[i]) if i < words else cell.rjust(widths[i]) for i, cell in enumerate(row)]
         yield "  ".join(cells).rstrip()
 
 

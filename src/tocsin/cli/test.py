@@ -41,8 +41,8 @@ SUMMARY = "run unit tests of rules"
 EPILOG = """\
 exit codes:
   0  all tests passed
-  1  a test failed
-  2  mistakes in a test file or a rule file, a file that cannot be read, no test to run, or wrong usage
+  1  a test failed, mistakes in a test file or a rule file, or a file that cannot be read
+  2  wrong usage: no test to run, too
 
 Mistakes go to standard error, one line each; results go to standard output, and with --json all does.
 docs/reference/test-file.md describes the file.
@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the tests; give 1 if one fails, 2 if some cannot be read."""
+    """Run the tests; give 1 if one fails or cannot be read, 2 if there is none."""
     if not arguments.files:
         arguments.refuse("the following arguments are required: FILE")
     try:
@@ -116,7 +116,9 @@ def _with_bar(running: Iterable[Result], count: int, arguments: argparse.Namespa
 
 
 def _code(checked: Sequence[CheckedSuite], results: Sequence[Sequence[Result]]) -> int:
-    if any(file.mistakes for file in checked) or not any(results):
+    if any(file.mistakes for file in checked):
+        return 1
+    if not any(results):
         return 2
     return 0 if all(result.ok for found in results for result in found) else 1
 

@@ -1,19 +1,20 @@
-"""Console: one line per change of state, plain where it is not a terminal.
+"""Console: one line per change of state that is asked for, plain where it is not a terminal.
 
-At least once: a line printed just before a kill is printed again. What labels hold is escaped, so that no label can
-move the cursor, change a colour or forge a line.
+At least once: a line printed just before a kill is printed again. What labels and annotations hold is escaped, so that
+no text can move the cursor, change a colour or forge a line.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from tocsin.deliver.channel import DELIVERED, Answer, Entry, Verdict
 from tocsin.deliver.clock import CAP_S
 from tocsin.deliver.encode import Alert
+from tocsin.deliver.sinks import ConsoleSink
 
 _COLOURS = {"firing": "31;1", "match": "31;1", "pending": "33", "resolved": "32", "inactive": "2"}
 
@@ -25,13 +26,14 @@ class ConsoleChannel:
     whole_batches = False
     cap_s = CAP_S
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, sink: ConsoleSink, stream: TextIO | None = None) -> None:
+        self._states = sink.states
         self._stream = stream or sys.stdout
         self._in_colour = self._stream.isatty() and "NO_COLOR" not in os.environ
 
     def wants(self, alert: Alert) -> bool:
-        """Every state is shown."""
-        return True
+        """Only the states of the sink are shown."""
+        return alert["state"] in self._states
 
     def parcels(self, step: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """One line at a time."""
@@ -54,7 +56,7 @@ class ConsoleChannel:
 
 
 def console_line(alert: Alert, *, in_colour: bool = False) -> str:
-    r"""An alert in one line.
+    r"""An alert in one line: its value, its quality unless that is exact alone, its summary, or else its description.
 
     >>> from tocsin.deliver.encode import alert_of
     >>> row = {"alert": "Hot", "id": "1f", "state": "firing", "labels": {"m": "p\n7"}, "startsAt": 0, "value": 16.0}
@@ -67,9 +69,16 @@ def console_line(alert: Alert, *, in_colour: bool = False) -> str:
         word = f"\x1b[{_COLOURS[alert['state']]}m{word}\x1b[0m"
     value = "" if alert["value"] is None else f" value {alert['value']:.6g}"
     since = f" since {alert['startsAt']}" if alert["endsAt"] else ""
-    mark = " late" if "late" in alert["quality"].split() else ""
+    marks = "".join(f" {printable(mark)}" for mark in alert["quality"].split() if mark != "exact")
     name = f"{printable(alert['alert'])}{{{labels}}}"
-    return f"{alert['endsAt'] or alert['startsAt']} {word} {name}{value}{since}{mark}"
+    return f"{alert['endsAt'] or alert['startsAt']} {word} {name}{value}{since}{marks}{_told(alert['annotations'])}"
+
+
+def _told(annotations: Mapping[str, str]) -> str:
+    for name in ("summary", "description"):
+        if annotations.get(name, "").strip():
+            return f' {name}="{_quotable(annotations[name])}"'
+    return ""
 
 
 def printable(text: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
+from tocsin.logic import FIRST_US, LAST_US
+
 STATES = ("pending", "firing", "resolved", "inactive", "match")
 
 # A change of state with its public columns, as JSON holds it.
@@ -20,8 +22,6 @@ Alert = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST_US = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
@@ -131,7 +131,7 @@ def _time_of(time: Any, place: str) -> str:
 
 
 def _text_of(time_us: int) -> str:
-    inside = min(max(time_us, _FIRST_US), _LAST_US)
+    inside = min(max(time_us, FIRST_US), LAST_US)
     moment = _EPOCH + timedelta(microseconds=inside)
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 

@@ -33,7 +33,7 @@ def read_parquet(path: Path) -> Iterator[Alert]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=_ROWS):
                 yield from (_alert(row) for row in batch.to_pylist())
-    except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Arrow calls damage an OSError too, then without a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise

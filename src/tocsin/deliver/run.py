@@ -189,7 +189,7 @@ def pump(
 def open_channel(sink: Sink, log: AlertLog, clock: Clock) -> Channel:
     """The way to a receiver that is told every change."""
     if isinstance(sink, ConsoleSink):
-        return ConsoleChannel()
+        return ConsoleChannel(sink)
     if isinstance(sink, LogSink):
         return CopyChannel(sink, log)
     if isinstance(sink, CloudEventsSink):

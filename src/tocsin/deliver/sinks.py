@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
+from tocsin.deliver.encode import STATES
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.nearest import nearest
@@ -25,13 +26,25 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SET_BY_US = {"content-type", "content-length", "host", "transfer-encoding", "connection"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """Print a line per change of state."""
+    """Print a line per change of state; `states` says of which states, all others are skipped."""
 
+    states: Sequence[str] = ("firing", "resolved", "match")
     kind: ClassVar[str] = "console"
+
+    def __post_init__(self) -> None:
+        """Check the states."""
+        states = (self.states,) if isinstance(self.states, str) else tuple(self.states)
+        unknown = [state for state in states if state not in STATES]
+        if unknown or not states:
+            found = repr(unknown[0]) if unknown else "none"
+            raise _error(self.kind, f"`states` must name some of {', '.join(STATES)}; got {found}")
+        object.__setattr__(self, "states", states)
 
     @property
     def target(self) -> str:
@@ -172,8 +185,13 @@ class KafkaSink:
             raise _error(self.kind, f"`topic` must be a name of Kafka; got {self.topic!r}")
         if bool(reveal(self.username)) != bool(reveal(self.password)):
             raise _error(self.kind, "`username` and `password` must come together; got only one")
-        if self.security not in {"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-            raise _error(self.kind, f"`security` must be a protocol of Kafka; got {self.security!r}")
+        if self.security not in {"", *_SECURITY}:
+            raise _error(self.kind, f"`security` must be one of {', '.join(_SECURITY)}; got {self.security!r}")
+        if self.security and self.security.startswith("SASL") != bool(reveal(self.username)):
+            message = "`security` must be a protocol with SASL where there is a `username`, and only there"
+            raise _error(self.kind, f"{message}; got {self.security!r}")
+        if self.mechanism not in _MECHANISMS:
+            raise _error(self.kind, f"`mechanism` must be one of {', '.join(_MECHANISMS)}; got {self.mechanism!r}")
 
     @property
     def target(self) -> str:

@@ -33,6 +33,8 @@ from tocsin.files import replace_file
 DONE, FAILED, OUTPUT_GONE, LOST = 0, 1, 3, 4
 _READ = 1 << 18
 _BLOCKED_S = 0.2
+# After so many lines that are all malformed a field is misnamed, rather than a line broken.
+_ENOUGH = 10
 # How long a stop waits for the output: to take what is left, or, if that is saved, the rest of a line.
 _GRACE_S = 2.0
 
@@ -66,7 +68,7 @@ class Loop:
         self.outbox = Outbox(stdout, self.edge.ledger)
         self.input = os.fstat(stdin)
         self.is_file = stat.S_ISREG(self.input.st_mode)
-        self.ended = False
+        self.ended, self.warned = False, False
         self.saved_at, self.saved_as = time.monotonic(), (0, 0, 0)
 
     def run(self) -> int:
@@ -124,10 +126,21 @@ class Loop:
         else:
             self.ended = True
             self._put(self.edge.end(now))
+        self._warn()
         if len(self.edge.ledger) >= self.options.max_backlog and not self.edge.lines.inside:
             self.edge.reducer.omit_gone()
             if len(self.edge.ledger) >= self.options.max_backlog:
                 self._put(self.edge.reducer.release())
+
+    def _warn(self) -> None:
+        """Say once that no line so far was a row: the lines pass, so nobody would notice until the end."""
+        ledger = self.edge.ledger
+        if self.warned or ledger.malformed < max(ledger.received, 1 if self.ended else _ENOUGH):
+            return
+        self.warned = True
+        why = ", ".join(f"{reason} ({count})" for reason, count in sorted(ledger.why.items()))
+        options = "`--format`, `--time`, `--value` and `--key`"
+        self.report.say(f"warning: {options} must fit the lines; all {ledger.received} so far are malformed: {why}")
 
     def _put(self, due: list[Due]) -> None:
         """Write what is due, at once if nothing waits before it."""

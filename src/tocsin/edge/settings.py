@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.errors import RuleError
+from tocsin.rules.durations import duration_text
 from tocsin.stages.reduce.bracket import Reach
 from tocsin.stages.reduce.windows import SHAPES, keys_and_reach
 
@@ -56,8 +57,8 @@ class Settings:
             _must(low <= high, f"`--domain` must not end before it begins; got {low},{high}")
         _must(self.format in FORMATS, f"`--format` must be one of {', '.join(FORMATS)}; got {self.format!r}")
         _must(self.time_unit in UNITS, f"`--time-unit` must be one of {', '.join(UNITS)}; got {self.time_unit!r}")
-        _must(self.interval_us > 0, f"`--interval` must be above 0; got {self.interval_us} us")
-        within = f"got {self.hold_us} us for an interval of {self.interval_us} us"
+        _must(self.interval_us > 0, f"`--interval` must be above 0; got {duration_text(self.interval_us)}")
+        within = f"got {duration_text(self.hold_us)} for an interval of {duration_text(self.interval_us)}"
         _must(0 <= self.hold_us <= self.interval_us, f"`--hold` must be between 0 and the interval; {within}")
         _must(len(self.delimiter) == 1, f"`--delimiter` must be one character; got {self.delimiter!r}")
         _must(self.max_line > 0, f"`--max-line` must be above 0; got {self.max_line}")

@@ -1,18 +1,16 @@
 """Read the text of a condition into a tree.
 
-A tokenizer and a precedence-climbing parser over a whitelist: what is not named here is refused, with its place. Length
-and nesting are bounded, so hostile text gives an error and costs no more than an honest one.
+A precedence-climbing parser over a whitelist: what is not named here is refused, with its place. Length and nesting are
+bounded, so hostile text gives an error and costs no more than an honest one. Reading goes on behind a mistake that
+leaves clear how the text is built, such as an unknown function; `UNREAD` stands in its place.
 """
 
 from __future__ import annotations
 
 import difflib
-import keyword
 import math
-import re
-import unicodedata
-from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from tocsin.errors import ExprError
 from tocsin.expr.nodes import (
@@ -24,6 +22,7 @@ from tocsin.expr.nodes import (
     Call,
     Compare,
     Condition,
+    Key,
     Node,
     Number,
     Unary,
@@ -32,71 +31,61 @@ from tocsin.expr.nodes import (
     depth,
     is_condition,
 )
+from tocsin.expr.tokens import OPERAND, Token, refusal, scan
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 100
 MAX_DEPTH = 200
-MAX_WORD = 100
+MAX_MISTAKES = 20
 
-_TOKEN = re.compile(
-    r"(?P<space>[ \t\r\n]+)"
-    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)"
-    r"|(?P<op>\*\*|>=|<=|/(?!/)|<(?!>)|[-+*>(),])"
-)
-_GLUED = re.compile(r"[A-Za-z0-9_.]")
-_REFUSED = re.compile(r"===?|!==?|<>|=[<>]|&&?|\|\|?|//|[\"'=!^%\[\]{}@:;?~$\\`#.]")
+# A number that could not be read; no stream has this name.
+UNREAD = Variable("")
+
 _BINDING = {"or": 1, "and": 2, ">": 3, ">=": 3, "<": 3, "<=": 3, "+": 4, "-": 4, "*": 5, "/": 5, "**": 7}
 _UNARY_BINDING = 6
 
-_EQUALITY = "is not a comparison of conditions; use `>=` and `<=`, equality of measured values is not stable"
-_TEXT = "starts a text; conditions are about numbers only"
-_INSTEAD = {
-    "==": _EQUALITY,
-    "=": _EQUALITY,
-    "!=": _EQUALITY,
-    "<>": _EQUALITY,
-    "=<": "is not an operator; write `<=`",
-    "=>": "is not an operator; write `>=`",
-    "&": "is not an operator; write `and`",
-    "&&": "is not an operator; write `and`",
-    "|": "is not an operator; write `or`",
-    "||": "is not an operator; write `or`",
-    "!": "is not an operator; turn the comparison round instead",
-    "^": "is not an operator; write `**` for powers",
-    "//": "is not an operator; write `floor(a / b)`",
-    "%": "is not an operator; write `a - b * floor(a / b)`",
-    "'": _TEXT,
-    '"': _TEXT,
-}
-_OPERAND = "expected a number, a stream, a function or `(`"
 
+@dataclass(frozen=True)
+class Draft:
+    """A condition as far as it can be read: its variables in order of appearance, and its mistakes as they were found.
 
-class _Token(NamedTuple):
-    """A piece of text: kind is `number`, `name`, `op` or `end`."""
+    There is no condition where the text breaks off, or is a number.
+    """
 
-    kind: str
-    text: str
-    start: int
-    stop: int
+    condition: Condition | None
+    variables: tuple[Variable, ...]
+    mistakes: tuple[ExprError, ...]
 
 
 def parse_condition(text: str) -> Condition:
-    """Read a condition: comparisons of numbers, joined by `and` and `or`."""
-    node = _Parser(text).whole()
-    if isinstance(node, Compare | Bool):
-        return node
-    message = "a condition needs a comparison such as `... > 0`; got a number"
-    raise ExprError(message, text, node.start, node.stop)
+    """Read a condition: comparisons of numbers, joined by `and` and `or`; the first mistake is raised."""
+    draft = draft_condition(text)
+    if draft.mistakes:
+        raise draft.mistakes[0]
+    assert draft.condition is not None
+    return draft.condition
+
+
+def draft_condition(text: str) -> Draft:
+    """Read a condition and find all its mistakes; one in how the text is built hides what follows it."""
+    parser = _Parser(text)
+    try:
+        node = parser.whole()
+        if not isinstance(node, Compare | Bool):
+            parser.note("a condition needs a comparison such as `... > 0`; got a number", node.start, node.stop)
+    except ExprError as error:
+        return Draft(None, (), (*parser.mistakes, error))
+    condition = node if isinstance(node, Compare | Bool) else None
+    return Draft(condition, tuple(parser.variables.values()), tuple(parser.mistakes))
 
 
 def parse_number(text: str) -> Node:
     """Read an expression that is a number."""
-    node = _Parser(text).whole()
-    if not is_condition(node):
-        return node
-    message = "expected a number; got a condition"
-    raise ExprError(message, text, node.start, node.stop)
+    parser = _Parser(text)
+    node = parser.number(parser.whole())
+    if parser.mistakes:
+        raise parser.mistakes[0]
+    return node
 
 
 class _Parser:
@@ -104,15 +93,18 @@ class _Parser:
         if not isinstance(text, str):
             message = f"an expression must be a str; got {type(text).__name__}"
             raise TypeError(message)
-        if len(text) > MAX_LENGTH:
-            message = f"an expression must have at most {MAX_LENGTH} characters; got {len(text)}"
-            raise ExprError(message)
+        self.variables: dict[Key, Variable] = {}
+        self.mistakes: list[ExprError] = []
         self._text = text
         self._nesting = 0
-        self._token = self._scan(0)
+        self._token = Token("end", "", 0, 0)
 
     def whole(self) -> Node:
         """Read the whole text as one expression."""
+        if len(self._text) > MAX_LENGTH:
+            message = f"an expression must have at most {MAX_LENGTH} characters; got {len(self._text)}"
+            raise ExprError(message)
+        self._next()
         node = self._expression(0)
         token = self._peek()
         if token.kind != "end":
@@ -141,19 +133,19 @@ class _Parser:
         self._nesting -= 1
         return left
 
-    def _join(self, left: Node, token: _Token, right: Node, *, extend: bool) -> Node:
+    def _join(self, left: Node, token: Token, right: Node, *, extend: bool) -> Node:
         op, start, stop = token.text, left.start, right.stop
         if op in JUNCTIONS:
             args = left.args if extend and isinstance(left, Bool) else (self._condition(left, op),)
             return Bool(op, (*args, self._condition(right, op)), start=start, stop=stop)
         if op not in COMPARISONS:
-            return Binary(op, self._number(left), self._number(right), start=start, stop=stop)
+            return Binary(op, self.number(left), self.number(right), start=start, stop=stop)
         if isinstance(left, Compare):
             middle = self._text[left.right.start : left.right.stop]
             middle = middle if len(middle) <= 30 else "..."
             example = f"... {left.op} {middle} and {middle} {op} ..."
             self._fail(f"comparisons are not chained; write `{example}`", token.start, token.stop)
-        return Compare(op, self._number(left), self._number(right), start=start, stop=stop)
+        return Compare(op, self.number(left), self.number(right), start=start, stop=stop)
 
     def _operand(self) -> Node:
         token = self._next()
@@ -163,20 +155,20 @@ class _Parser:
             is_call = self._peek().text == "("
             return self._call(token) if is_call else self._variable(token)
         if token.text == "-":
-            operand = self._number(self._expression(_UNARY_BINDING))
+            operand = self.number(self._expression(_UNARY_BINDING))
             return Unary(operand, start=token.start, stop=operand.stop)
         if token.text == "(":
             inner = self._expression(0)
             end = self._expect(")", token)
             return replace(inner, start=token.start, stop=end.stop)
-        self._fail(f"{_OPERAND}; got {_named(token)}", token.start, token.stop)
+        self._fail(f"{OPERAND}; got {_named(token)}", token.start, token.stop)
 
-    def _call(self, name: _Token) -> Node:
+    def _call(self, name: Token) -> Node:
         if name.text not in FUNCTIONS:
             near = difflib.get_close_matches(name.text.lower(), FUNCTIONS, 1)
             near = ["ln"] if name.text == "log" else near  # Many languages call the natural logarithm so.
             known = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(FUNCTIONS)}"
-            self._fail(f"`{name.text}` is not a function; {known}", name.start, name.stop)
+            self.note(f"`{name.text}` is not a function; {known}", name.start, name.stop)
         opening = self._next()
         args: list[Node] = []
         while not args or self._peek().text == ",":
@@ -186,38 +178,45 @@ class _Parser:
                 break
             arg = self._expression(0)
             is_test = name.text == "where" and not args
-            args.append(self._condition(arg, "where") if is_test else self._number(arg))
+            args.append(self._condition(arg, "where") if is_test else self.number(arg))
         end = self._expect(")", opening)
+        if name.text not in FUNCTIONS:
+            return replace(UNREAD, start=name.start, stop=end.stop)
         least, most = FUNCTIONS[name.text]
         if len(args) < least or (most is not None and len(args) > most):
             message = f"`{name.text}` takes {arity_text(name.text)} arguments; got {len(args)}"
-            self._fail(message, name.start, end.stop)
+            return self.note(message, name.start, end.stop)
         return Call(name.text, tuple(args), start=name.start, stop=end.stop)
 
-    def _variable(self, token: _Token) -> Node:
+    def _variable(self, token: Token) -> Node:
         stream, dot, column = token.text.partition(".")
         if stream in FUNCTIONS:
             message = f"`{stream}` is a function and cannot name a stream; expected `{stream}(...)`"
-            self._fail(message, token.start, token.stop)
-        return Variable(stream, column if dot else None, start=token.start, stop=token.stop)
+            return self.note(message, token.start, token.stop)
+        variable = Variable(stream, column if dot else None, start=token.start, stop=token.stop)
+        self.variables.setdefault(variable.key, variable)
+        return variable
 
-    def _value(self, token: _Token) -> float:
+    def _value(self, token: Token) -> float:
         value = float(token.text)
         if not math.isfinite(value):
             self._fail(f"`{token.text}` is too large for a number; expected a finite one", token.start, token.stop)
         return value
 
-    def _number(self, node: Node) -> Node:
+    def number(self, node: Node) -> Node:
+        """Give a part that is a number; it is a mistake if it is none."""
         if is_condition(node):
-            self._fail("expected a number; got a condition", node.start, node.stop)
+            return self.note("expected a number; got a condition", node.start, node.stop)
         return node
 
     def _condition(self, node: Node, user: str) -> Node:
-        if not is_condition(node):
-            self._fail(f"`{user}` expected a comparison such as `... > 0`; got a number", node.start, node.stop)
-        return node
+        if is_condition(node):
+            return node
+        message = f"`{user}` expected a comparison such as `... > 0`; got a number"
+        unread = self.note(message, node.start, node.stop)
+        return Compare(">", unread, unread, start=node.start, stop=node.stop)
 
-    def _expect(self, text: str, opening: _Token) -> _Token:
+    def _expect(self, text: str, opening: Token) -> Token:
         token = self._next()
         if token.text == text:
             return token
@@ -225,61 +224,24 @@ class _Parser:
             self._fail(f"expected `{text}` for this `(`; got the end", opening.start, opening.stop)
         self._fail(f"expected an operator or `{text}`; got {_named(token)}", token.start, token.stop)
 
-    def _peek(self) -> _Token:
+    def _peek(self) -> Token:
         return self._token
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         token = self._token
-        self._token = self._scan(token.stop)
+        self._token = scan(self._text, token.stop)
         return token
 
-    def _scan(self, place: int) -> _Token:
-        """Read the token at or after `place`; past the last one there is always another end."""
-        while place < len(self._text):
-            match = _TOKEN.match(self._text, place)
-            if match is None:
-                self._refuse(place)
-            kind, word = str(match.lastgroup), match.group()
-            if kind in ("number", "name"):
-                self._check_word(kind, word, place)
-            if kind != "space":
-                return _Token("op" if word in JUNCTIONS else kind, word, place, match.end())
-            place = match.end()
-        return _Token("end", "", place, place)
-
-    def _check_word(self, kind: str, word: str, start: int) -> None:
-        stop = start + len(word)
-        if len(word) > MAX_WORD:
-            self._fail(f"a {kind} must have at most {MAX_WORD} characters; got {len(word)}", start, stop)
-        if _GLUED.match(self._text, stop):
-            wanted = "an operator after the number" if kind == "number" else "a column name after the dot"
-            self._fail(f"expected {wanted}; got `{self._text[stop]}`", start, stop + 1)
-        stream, *columns = word.split(".")
-        if len(columns) > 1:
-            self._fail(f"expected `stream` or `stream.column`; got {len(columns)} dots", start, stop)
-        if kind == "name" and (stream.startswith("__") or "".join(columns).startswith("__")):
-            self._fail(f"a name must not begin with two underscores; got `{word}`", start, stop)
-        if word not in JUNCTIONS and word.lower() in JUNCTIONS:
-            self._fail(f"`{word}` is not an operator; write `{word.lower()}`", start, stop)
-        if word == "not":
-            self._fail("`not` is not an operator; turn the comparison round instead", start, stop)
-        if word not in JUNCTIONS and keyword.iskeyword(stream):
-            self._fail(f"`{stream}` is a reserved word and cannot name a stream; {_OPERAND}", start, stop)
-
-    def _refuse(self, place: int) -> NoReturn:
-        match = _REFUSED.match(self._text, place)
-        if match is not None:
-            reason = _INSTEAD.get(match.group()[:2], "is not part of conditions")
-            self._fail(f"`{match.group()}` {reason}", place, match.end())
-        char = self._text[place]
-        name = unicodedata.name(char, "a control character")
-        self._fail(f"U+{ord(char):04X} ({name}) is not part of conditions; use plain ASCII", place, place + 1)
+    def note(self, message: str, start: int, stop: int) -> Variable:
+        """Keep a mistake behind which reading goes on, and give what stands in its place."""
+        if len(self.mistakes) == MAX_MISTAKES:
+            self._fail(f"more than {MAX_MISTAKES} mistakes; the rest is not read", start, stop)
+        self.mistakes.append(refusal(self._text, message, start, stop))
+        return replace(UNREAD, start=start, stop=stop)
 
     def _fail(self, message: str, start: int, stop: int) -> NoReturn:
-        # What a terminal would not show, or obey, is drawn as a question mark of the same width.
-        drawn = "".join(char if char.isprintable() or char == "\n" else "?" for char in self._text.replace("\t", " "))
-        raise ExprError(message, drawn, start, stop)
+        raise refusal(self._text, message, start, stop)
 
 
-def _named(token: _Token) -> str:
+def _named(token: Token) -> str:
     return "the end" if token.kind == "end" else f"`{token.text}`"

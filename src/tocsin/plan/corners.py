@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_columns
-from tocsin.expr.nodes import Bool, Compare, Key, Node
+from tocsin.expr.nodes import Bool, Compare, Key, Node, Variable, children, variables, with_children
 from tocsin.logic import Float
+from tocsin.plan.prove import named_by_column
 from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
 
@@ -36,25 +37,42 @@ class Corners:
         self.sides = [_sides(store) for store in stores]
         # A store of a rule that joins has the sides that it needs; a rule of one stream may use one made for others.
         corners = int(np.prod([len(sides) for sides in self.sides]))
-        self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS
-        self.comparisons = list(_comparisons(rule.condition))
-        self.variables: list[Key] = [next(key for key, _ in rule.columns if key[0] == store.stream) for store in stores]
+        self.variables: list[Key] = [_variable(store).key for store in stores]
+        self.condition = _by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)
+        read = {variable.key for variable in variables(self.condition)} - {limit.variable for limit in rule.limits}
+        self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS and read <= set(self.variables)
+        self.comparisons = list(_comparisons(self.condition))
 
     def hopeless(self, segments: Sequence[Segments], limits: dict[Key, Float]) -> Bools:
         """Tell for which keys no combination of these rows is true."""
         unsure = np.zeros(len(segments[0].offsets) - 1, np.bool_)
         extremes = []
         for store, segment, sides in zip(self.stores, segments, self.sides, strict=True):
-            value, filled = segment.values[0], np.diff(segment.offsets) > 0
-            unsure |= ~filled if store.domain is None else ~filled | _any(store.outside(value), segment)
-            extremes.append([_per_key(side, value, segment) for side in sides])
+            numbers, apart = store.numbers(segment.values)
+            unsure |= ~(np.diff(segment.offsets) > 0) | _any(apart, segment)
+            extremes.append([_per_key(side, numbers[0], segment) for side in sides])
         with np.errstate(invalid="ignore"):
             for corner in product(*extremes):
                 columns = dict(zip(self.variables, corner, strict=True)) | limits
                 for part in self.comparisons:
                     unsure |= ~np.isfinite(evaluate_columns(part, columns)[0])
-                unsure |= ~(evaluate_columns(self.rule.condition, columns)[0] < 0)  # type: ignore[arg-type]
+                unsure |= ~(evaluate_columns(self.condition, columns)[0] < -self.rule.rounding)  # type: ignore[arg-type]
         return ~unsure
+
+
+def _variable(store: Store) -> Variable:
+    """What stands for the number that the rows of a store are compared by."""
+    if store.by and not isinstance(store.by[0], Variable):
+        return Variable(store.stream, " compared")
+    return Variable(store.stream, store.columns[0])
+
+
+def _by_numbers(node: Node, stores: Sequence[Store]) -> Node:
+    """Put variables where a condition has the numbers that rows are compared by."""
+    for store in stores:
+        if len(store.by) == 1 and node == store.by[0]:
+            return _variable(store)
+    return with_children(node, tuple(_by_numbers(part, stores) for part in children(node)))
 
 
 def _comparisons(node: Node) -> Iterator[Compare]:
@@ -67,7 +85,9 @@ def _comparisons(node: Node) -> Iterator[Compare]:
 
 
 def _sides(store: Store) -> list[np.ufunc]:
-    """The extremes that matter of a stream; none where its shape is not known."""
+    """The extremes that matter of a stream; none where its shape is not known, or rows are compared by several."""
+    if len(store.by) > 1:
+        return []
     return [np.maximum] * (store.above_us >= 0) + [np.minimum] * (store.below_us >= 0)
 
 

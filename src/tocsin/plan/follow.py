@@ -1,4 +1,4 @@
-"""Follow one rule over the keys of a page: probes, evaluations that wait for progress, lives with their witnesses."""
+"""Follow one rule over the keys of a page: progress, probes, what is evaluated when; its lives are in `lives.py`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from tocsin.logic import Float, Int
 from tocsin.plan.condition import compile_rule, limit_key
 from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
+from tocsin.plan.lives import Change, Lived
 from tocsin.plan.remember import NEVER_SEEN, Segments
 from tocsin.plan.steps import Store, Threshold
 from tocsin.plan.witness import Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
 from tocsin.stages.reduce.settled import settle
-
-# A change of state: key, state, start, end, witness, whether late.
-Change = tuple[int, str, int, int | None, Witnesses, bool]
 
 
 @dataclass(frozen=True)
@@ -65,16 +63,15 @@ class Followed:
     def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane], keys: int = 0) -> None:
         self.rule, self.stores, self.identity = rule, [stores[i] for i in rule.stores], rule.identity(stores)
         mine = [store.lane for store in self.stores]
-        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes], np.int64)
-        self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
+        # Behind the lanes come rows that no rule can use: of as many streams as there are at most.
+        others = [-1] * len(lanes)
+        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + others, np.int64)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
         self.condition, self.hoisted = compile_rule(rule, self.stores)
         self.corners = Corners(rule, self.stores)
         self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
-        self.progress = np.full(keys, NEVER_SEEN)
-        self.lives = [alert.new_lives(keys), alert.new_lives(keys)]
-        self.bests = [self._no_witnesses(keys), self._no_witnesses(keys)]
-        self.waiting = self._no_witnesses(0)
+        self.progress, self.seen_us = np.full(keys, NEVER_SEEN), np.zeros(keys, np.int64)
+        self.lived = Lived(rule, keys, len(self.stores), int(self.value_offsets[-1]))
         self.limits = np.zeros((len(rule.limits), 0))
 
     def outside(self, shown: Witnesses) -> bool:
@@ -87,17 +84,14 @@ class Followed:
                 return True
         return False
 
-    def _no_witnesses(self, rows: int) -> Witnesses:
-        return Witnesses.none(rows, len(self.stores), int(self.value_offsets[-1]))
-
     def add_keys(self, keys: Sequence[tuple[str, ...]]) -> None:
         """Make room for new keys."""
         count = len(keys)
         self._add_limits(keys)
         self.newest = np.concatenate([self.newest, np.full((count, len(self.stores)), NEVER_SEEN)])
         self.progress = np.concatenate([self.progress, np.full(count, NEVER_SEEN)])
-        self.lives = [_joined_lives(lives, alert.new_lives(count)) for lives in self.lives]
-        self.bests = [best.joined(self._no_witnesses(count)) for best in self.bests]
+        self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
+        self.lived.add_keys(count)
 
     def _add_limits(self, keys: Sequence[tuple[str, ...]]) -> None:
         fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
@@ -107,7 +101,9 @@ class Followed:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         mine = self.stream_of[arrivals.lane]
         if self.rule.lag_us:
-            return self._settle(arrivals.key[mine == 0], arrivals.row[mine == 0], segments[0]), self._no_witnesses(0)
+            return self._settle(arrivals.key[mine == 0], arrivals.row[mine == 0], segments[0]), self.lived.no_witnesses(
+                0
+            )
         late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
         bases, found = _bases(segments), np.full(len(mine), -1)
         for i, segment in enumerate(segments):
@@ -126,10 +122,8 @@ class Followed:
     def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
         """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
-        quiet = self.corners.hopeless(segments, limits)
-        for lives in self.lives:
-            quiet &= lives.phase == alert.NONE
-        quiet[self.waiting.key[self.waiting.truth == alert.TRUE]] = False  # False ones that wait begin nothing either.
+        quiet, waiting = self.corners.hopeless(segments, limits) & ~self.lived.is_open(), self.lived.waiting
+        quiet[waiting.key[waiting.truth == alert.TRUE]] = False  # False ones that wait begin nothing either.
         # What progress has not reached may still end a life that an earlier true evaluation begins.
         idle: NDArray[np.bool_] = quiet[arrivals.key] & (arrivals.time <= self.progress[arrivals.key])
         return idle
@@ -163,7 +157,7 @@ class Followed:
         show = Show(self.value_offsets, tuples, segments, _bases(segments))
         if every:
             return [], show.matches(matches, scores)
-        return self._live(evaluations, tuples.time[probes.row], probes.key, late, show), self._no_witnesses(0)
+        return self._live(evaluations, tuples.time[probes.row], probes.key, late, show), self.lived.no_witnesses(0)
 
     def _tuples(self, segments: Sequence[Segments]) -> Tuples:
         """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""
@@ -192,132 +186,46 @@ class Followed:
         return {limit_key(stream, i): np.repeat(numbers, counts) for i, numbers in enumerate(self.limits)}
 
     def _live(self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show) -> list[Change]:
-        found = evaluations.found == 1
-        holding = found & (evaluations.truth == alert.FALSE) & self.rule.holds(evaluations.value)
-        evaluations.truth[holding] = alert.HOLDING
-        behind = np.flatnonzero(found & late)
-        truth, margin = evaluations.truth[behind], evaluations.margin[behind]
-        events = alert.new_events(len(behind), 0)
-        alert.drive(self.lives[1], key[behind], time[behind], truth, margin, behind, self.timing, events)
-        changes = self._changes(1, events, evaluations, time, key, show, self.waiting)
-        ahead = alert.of_interest(
-            evaluations.found, late, key, time, evaluations.truth, self.lives[0], self.progress, self.waiting.key
-        )
-        return changes + self._drive(evaluations, time, key, ahead, show)
-
-    def _drive(self, evaluations: Evaluations, time: Int, key: Int, ahead: Int, show: Show) -> list[Change]:
-        """Apply what progress has reached, in event-time order; the rest waits."""
-        old, count = self.waiting, len(time)
-        number = np.concatenate([count + np.arange(len(old.key)), ahead])
-        keys, times = np.concatenate([old.key, key[ahead]]), np.concatenate([old.time, time[ahead]])
-        truth = np.concatenate([old.truth, evaluations.truth[ahead]])
-        margin = np.concatenate([old.margin, evaluations.margin[ahead]])
-        ripe = times <= self.progress[keys]
-        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(self.progress), keys[ripe], times[ripe])]
-        events = alert.new_events(len(due), len(self.progress))
-        alert.drive(self.lives[0], keys[due], times[due], truth[due], margin[due], number[due], self.timing, events)
-        alert.settle_all(self.lives[0], self.progress, self.timing, events)
-        changes = self._changes(0, events, evaluations, time, key, show, old)
-        rest = number[~ripe]
-        new = show.evaluations(evaluations, rest[rest < count], time, key)
-        self.waiting = old.take(rest[rest >= count] - count).joined(new)
-        return changes
-
-    def _changes(
-        self,
-        machine: int,
-        events: Int,
-        evaluations: Evaluations | None,
-        time: Int,
-        key: Int,
-        show: Show | None,
-        old: Witnesses,
-    ) -> list[Change]:
-        """Give each change of state its witness, and store the witnesses of lives that go on."""
-        rows = events[1 : 1 + int(events[0, 0])]
-        lives, best = self.lives[machine], self.bests[machine]
-        renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
-        numbers = np.unique(np.concatenate([rows[:, 4], lives.best[renewed]]))
-        numbers = numbers[numbers != alert.STORED]
-        count = len(time)
-        table = old.take(numbers[numbers >= count] - count)
-        if evaluations is not None and show is not None:
-            table = show.evaluations(evaluations, numbers[numbers < count], time, key).joined(table)
-        changes = []
-        places = np.searchsorted(numbers, rows[:, 4]).tolist()
-        for (k, event, start, end, number), place in zip(rows.tolist(), places, strict=True):
-            row = best.take([k]) if number == alert.STORED else table.take([place])
-            changes.append((k, alert.EVENTS[event], start, None if end == -alert.FOREVER else end, row, machine == 1))
-        if len(renewed):
-            at = np.searchsorted(numbers, lives.best[renewed])
-            for column, fresh in zip(best.columns(), table.columns(), strict=True):
-                column[renewed] = fresh[at]
-            lives.best[renewed] = alert.STORED
-        return changes
+        return self.lived.take(evaluations, (time, key), late, show, self.progress)
 
     def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[Change]:
         """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
         self.progress = np.maximum(self.progress, progress)
-        old = self.waiting
-        ripe = old.time <= self.progress[old.key]
-        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(self.progress), old.key[ripe], old.time[ripe])]
-        now, quiet = old.take(due), np.maximum(self.progress, silence)
-        events = alert.new_events(len(due), len(self.progress))
-        alert.drive(self.lives[0], now.key, now.time, now.truth, now.margin, due, self.timing, events)
-        alert.settle_all(self.lives[0], quiet, self.timing, events)
-        empty = np.zeros(0, np.int64)
-        changes = self._changes(0, events, None, empty, empty, None, old)
-        self.waiting = old.take(~ripe)
-        if late_too:
-            events = alert.new_events(0, len(self.progress))
-            alert.settle_all(self.lives[1], quiet, self.timing, events)
-            changes += self._changes(1, events, None, empty, empty, None, old)
-        return changes
+        return self.lived.advance(self.progress, silence, late_too=late_too)
 
     def waits(self) -> NDArray[np.bool_]:
         """Keys for which progress is waited for: by evaluations, or by rows that are not settled."""
         waits: NDArray[np.bool_] = (self.newest[:, 0] > self.progress) & (self.rule.lag_us > 0)
-        waits[self.waiting.key] = True
+        waits[self.lived.waiting.key] = True
         return waits
 
     def busy(self) -> NDArray[np.bool_]:
         """Keys that have an open life, or something that waits."""
-        busy = self.waits()
-        for lives in self.lives:
-            busy |= lives.phase != alert.NONE
-        return busy
+        return self.waits() | self.lived.is_open()
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
         """Forget keys that are not busy."""
         self.newest, self.progress, self.limits = self.newest[~gone], self.progress[~gone], self.limits[:, ~gone]
-        self.lives = [alert.Lives._make(column[~gone] for column in lives) for lives in self.lives]
-        self.bests = [best.take(~gone) for best in self.bests]
-        self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
+        self.seen_us = self.seen_us[~gone]
+        self.lived.drop_keys(gone)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
         prefix = f"r{self.identity.id}."
         named: dict[str, NDArray[Any]] = {f"{prefix}newest": self.newest, f"{prefix}progress": self.progress}
-        for machine, (lives, best) in enumerate(zip(self.lives, self.bests, strict=True)):
-            named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
-            named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
-        return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
+        named[f"{prefix}seen"] = self.seen_us
+        return named | self.lived.arrays(prefix)
 
     def load(self, arrays: dict[str, NDArray[Any]], keys: Sequence[tuple[str, ...]]) -> None:
         """State that was written; limits are looked up anew."""
         prefix = f"r{self.identity.id}."
         self._add_limits(keys)
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
-        for machine in range(2):
-            self.lives[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))
-            self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
-        self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
+        # State of the first versions knows when a key was seen by any rule.
+        self.seen_us = arrays[f"{prefix}seen"] if f"{prefix}seen" in arrays else arrays["seen"].copy()
+        self.lived.load(arrays, prefix)
 
 
 def _bases(segments: Sequence[Segments]) -> Int:
     """Where the rows of each stream begin when they stand one behind the other, and where the last ones end."""
     return np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])
-
-
-def _joined_lives(one: alert.Lives, other: alert.Lives) -> alert.Lives:
-    return alert.Lives._make(np.concatenate(pair) for pair in zip(one, other, strict=True))

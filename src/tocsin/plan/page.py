@@ -70,10 +70,16 @@ class Page:
         self.last_words = Out()
 
     def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
-        """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order."""
+        """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order.
+
+        Rows behind those of the last lane are of no use to any rule.
+        """
         self.dirty = True
         timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
-        self.seen_us[arrivals.key] = now_us or 0
+        if now_us is not None:
+            self.seen_us[arrivals.key[arrivals.lane < len(self.watch.lanes)]] = now_us
+            for followed in self.followed:
+                followed.seen_us[arrivals.key[followed.stream_of[arrivals.lane] >= 0]] = now_us
         self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
             lane = arrivals.lane[timely]
@@ -91,9 +97,21 @@ class Page:
         self._report_silences(self.silences.on_rows(heard, now_us), out)
 
     def _count_arrivals(self, lane: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
-        for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
+        stores = zip(self.remembered, self.lanes, self.watch.store_names, strict=True)
+        for number, (memory, i, name) in enumerate(stores):
             late = 0 if timely.all() else int((~timely[lane == i]).sum())
-            out.count(name, {"late": late, "out_of_domain": memory.out_of_domain(rows[i])})
+            missing = self._without_limits(number)
+            unlimited = int(missing[rows[i].key].sum()) if missing.any() else 0
+            counts = {"late": late, "out_of_domain": memory.out_of_domain(rows[i]), "without_limits": unlimited}
+            out.count(name, counts)
+
+    def _without_limits(self, store: int) -> NDArray[np.bool_]:
+        """Keys that a limits table does not have, though a rule that reads this store asks it."""
+        missing = np.zeros(len(self.keys), np.bool_)
+        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
+            if rule.limits and store in rule.stores:
+                missing |= np.isnan(followed.limits).any(axis=0)
+        return missing
 
     def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
         """Reduce, join, evaluate, alert; then keep what stays."""
@@ -131,7 +149,7 @@ class Page:
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
-            quiet = now_us - self.seen_us
+            quiet = now_us - followed.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
             idle = (quiet >= rule.idle_us) & (front != NEVER_SEEN) & followed.busy()
             if idle.any():
@@ -183,7 +201,7 @@ class Page:
                 # A life ends when silence has passed its end, not when it has reached it.
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
                 wait[followed.waits()] = rule.idle_us
-                times.append(int((self.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
+                times.append(int((followed.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
         if self.silences is not None and (timer := self.silences.next_timer()) is not None:
             times.append(timer)
         return min(times, default=None)
@@ -265,6 +283,7 @@ class Page:
             assert all(part.shape == (len(self.watch.silences), len(self.keys)) for part in self.silences.quiet)
             assert (self.silences.quiet.newest <= self.silences.front).all()
         for followed in self.followed:
-            assert all(len(lives.phase) == len(self.keys) for lives in followed.lives)
-            assert not ((followed.lives[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
+            assert all(len(lives.phase) == len(self.keys) for lives in followed.lived.machines)
+            assert (followed.seen_us <= self.seen_us).all()
+            assert not ((followed.lived.machines[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
             assert (followed.progress <= followed.newest.max(axis=1)).all()

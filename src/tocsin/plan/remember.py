@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int, Payload
+from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Store
 from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
+from tocsin.stages.reduce.dominance import going_dominated
 
 Texts = NDArray[np.object_]
 NEVER_SEEN = -(1 << 62)
@@ -105,7 +107,7 @@ def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
 
 @kernel
 def brings_nothing(
-    key: Int, place: Int, excused: NDArray[np.bool_], rows: tuple[Int, Int, Int, Int], value: Float
+    key: Int, place: Int, excused: NDArray[np.bool_], rows: tuple[Int, Int, Int, Int], values: Float
 ) -> NDArray[np.bool_]:
     """Tell which new rows bring nothing: refused on arrival and `excused`, or refused because an equal one was there.
 
@@ -122,9 +124,17 @@ def brings_nothing(
         for step in (-1, 1):
             j = i + step
             while begin <= j < end and time[j] == time[i] and not nothing[n]:
-                nothing[n] = value[j] == value[i] and rank[j] < now < gone[j]
+                nothing[n] = rank[j] < now < gone[j] and _equal(values, i, j)
                 j += step
     return nothing
+
+
+@kernel
+def _equal(values: Float, i: int, j: int) -> bool:
+    for column in range(values.shape[0]):
+        if values[column, i] != values[column, j]:
+            return False
+    return True
 
 
 @kernel
@@ -195,7 +205,7 @@ class Remembered:
         values = tuple(np.concatenate([old, fresh])[source] for old, fresh in zip(self.values, new, strict=True))
         if self.store.remember:
             tag = self._tags(rows, values, source) if self.store.whole else np.zeros(len(source), np.int64)
-            order, gone = self._date((offsets, state), time, values[0], tag, rank)
+            order, gone = self._date((offsets, state), time, values, tag, rank)
         else:
             order, gone = np.arange(len(time)), np.full(len(time), NEVER)
         place = np.empty(len(source), np.int64)
@@ -203,34 +213,38 @@ class Remembered:
         place = place[len(self.time) :]
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
         excused = not_newest(rows.key, rows.time, self.newest) | self.store.whole
-        silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), values[0])
+        silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), np.array(values))
         return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, silent)
 
-    def _date(self, bounds: tuple[Int, Int], time: Int, value: Float, tag: Int, rank: Int) -> tuple[Int, Int]:
+    def _date(
+        self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int
+    ) -> tuple[Int, Int]:
         """Order the rows of each key by time, and tell when each goes."""
         store, kind = self.store, HOPPING if self.store.hop_us else CLOSED
-        lengths = np.empty((2, len(bounds[1])), np.int64)
-        for side, reach in enumerate([store.above_us, store.below_us]):
-            lengths[side] = min(reach, 0) if store.hop_us else reach
-        enter, leave = time, time
-        if store.hop_us:
-            enter, leave = hops(time, max(store.above_us, store.below_us), store.hop_us, store.closed)
+        reach = max(store.above_us, store.below_us)
+        enter, leave = hops(time, reach, store.hop_us, store.closed) if store.hop_us else (time, time)
+        numbers, apart = store.compared(values)
+        rows = Rows(time, numbers[0], enter, leave, apart, tag, rank)
         order, gone = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
-        going(
-            bounds, Rows(time, value, enter, leave, self.store.outside(value), tag, rank), (lengths, kind), order, gone
-        )
+        if len(numbers) > 1 and not store.whole:
+            going_dominated(bounds, rows, np.array(numbers), (reach, kind), order, gone)
+            return order, gone
+        lengths = np.empty((2, len(bounds[1])), np.int64)
+        for side, length in enumerate([store.above_us, store.below_us]):
+            lengths[side] = min(length, 0) if store.hop_us else length
+        going(bounds, rows, (lengths, kind), order, gone)
         return order, gone
 
     def _tags(self, rows: StreamRows, values: tuple[Float, ...], source: Int) -> Int:
-        """One number per row that equals where all values and the payload do."""
+        """One number per row that equals where all values and the columns that are not read do."""
         tag = np.zeros(len(source), np.int64)
         with np.errstate(over="ignore"):
             for value in values:
                 tag = (tag ^ (value + 0.0).view(np.int64)) * np.int64(-7046029254386353131)
                 tag ^= tag >> np.int64(29)
         if rows.payload is not None or self.payload is not None:
-            texts = self._texts(rows, source)
-            tag ^= np.fromiter((0 if text is None else hash(text) for text in texts), np.int64, len(texts))
+            alike = [payload_alike(text, self.store.columns) for text in self._texts(rows, source)]
+            tag ^= np.fromiter((0 if text is None else hash(text) for text in alike), np.int64, len(alike))
         return tag
 
     def _texts(self, rows: StreamRows, source: Int) -> Texts:
@@ -267,7 +281,7 @@ class Remembered:
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""
-        return int(self.store.outside(rows.values[self.store.columns[0]]).sum())
+        return int(self.store.outside([rows.values[column] for column in self.store.columns]).sum())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""

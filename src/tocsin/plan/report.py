@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tocsin.logic import Out
 from tocsin.plan.identity import Identity
+from tocsin.plan.payload import shown_payload
 from tocsin.plan.witness import Witnesses
 from tocsin.stages import alert
 from tocsin.stages.silence import NOT_YET
@@ -55,17 +56,10 @@ def _witness(rule: Identity, key: Mapping[str, str], shown: Witnesses) -> list[R
     for i, (stream, columns) in enumerate(rule.lanes):
         values = shown.values[0, begin : begin + len(columns)].tolist()
         begin += len(columns)
-        text = shown.payload[0, i]
-        payload = None if text is None else _payload(text, {*columns, *key})
+        payload = shown_payload(shown.payload[0, i], {*columns, *key})
         named, time = dict(zip(columns, values, strict=True)), int(shown.times[0, i])
         witness.append({"stream": stream, "time": time, "values": named, "payload": payload})
     return witness
-
-
-def _payload(text: str, read: Collection[str]) -> dict[str, str | None]:
-    """The columns of a row that a rule does not read as keys or values, as texts."""
-    columns = {name: value for name, value in json.loads(text).items() if name not in read}
-    return {name: None if value is None else str(value) for name, value in columns.items()}
 
 
 def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | None, int], quality: str) -> Row:

@@ -8,10 +8,12 @@ from typing import TypeVar
 
 from tocsin.errors import ExprError, PlanError, RuleError
 from tocsin.expr import parse_condition, variables
-from tocsin.expr.nodes import Condition, Key, Node
+from tocsin.expr.certify.certificate import Verdict
+from tocsin.expr.nodes import Condition, Key, Node, Variable
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.plan import Plan
-from tocsin.plan.steps import NEVER_US, Silence, Store, Threshold, Watch
+from tocsin.plan.prove import Domain, Reading, prove_readings
+from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
@@ -19,8 +21,11 @@ from tocsin.rules.nearest import nearest
 from tocsin.rules.no_data import AnyRule, NoData
 
 T = TypeVar("T")
-# What a store is shared by: stream, columns, hopping windows, and all of it where a rule evaluates what is remembered.
-Place = tuple[str, tuple[str, ...], int, str, Store | None]
+# What a store is shared by: stream, columns, hopping windows, what rows are compared by, and all of it where a rule
+# evaluates what is remembered.
+Place = tuple[str, tuple[str, ...], int, str, tuple[Node, ...], Store | None]
+
+Domains = tuple[Domain, ...]
 
 MOST_STREAMS = 8
 
@@ -93,18 +98,18 @@ def _watch(
         limits = limits_of(rule, condition, columns)
         named = [limit.variable for limit in limits]
         read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
-        needs, topo = _needs(rule, read)
-        recovery = check_recovery(rule, condition)
-        resolved.append((rule, condition, topo, read, needs, (recovery, limits)))
+        numbers = (check_recovery(rule, condition), limits)
+        needs, topo, proofs = _needs(rule, condition, read, limits)
+        resolved.append((rule, condition, topo, read, needs, proofs, numbers))
         for place, store in needs.items():
             stores[place] = _share(stores.get(place), store)
     home = {place: _home(place, stores) for place in stores}
     order = list(dict.fromkeys(home.values()))
     thresholds = []
-    for rule, condition, topo, read, needs, (recovery, limits) in resolved:
+    for rule, condition, topo, read, needs, proofs, (recovery, limits) in resolved:
         found = {order.index(home[place]): store for place, store in needs.items()}
         threshold = _threshold(rule, condition, topo, read, found)
-        thresholds.append(replace(threshold, recovery=recovery, limits=limits))
+        thresholds.append(replace(threshold, recovery=recovery, limits=limits, proofs=proofs))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
     outage = max((microseconds(rule.outage, "`outage`") for rule in rules), default=0)
@@ -124,13 +129,18 @@ def _condition(rule: Rule) -> Condition:
 
 
 def _home(place: Place, stores: Mapping[Place, Store]) -> Place:
-    """Where a rule that remembers nothing finds its rows: with any that remembers the same columns, else alone."""
+    """Where a rule finds its rows: with any that remembers the same columns if it remembers none, or that keeps all."""
     same = [other for other in stores if other[:2] == place[:2] and stores[other].remember]
-    return place if stores[place].remember or not same else same[0]
+    if not stores[place].remember:
+        return same[0] if same else place
+    whole = [other for other in same if other[2:4] == place[2:4] and other[5] is None and stores[other].whole]
+    return whole[0] if whole and place[5] is None else place
 
 
-def _needs(rule: Rule, read: Mapping[Key, str]) -> tuple[dict[Place, Store], Topology]:
-    """The stores of a rule, in stream order, each with the least that this rule needs remembered."""
+def _needs(
+    rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit]
+) -> tuple[dict[Place, Store], Topology, tuple[tuple[str, Verdict], ...]]:
+    """The stores of a rule, in stream order, each with the least that this rule needs remembered; and why."""
     streams = list(dict.fromkeys(stream for stream, _ in read))
     if not 1 <= len(streams) <= MOST_STREAMS:
         message = f"{rule.place}: `expr` must read 1 to {MOST_STREAMS} streams; it reads {len(streams)}"
@@ -138,39 +148,54 @@ def _needs(rule: Rule, read: Mapping[Key, str]) -> tuple[dict[Place, Store], Top
     topo = topology(rule, streams)
     _check_names(rule, "shapes", rule.shapes, read)
     _check_names(rule, "domains", rule.domains, read)
-    needs = {}
+    reducible = [stream for i, stream in enumerate(streams) if _may_reduce(rule, topo, i, len(read))]
+    readings = prove_readings(rule, condition, read, limits, reducible)
+    needs: dict[Place, Store] = {}
     for i, stream in enumerate(streams):
-        keys = [key for key in read if key[0] == stream]
-        store = _store(rule, topo, i, keys, tuple(dict.fromkeys(read[key] for key in keys)))
+        columns = tuple(dict.fromkeys(column for key, column in read.items() if key[0] == stream))
+        store = _store(rule, topo, i, columns, readings[stream])
         alone = store if len(streams) == 1 and store.remember else None
-        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else "", alone] = store
-    return needs, topo
+        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else "", store.by, alone] = store
+    return needs, topo, tuple((name, verdict) for reading in readings.values() for name, verdict in reading.why.items())
 
 
-def _store(rule: Rule, topo: Topology, i: int, keys: Sequence[Key], columns: tuple[str, ...]) -> Store:
-    store = Store(topo.streams[i], columns, hop_us=topo.hop_us, closed=rule.closed if topo.hop_us else "both")
-    domain = _setting(rule.domains, keys[0]) if len(columns) == 1 else None
-    if domain is not None:
-        store = replace(store, domain=(float(domain[0]), float(domain[1])))
-    shape, interval = _setting(rule.shapes, keys[0]), topo.interval_us(i)
-    if shape is None or interval is None or _needs_every_row(rule, keys, len(topo.streams)):
+def _may_reduce(rule: Rule, topo: Topology, i: int, values: int) -> bool:
+    """Tell whether rows of a stream may be left out at all; of a rule of one stream only where a shape is stated."""
+    if rule.emit == "all" or topo.interval_us(i) is None:
+        return False
+    stated = any(shape is not None for shape in rule.shapes.values())
+    return len(topo.streams) > 1 or (stated and not _needs_every_row(rule, values))
+
+
+def _store(rule: Rule, topo: Topology, i: int, columns: tuple[str, ...], reading: Reading) -> Store:
+    store = Store(
+        topo.streams[i],
+        columns,
+        hop_us=topo.hop_us,
+        closed=rule.closed if topo.hop_us else "both",
+        domains=tuple(reading.domains[column] for column in columns) if reading.domains else (),
+    )
+    interval = topo.interval_us(i)
+    if not reading.by or interval is None:
         return replace(store, remember=len(topo.streams) > 1)
+    by = () if reading.by == (Variable(store.stream, columns[0]),) else reading.by
     return replace(
         store,
         alone=len(topo.streams) == 1,
-        above_us=interval if shape != "decreasing" else -1,
-        below_us=interval if shape != "increasing" else -1,
+        above_us=interval if reading.above else -1,
+        below_us=interval if reading.below else -1,
+        by=by,
+        hopeless=reading.hopeless if len(topo.streams) > 1 else None,
     )
 
 
-def _needs_every_row(rule: Rule, keys: Sequence[Key], streams: int) -> str:
-    """Say why no row of a stream may be left out, whatever shape it has; nothing if it may."""
+def _needs_every_row(rule: Rule, values: int) -> str:
+    """Say why no row of a rule of one stream may be left out, whatever shape it has; nothing if it may."""
     if rule.emit == "all":
         return "it emits all"
-    if len(keys) > 1:
-        # A shape speaks of one variable: a stream read through two, even if both read one column, is kept whole.
+    if values > 1:
         return "it reads two values"
-    if streams == 1 and microseconds(rule.for_, "`for`"):
+    if microseconds(rule.for_, "`for`"):
         return "`for` counts them"
     return ""
 
@@ -182,12 +207,16 @@ def _share(one: Store | None, other: Store) -> Store:
     if not other.remember:
         return one
     if one.whole or other.whole:
-        return replace(one, above_us=-1, below_us=-1, domain=_narrower(one.domain, other.domain))
+        return replace(
+            one, above_us=-1, below_us=-1, by=(), hopeless=None, domains=_narrower(one.domains, other.domains)
+        )
     return replace(
         one,
         above_us=_shorter(one.above_us, other.above_us),
         below_us=_shorter(one.below_us, other.below_us),
-        domain=_narrower(one.domain, other.domain),
+        domains=_narrower(one.domains, other.domains),
+        hopeless=_common(one.hopeless, other.hopeless),
+        tolerance=min(one.tolerance, other.tolerance),
     )
 
 
@@ -195,10 +224,19 @@ def _shorter(one: int, other: int) -> int:
     return max(one, other) if min(one, other) < 0 else min(one, other)
 
 
-def _narrower(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float] | None:
-    if one is None or other is None:
+def _narrower(one: Domains, other: Domains) -> Domains:
+    """Per column what lies in both domains; a store that is not reduced may have none."""
+    if not one or not other:
         return one or other
-    return max(one[0], other[0]), min(one[1], other[1])
+    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(one, other, strict=True))
+
+
+def _common(one: Domain | None, other: Domain | None) -> Domain | None:
+    """Numbers that decide no alarm of either."""
+    if one is None or other is None:
+        return None
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None
 
 
 def _threshold(
@@ -210,7 +248,7 @@ def _threshold(
         lag = _lag(*stores.values())
         stale = 2 * span if lag else span
         shaped = not lag and any(shape is not None for shape in rule.shapes.values())
-        every_row = (_needs_every_row(rule, list(read), 1) or "it has no interval") if shaped else ""
+        every_row = (_needs_every_row(rule, len(read)) or "it has no interval") if shaped else ""
     return Threshold(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),

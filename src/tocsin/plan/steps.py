@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.nodes import Compare, Node
+from tocsin.expr.certify.certificate import Verdict
+from tocsin.expr.columns import evaluate_number
+from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.identity import Identity, Lane, digest
 from tocsin.plan.topology import Topology
@@ -22,9 +24,11 @@ NEVER_US = 10**17
 class Store:
     """Remembered rows of one stream: the columns read, and how far apart two rows may lie that excuse one between them.
 
-    `above_us` serves rules that rise with the value, `below_us` those that fall; -1: that side is not needed; both: the
-    stream is kept whole. `remember` is False where no row is ever a partner. What a rule of one stream evaluates is
-    remembered for it `alone`.
+    Rows are compared `by` numbers made of their columns (none: by their only column). `above_us` serves rules that rise
+    with that number, `below_us` those that fall; -1: that side is not needed; both: the stream is kept whole. Rows of
+    several numbers are excused by those that are at least as large in all. Numbers within `hopeless` decide no
+    alarm, and those closer than `tolerance` may stand for each other: they count as equal. `remember` is False where no
+    row is ever a partner. What a rule of one stream evaluates is remembered for it `alone`.
     """
 
     stream: str
@@ -33,9 +37,12 @@ class Store:
     below_us: int = -1
     hop_us: int = 0
     closed: str = "both"
-    domain: tuple[float, float] | None = None
+    domains: tuple[tuple[float, float], ...] = ()
     remember: bool = True
     alone: bool = False
+    by: tuple[Node, ...] = ()
+    hopeless: tuple[float, float] | None = None
+    tolerance: float = 0.0
 
     @property
     def lane(self) -> Lane:
@@ -45,15 +52,41 @@ class Store:
     @property
     def id(self) -> str:
         """By what its rows are found again."""
-        cut = [self.above_us, self.below_us, self.domain] if self.alone else []
-        return digest(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut)
+        cut = [self.above_us, self.below_us, self.domains[0] if self.domains else None] if self.alone else []
+        by = [str(node) for node in self.by]
+        return digest(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut, *by)
 
-    def outside(self, value: Float) -> NDArray[np.bool_]:
-        """Tell which values lie outside the declared domain."""
-        if self.domain is None:
-            return np.zeros(len(value), np.bool_)
-        low, high = self.domain
-        return ~((value >= low) & (value <= high))
+    def outside(self, values: Sequence[Float]) -> NDArray[np.bool_]:
+        """Tell which rows have a value outside its declared domain."""
+        outside = np.zeros(len(values[0]), np.bool_)
+        for value, (low, high) in zip(values, self.domains, strict=False):
+            outside |= ~((value >= low) & (value <= high))
+        return outside
+
+    def numbers(self, values: Sequence[Float]) -> tuple[list[Float], NDArray[np.bool_]]:
+        """The numbers that rows are compared by, and which rows are not: they always stay, and excuse no other."""
+        columns: dict[Key, Float] = {
+            (self.stream, column): value for column, value in zip(self.columns, values, strict=True)
+        }
+        numbers = [evaluate_number(node, columns) for node in self.by] or [values[0]]
+        apart = self.outside(values)
+        for number in numbers:
+            apart |= np.isnan(number)
+        return numbers, apart
+
+    def compared(self, values: Sequence[Float]) -> tuple[list[Float], NDArray[np.bool_]]:
+        """The same, with those equal that may stand for each other."""
+        numbers, apart = self.numbers(values)
+        return [self._blurred(number) for number in numbers], apart
+
+    def _blurred(self, number: Float) -> Float:
+        """Make equal what may stand for each other: a map that never turns the order round."""
+        if self.hopeless is not None:
+            low, high = self.hopeless
+            number = np.where((number >= low) & (number <= high), high if self.below_us < 0 else low, number)
+        if self.tolerance:
+            number = np.floor(number / self.tolerance)
+        return number
 
     @property
     def whole(self) -> bool:
@@ -69,8 +102,25 @@ class Store:
             return f"{name}: kept whole"
         sides = [("largest", self.above_us), ("smallest", self.below_us)]
         kept = " and ".join(f"{word} of every {duration_text(us)}" for word, us in sides if us >= 0)
+        by = f" by {' and '.join(map(str, self.by))}" if self.by else ""
         hop = f", hopping by {duration_text(self.hop_us)}" if self.hop_us else ""
-        return f"{name}: keep the {kept}{hop}"
+        return f"{name}: keep the {kept}{by}{hop}{self._equal_text()}"
+
+    @property
+    def expected(self) -> str:
+        """Say how many rows stay: of independent numbers about two per side, of however many in an interval."""
+        if self.whole or not self.remember or len(self.by) > 1:
+            return ""
+        return f", about {2 * (self.above_us >= 0) + 2 * (self.below_us >= 0)} of them"
+
+    def _equal_text(self) -> str:
+        """Say which numbers count as equal."""
+        text = ""
+        if self.hopeless is not None:
+            low, high = self.hopeless
+            ends = f"from {low:.6g} to {high:.6g}"
+            text += f"; {ends} none decides"
+        return text + (f"; within {self.tolerance:g} as equal" if self.tolerance else "")
 
 
 @dataclass(frozen=True)
@@ -85,6 +135,11 @@ class Limit:
         """The number of each key; NaN, which makes a condition undefined, where the table has none."""
         return [self.numbers.get(tuple(key[i] for i in self.at), math.nan) for key in keys]
 
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self.variable[0]
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -93,7 +148,8 @@ class Threshold:
     `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
     one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
-    A firing alert lasts while the value is on the firing side of `recovery`, if there is one.
+    A firing alert lasts while the value is on the firing side of `recovery`, if there is one. `proofs` say, by what is
+    read of each stream, why rows of it may be left out, or why not.
     """
 
     alert: str
@@ -112,6 +168,7 @@ class Threshold:
     domains: tuple[tuple[str, str, float, float], ...] = ()
     recovery: float | None = None
     limits: tuple[Limit, ...] = ()
+    proofs: tuple[tuple[str, Verdict], ...] = field(default=(), compare=False, repr=False)
 
     def identity(self, stores: Sequence[Store]) -> Identity:
         """By what its alerts are found again, given the stores of its watch."""
@@ -119,6 +176,22 @@ class Threshold:
         read = sorted(f"{name} {column}" for name, column in self.columns)
         meaning = digest(str(self.condition), read, repr(self.topology), self.emit, self.lag_us)
         return Identity(self.alert, self.labels, lanes, meaning)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is joined and when it alerts; then, for each stream, why rows of it may be left out, or why not."""
+        proofs = [f"  {name}: {verdict.verdict}: {verdict.proof}" for name, verdict in self.proofs]
+        helps = [f"; try {verdict.help}" if verdict.help else "" for _, verdict in self.proofs]
+        return [f"Threshold {self}", *(proof + more for proof, more in zip(proofs, helps, strict=True))]
+
+    @property
+    def rounding(self) -> float:
+        """How far below 0 the margin of a remembered combination may be where that of one left out is above."""
+        return max((verdict.rounding for _, verdict in self.proofs if verdict.proved), default=0.0)
+
+    def tables_without(self, key: tuple[str, ...]) -> list[str]:
+        """The tables of limits that do not have a key."""
+        return list(dict.fromkeys(limit.table for limit in self.limits if math.isnan(limit.of([key])[0])))
 
     def holds(self, value: Float) -> NDArray[np.bool_]:
         """Tell which values are not past the recovery threshold."""
@@ -209,6 +282,15 @@ class Watch:
         taken = [[form[i] for form in forms] for i in range(2)]
         return tuple(next((form[i] for i in range(2) if taken[i].count(form[i]) == 1), form[2]) for form in forms)
 
+    def store_lines(self, which: Iterable[int]) -> list[str]:
+        """Say what some stores remember, and for which rules where there are several."""
+        lines = []
+        for i in which:
+            readers = [rule.alert for rule in self.rules if i in rule.stores]
+            shared = f"; shared by {len(readers)} rules" if len(readers) > 1 else ""
+            lines.append(f"Store {self.stores[i]}{self.stores[i].expected}{shared}")
+        return lines
+
     @property
     def horizon_us(self) -> int:
         """How far behind the newest of its key a row is remembered: any row in time finds its partners and brackets.
@@ -224,7 +306,7 @@ class Watch:
         """Draw the tree."""
         keys = ", ".join(self.on) or "no key: one bucket does all the work"
         lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
-        lines += [f"  Store {store}" for store in self.stores]
-        lines += [f"  Threshold {rule}" for rule in self.rules]
+        lines += [f"  {line}" for line in self.store_lines(range(len(self.stores)))]
+        lines += [f"  {line}" for rule in self.rules for line in rule.lines]
         lines += [f"  NoData {silence}" for silence in self.silences]
         return "\n".join(lines)

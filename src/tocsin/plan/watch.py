@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.jit import kernel
-from tocsin.logic import Batch, Int, Out, Pages, Payload
+from tocsin.logic import Batch, Int, Out, Pages
 from tocsin.pages import unpack
 from tocsin.plan.follow import Arrivals
+from tocsin.plan.lanes import by_key, in_no_lane, lane_of
 from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.payload import joined_payload
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.report import last_words
 from tocsin.plan.silence import Heard
@@ -21,15 +24,53 @@ from tocsin.plan.steps import Watch
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
 
+# Names of columns with commas between them, and the number of the page.
+_NAME = re.compile(r"(\w*(?:,\w+)*)/(0|[1-9][0-9]{0,8})", re.ASCII)
+
+
+def named(page: str) -> tuple[str, int]:
+    """The key columns that a page is named by, and its number among theirs."""
+    found = _NAME.fullmatch(page)
+    if not found:
+        message = (
+            f"state page `{page}` must be named by key columns and a number, as `machine/0`; it was named by another"
+        )
+        raise RunError(message)
+    return found[1], int(found[2])
+
+
+@contextmanager
+def _readable(page: str) -> Iterator[None]:
+    """Name the page that cannot be read: its checksum may be right, and what it says not what its name asks for."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(str(error).replace("state page", f"state page `{page}`", 1)) from error
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
+        message = f"state page `{page}` must have what its name says; {type(error).__name__}: {error}"
+        raise RunError(message) from error
+
+
+def _page(watch: Watch, name: str, pages: Pages) -> Page:
+    with _readable(name):
+        page = Page(watch, pages[name])
+        if any(len(key) != len(watch.on) for key in page.keys):
+            message = f"state page must have keys of the columns `{watch.name}`; it has others"
+            raise RunError(message)
+        return page
+
 
 class WatchLogic:
     """All pages of one key set."""
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         self.number, self.watch = number, watch
-        mine = [name for name in pages if name.partition("/")[0] == watch.name]
-        mine.sort(key=lambda name: int(name.partition("/")[2]))
-        self.pages = [Page(watch, pages[name]) for name in mine]
+        mine = {number: name for name in pages for on, number in [named(name)] if on == watch.name}
+        missing = set(range(len(mine))) - mine.keys()
+        if missing:
+            message = f"state page `{watch.name}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
+            raise RunError(message)
+        self.pages = [_page(watch, mine[number], pages) for number in sorted(mine)]
         self._find_places()
 
     def _find_places(self) -> None:
@@ -41,19 +82,25 @@ class WatchLogic:
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Order the rows by key, then by arrival, and hand each page its own."""
         streams = {name: self._stream(name, batches) for name in self.watch.streams}
-        lanes = [_lane(*streams[name], columns) for name, columns in self.watch.lanes]
+        lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
         self._count_received({name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
         if self.watch.silences:
             self._hear(streams, batches, now_us, out)
         if not lanes:
             return
+        names = [name for name, _ in self.watch.lanes]
+        for name in dict.fromkeys(names):
+            rest = in_no_lane(*streams[name], [lanes[i][0] for i in range(len(names)) if names[i] == name])
+            if rest is not None:
+                lanes.append(rest)
+                names.append(name)
         counts = [len(arrival) for _, arrival in lanes]
         place = np.concatenate([rows.key for rows, _ in lanes])
         if not len(place):
             return
         arrived = np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
         if len(lanes) > len(streams):  # Rows that arrived together stand as in their stream, in whichever lanes.
-            arrived = self._in_input_order(lanes)
+            arrived = self._in_input_order(lanes, names)
         order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
         lane = np.repeat(np.arange(len(lanes)), counts)[order]
         bases = np.concatenate([[0], np.cumsum(counts)])
@@ -65,9 +112,8 @@ class WatchLogic:
             ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
         self._pages(Arrivals(lane, place[order], time, row), ordered, now_us, out)
 
-    def _in_input_order(self, lanes: Sequence[tuple[StreamRows, Int]]) -> Int:
-        """Order the rows of all lanes by arrival, stream and place in the stream."""
-        names = [name for name, _ in self.watch.lanes]
+    def _in_input_order(self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str]) -> Int:
+        """Order the rows of all lanes, which are of these streams, by arrival, stream and place in the stream."""
         stream = np.repeat([self.watch.streams.index(name) for name in names], [len(rows.time) for rows, _ in lanes])
         place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
         return np.lexsort((np.concatenate(place), stream, np.concatenate([arrival for _, arrival in lanes])))
@@ -81,7 +127,7 @@ class WatchLogic:
         key = np.concatenate([self._places(batch)[batch.key] for batch in mine])
         time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
         values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
-        payload = None if self.watch.is_only_heard(name) else _joined_payload(mine)
+        payload = None if self.watch.is_only_heard(name) else joined_payload(mine)
         return StreamRows(key, time, time, values, payload), arrival
 
     def _places(self, batch: Batch) -> Int:
@@ -152,39 +198,13 @@ class WatchLogic:
             self.pages[p].on_rows(here, picked, now_us, out)
 
 
-def _lane(rows: StreamRows, arrival: Int, columns: Sequence[str]) -> tuple[StreamRows, Int]:
-    """The rows of a stream that have finite values in some columns."""
-    finite = np.logical_and.reduce([np.isfinite(rows.values[column]) for column in columns])
-    if finite.all():
-        return rows, arrival
-    at = np.flatnonzero(finite)
-    return rows.pick(at), arrival[at]
-
-
-@kernel
-def by_key(place: Int, arrived: Int, places: int) -> tuple[Int, Int]:
-    """Order rows by (place, arrival): the order, and the rank of arrival of each row in it."""
-    begins = np.zeros(places + 1, np.int64)
-    for at in place:
-        begins[at + 1] += 1
-    for at in range(places):
-        begins[at + 1] += begins[at]
-    order, rank = np.empty(place.shape[0], np.int64), np.empty(place.shape[0], np.int64)
-    for number in range(arrived.shape[0]):
-        row = arrived[number]
-        at = begins[place[row]]
-        order[at], rank[at] = row, number
-        begins[place[row]] += 1
-    return order, rank
-
-
 class PlanLogic:
     """The logic of a whole plan: each watch takes the rows of its key set."""
 
     def __init__(self, plan: Plan, pages: Pages) -> None:
         self.watches = [WatchLogic(i, watch, pages) for i, watch in enumerate(plan.watches)]
         names = {watch.name for watch in plan.watches}
-        self.orphans = {name: page for name, page in pages.items() if name.partition("/")[0] not in names}
+        self.orphans = {name: page for name, page in pages.items() if named(name)[0] not in names}
         self.gone: list[str] = []
 
     def _say_last_words(self, out: Out) -> None:
@@ -193,7 +213,8 @@ class PlanLogic:
             for page in logic.pages:
                 page.say_last_words(out)
         for name, data in self.orphans.items():
-            out.add(last_words(*unpack(data), [key for key in name.partition("/")[0].split(",") if key]))
+            with _readable(name):
+                out.add(last_words(*unpack(data), [key for key in named(name)[0].split(",") if key]))
         self.gone, self.orphans = [*self.gone, *self.orphans], {}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
@@ -224,6 +245,7 @@ class PlanLogic:
     def on_end(self) -> Out:
         """Wait for nothing any more."""
         out = Out()
+        self._say_last_words(out)
         for logic in self.watches:
             for page in logic.pages:
                 page.on_end(out)
@@ -244,17 +266,3 @@ class PlanLogic:
                     changed[f"{logic.watch.name}/{p}"] = page.to_bytes()
                     page.dirty = False
         return changed
-
-
-def _joined_payload(batches: Sequence[Batch]) -> Payload | None:
-    """The texts of several batches one behind the other; a batch alone keeps its own, unasked."""
-    if len(batches) == 1 or all(batch.payload is None for batch in batches):
-        return batches[0].payload
-    joined = np.full(sum(len(batch.time) for batch in batches), None, dtype=object)
-    begin = 0
-    for batch in batches:
-        end = begin + len(batch.time)
-        if batch.payload is not None:
-            joined[begin:end] = list(batch.payload.take(np.arange(len(batch.time))))
-        begin = end
-    return joined

@@ -30,7 +30,10 @@ class Scale:
         """The place of a value; what lies outside stays at the edge."""
         if self.high <= self.low:
             return (self.begin + self.end) / 2
-        share = min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+        # Halves: a difference of numbers near the largest would be infinite. Those near 0 have no halves to lose.
+        part = 1.0 if math.isfinite(self.high - self.low) else 0.5
+        low = part * self.low
+        share = min(max((part * value - low) / (part * self.high - low), 0.0), 1.0)
         return self.begin + share * (self.end - self.begin)
 
 
@@ -66,8 +69,11 @@ def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, st
     ['0', '0.5', '1']
     """
     width = high - low
-    if not (width > 0 and math.isfinite(width)):
+    if not width > 0:
         return [(low, f"{low:g}")]
+    if not math.isfinite(width):
+        # A step of round numbers would lead beyond the largest.
+        return [(value, f"{value:.2g}") for value in (low, 0.0, high)]
     power = 10.0 ** math.floor(math.log10(width / most))
     step = next((digit * power for digit in (1, 2, 5, 10) if width / (digit * power) <= most), 10 * power)
     first = math.ceil(low / step - 1e-9)

@@ -43,10 +43,10 @@ class About:
 def page(
     result: Result,
     about: About,
-    pictures: Sequence[tuple[Pick, Traced]] = (),
+    pictures: Sequence[tuple[Pick, Traced | str]] = (),
     against: tuple[Result, Difference] | None = None,
 ) -> str:
-    """Write the report."""
+    """Write the report; what stands in the place of a trace says why there is no picture."""
     return _template().render(
         result=result,
         about=about,
@@ -104,9 +104,12 @@ def _lines(result: Result) -> list[Line]:
     return lines
 
 
-def _picture(result: Result, pick: Pick, traced: Traced) -> dict[str, Any]:
+def _picture(result: Result, pick: Pick, traced: Traced | str) -> dict[str, Any]:
     end = result.end_of(pick.life)
-    return {"pick": pick, "life": pick.life, "end": end, "drawing": picture(traced, pick, end)}
+    told = {"pick": pick, "life": pick.life, "end": end}
+    if isinstance(traced, str):
+        return {**told, "drawing": None, "why_not": traced}
+    return {**told, "drawing": picture(traced, pick, end)}
 
 
 def labels_text(labels: dict[str, str]) -> str:

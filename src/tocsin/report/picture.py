@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _MOST_POINTS = 1_200
 _MOST_HINTS = 150
 _KINDS = {KEPT: "kept", EXPIRED: "kept", PASSED: "kept", OMITTED: "omitted", LATE: "late-row"}
 
+_LARGEST = sys.float_info.max
 _ORDER = ("kept", "omitted", "late-row", "true", "false")
 
 
@@ -131,5 +133,5 @@ def _bounds(value: Float, *, with_zero: bool) -> tuple[float, float]:
     seen = [float(value.min()), float(value.max())] if len(value) else [0.0, 1.0]
     seen += [0.0] * with_zero
     low, high = min(seen), max(seen)
-    pad = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
-    return low - pad, high + pad
+    pad = (0.06 * high - 0.06 * low) or max(abs(high), 1.0) * 0.06
+    return max(low - pad, -_LARGEST), min(high + pad, _LARGEST)

@@ -10,16 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tocsin.logic import COUNTS, Out
+from tocsin.logic import FATES, Out
 from tocsin.plan import Plan, Threshold, Watch
 from tocsin.plan.steps import Silence
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
 MOST_WITNESSES = 50_000
-
-# What may become of a row; these add up to `received`.
-PARTS = tuple(name for name in COUNTS if name not in {"received", "out_of_domain", "freed_keys"})
 
 Labels = tuple[tuple[str, str], ...]
 Alerts = tuple[Watch, Threshold | Silence, list[Life]]
@@ -69,7 +66,7 @@ class StoreSummary:
     @property
     def parts(self) -> dict[str, int]:
         """What became of the rows; the numbers add up to those received. Where nothing is remembered, rows passed."""
-        found = {name: self.counts[name] for name in PARTS if self.counts.get(name)}
+        found = {name: self.counts[name] for name in FATES if self.counts.get(name)}
         return found if self.remembers else {("passed" if n == "expired" else n): c for n, c in found.items()}
 
 

@@ -1,12 +1,13 @@
-"""Durations as people write them, in whole microseconds.
+"""Durations and times as people write them, in whole microseconds.
 
-The text form is Prometheus's (`1h30m`, `10s`, `500ms`; also `us`), with a sign where a bound may be negative.
+The text of a duration is Prometheus's (`1h30m`, `10s`, `500ms`; also `us`), with a sign where a bound may be negative;
+that of a time is ISO 8601.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tocsin.errors import RuleError
 
@@ -22,6 +23,7 @@ _UNITS = {
     "us": 1,
 }
 _PART = re.compile(r"([0-9]{1,15})(ms|us|w|d|h|m|s)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIMIT = 10**17  # 3,000 years: sums of a few bounds stay far from the ends of int64
 
 
@@ -59,6 +61,20 @@ def _read(duration: Duration, where: str) -> int:
             return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
     message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'; got {duration!r}"
     raise RuleError(message)
+
+
+def time_us(text: str, where: str) -> int:
+    """Read a time in ISO 8601 as microseconds since 1970; one without an offset is UTC.
+
+    >>> time_us("1970-01-01T00:01:00Z", "rule"), time_us("1970-01-02", "rule")
+    (60000000, 86400000000)
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{where} must be a time such as 2026-01-01T00:00:00Z; got {text!r}"
+        raise RuleError(message) from None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def duration_text(value_us: int) -> str:

@@ -6,18 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tocsin.rules.agreement import check_rule
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
 from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.model import FieldError, Rule
+from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.options import GROUP, PAIR, RULE
-from tocsin.rules.references import Known, Placed, check_rule, read_condition, settings
+from tocsin.rules.references import Known, Placed, read_condition, settings
 from tocsin.rules.rulefile import Group
 from tocsin.rules.streams import MICROSECOND, good_labels, item_named
+from tocsin.rules.traps import warn_of_traps
 from tocsin.rules.values import MOST_NAMES
 
 # Stands for a name that is missing, so that the rest of its rule is checked.
 UNNAMED = "unnamed"
+
+# Name, labels, key columns.
+_Identity = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
 _DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop")
 
@@ -25,6 +31,11 @@ _DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop")
 def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]:
     """Read all groups; rules with mistakes are left out of them."""
     groups: list[Group] = []
+    taken = {
+        _identity(watch): f"`no_data` of stream {name!r}"
+        for name, stream in known.streams.items()
+        if stream is not None and (watch := stream.no_data) is not None
+    }
     names: dict[str, int] = {}
     for number, item in enumerate(_items(context, node, "rule file", "groups"), 1):
         where = _called(item, "name", "group", number)
@@ -37,8 +48,14 @@ def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]
             context.report(fields.at("name"), where, message)
         elif name:
             names[name] = item.line
-        groups.append(_group(context, fields, where, known))
+        groups.append(_group(context, fields, where, known, taken))
     return tuple(groups)
+
+
+def _identity(rule: AnyRule) -> _Identity:
+    """What tells the alerts of rules apart; the key columns are labels too."""
+    labels = rule.all_labels if isinstance(rule, NoData) else rule.labels
+    return rule.alert, tuple(sorted(labels.items())), tuple(rule.on)
 
 
 def _called(node: Node, key: str, kind: str, number: int) -> str:
@@ -54,7 +71,7 @@ def _items(context: Context, node: Node, where: str, name: str) -> list[Node]:
     return []
 
 
-def _group(context: Context, fields: Fields, where: str, known: Known) -> Group:
+def _group(context: Context, fields: Fields, where: str, known: Known, taken: dict[_Identity, str]) -> Group:
     labels = good_labels(context, fields, where)
     rules: list[Rule] = []
     seen: dict[Any, int] = {}
@@ -64,13 +81,17 @@ def _group(context: Context, fields: Fields, where: str, known: Known) -> Group:
         if rule is None:
             continue
         rules.append(rule)
-        identity = rule.alert, tuple(sorted(rule.labels.items()))
-        if identity in seen:
-            message = "`alert` and `labels` together must be unique in the group"
-            message += f"; rule {seen[identity]} has the same"
+        identity = _identity(rule)
+        twin = ""
+        if identity[:2] in seen:
+            twin = f"in the group; rule {seen[identity[:2]]} has the same"
+        elif identity in taken:
+            twin = f"among rules with the same `on`; {taken[identity]} has the same"
+        if twin:
             at = item.entries["alert"][1] if isinstance(item, MapNode) else item
-            context.report(at, f"{where}: {rule.place}", message)
-        seen.setdefault(identity, number)
+            context.report(at, f"{where}: {rule.place}", f"`alert` and `labels` together must be unique {twin}")
+        seen.setdefault(identity[:2], number)
+        taken.setdefault(identity, f"rule {number} of {where}")
     interval = fields["interval"]
     return Group(fields["name"] or "", 0 if interval is None else interval // MICROSECOND, labels, tuple(rules))
 
@@ -97,13 +118,15 @@ class _RuleReader:
         placed = Placed(self.context, self.places, fields.node, where)
         given = self._given(fields, where)
         placed.is_joined = self.is_joined
-        read = read_condition(placed, given["expr"], self.known) if given["expr"] is not None else None
-        if read is not None:
-            given |= settings(placed, read, self.known)
+        read = read_condition(placed, given["expr"], self.known)
+        given |= settings(placed, read, self.known)
         rule = self._built(given | {"alert": given["alert"] or UNNAMED, "expr": given["expr"] or ""}, placed)
-        if read is not None:
-            check_rule(placed, rule, read, self.known)
-        return rule if self.context.mistakes.count == before else None
+        plan = check_rule(placed, rule, read, self.known)
+        if self.context.mistakes.count != before:
+            return None
+        if read.is_whole:
+            warn_of_traps(placed, rule, read, plan)
+        return rule
 
     def _given(self, fields: Fields, where: str) -> dict[str, Any]:
         """The arguments of a Rule, each with its place."""

@@ -7,10 +7,12 @@ secrets only.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tocsin.errors import RuleError
 from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, compose, split_lines
 from tocsin.rules.context import Context, found
 from tocsin.rules.fields import Fields, read_fields, read_kind
@@ -23,6 +25,9 @@ from tocsin.rules.streams import read_streams, read_tables
 
 WHERE = "rule file"
 
+# Makes a sink of its kind and options, or raises what is wrong with them together.
+MakeSink = Callable[[str, Mapping[str, Any]], Any]
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -34,15 +39,19 @@ class Checked:
     warnings: tuple[Mistake, ...]
 
 
-def load_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, str]) -> RuleFile:
+def load_rule_file(
+    path: str | Path, plan: Planner, environment: Mapping[str, str], make_sink: MakeSink | None = None
+) -> RuleFile:
     """Read a rule file; mistakes are raised together, as a RuleFileError."""
-    checked = check_rule_file(path, plan, environment)
+    checked = check_rule_file(path, plan, environment, make_sink)
     if checked.file is None:
         raise RuleFileError(checked.mistakes)
     return checked.file
 
 
-def check_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, str]) -> Checked:
+def check_rule_file(
+    path: str | Path, plan: Planner, environment: Mapping[str, str], make_sink: MakeSink | None = None
+) -> Checked:
     """Read a rule file and say all that is wrong with it.
 
     Parameters
@@ -53,13 +62,15 @@ def check_rule_file(path: str | Path, plan: Planner, environment: Mapping[str, s
         Who plans a rule, such as `tocsin.plan.make_plan`; what it refuses is a mistake of the file.
     environment
         Where `${VAR}` is looked up.
+    make_sink
+        Who makes sinks, such as `tocsin.deliver.make_sink`; what it refuses is a mistake too.
     """
     mistakes = Mistakes(str(path))
     context = Context(mistakes, Path(path).parent, environment)
     file = None
     with contextlib.suppress(TooManyMistakes):
         node = compose_file(context, Path(path))
-        file = None if node is None else _read(context, node, plan)
+        file = None if node is None else _read(context, node, plan, make_sink)
     return Checked(str(path), None if mistakes.count else file, mistakes.sorted(), mistakes.sorted(warnings=True))
 
 
@@ -95,7 +106,7 @@ def compose_file(context: Context, path: Path) -> Node | None:
     return node
 
 
-def _read(context: Context, node: Node, plan: Planner) -> RuleFile | None:
+def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | None) -> RuleFile | None:
     fields = read_fields(context, node, FILE, WHERE, "a rule file")
     if fields is None:
         return None
@@ -105,7 +116,7 @@ def _read(context: Context, node: Node, plan: Planner) -> RuleFile | None:
     sections = [fields.nodes.get(name, nothing) for name in ("streams", "limits")]
     known = Known(streams, limits, plan, all(isinstance(section, MapNode) for section in sections))
     groups = read_groups(context, fields.nodes["groups"], known) if "groups" in fields.nodes else ()
-    sinks, archive = _sinks(context, fields), _archive(context, fields)
+    sinks, archive = _sinks(context, fields, make_sink), _archive(context, fields)
     if context.mistakes.count:
         return None
     _warn_of_unused(context, fields, known)
@@ -119,15 +130,47 @@ def _read(context: Context, node: Node, plan: Planner) -> RuleFile | None:
     )
 
 
-def _sinks(context: Context, fields: Fields) -> tuple[Sink, ...]:
+def _sinks(context: Context, fields: Fields, make_sink: MakeSink | None) -> tuple[Sink, ...]:
     node = fields.nodes.get("sinks")
     if node is None:
         return ()
     if not isinstance(node, ListNode):
         context.report(node, WHERE, f"`sinks` must be a list; got {found(node)}")
         return ()
-    read = [read_kind(context, item, SINKS, f"sink {number}", "sink") for number, item in enumerate(node.items, 1)]
-    return tuple(Sink(*sink) for sink in read if sink is not None)
+    sinks: list[Sink] = []
+    targets: dict[tuple[str, str], int] = {}
+    for number, item in enumerate(node.items, 1):
+        before = context.mistakes.count
+        read = read_kind(context, item, SINKS, f"sink {number}", "sink")
+        if read is not None and context.mistakes.count == before:
+            sinks.append(Sink(*read))
+            if make_sink is not None:
+                _check_sink(context, item, sinks[-1], make_sink, targets, number)
+    return tuple(sinks)
+
+
+def _check_sink(
+    context: Context, node: Node, sink: Sink, make_sink: MakeSink, targets: dict[tuple[str, str], int], number: int
+) -> None:
+    """Make a sink; what is wrong is reported at the option that is named first."""
+    where = f"sink {number}: {sink.kind}"
+    try:
+        target = sink.kind, make_sink(sink.kind, sink.options).target
+    except RuleError as error:
+        sentence = str(error).removeprefix(f"sink `{sink.kind}`: ")
+        context.report(_option(node, sentence), where, sentence)
+        return
+    if target in targets:
+        context.report(node, where, f"a sink must have a target of its own; sink {targets[target]} has the same")
+    targets.setdefault(target, number)
+
+
+def _option(node: Node, sentence: str) -> Node:
+    """The node of the option that a sentence names first, else that of the sink."""
+    options = next(iter(node.entries.values()))[1] if isinstance(node, MapNode) else node
+    named = sentence.split("`")[1::2]
+    found = [options.entries[name][1] for name in named if isinstance(options, MapNode) and name in options.entries]
+    return found[0] if found else node
 
 
 def _archive(context: Context, fields: Fields) -> str | None:

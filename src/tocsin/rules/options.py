@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "whole": "a whole number",
     "number": "a number",
     "duration": "a duration",
+    "time": "a time, or `now`",
     "path": "a path",
     "url": "a URL",
     "map": "a mapping of names to text",
@@ -105,7 +106,7 @@ RULE = (
     Field(
         "shapes",
         "map",
-        "per variable `increasing`, `decreasing` or `quasiconvex`: rows that cannot decide are left out",
+        "per variable `increasing`, `decreasing` or `quasiconvex`, where it is not proved; empty: kept whole",
     ),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),
@@ -173,6 +174,12 @@ SOURCES: Mapping[str, Kind] = {
                 Field("seed", "whole", "the same seed gives the same rows", default="0", least=0),
                 Field("rows", "whole", "rows in all, as fast as they are taken; default: no end, at `rate`", least=1),
                 Field("rate", "number", "rows per second; 0: one per second and key", default="100", least=0),
+                Field(
+                    "start",
+                    "time",
+                    "the first event time; default: `now`, the first start of the run; with `rows` or a rate of 0, "
+                    "2026-01-01",
+                ),
                 Field("disorder", "duration", "how far a row may come behind", default="0s"),
                 Field(
                     "outages",
@@ -187,10 +194,24 @@ SOURCES: Mapping[str, Kind] = {
     )
 }
 
+_TIMEOUT = Field("timeout", "duration", "how long to wait for an answer", default="10s", least=1)
+_HEADERS = Field("headers", "map", "headers of the request", secret=True)
+
 SINKS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("console", "print alerts", ()),
+        Kind(
+            "console",
+            "print alerts",
+            (
+                Field(
+                    "states",
+                    "names",
+                    "which changes are printed; default: `firing`, `resolved` and `match`",
+                    words=("pending", "firing", "resolved", "inactive", "match"),
+                ),
+            ),
+        ),
         Kind(
             "log",
             "files, which other sinks and the dashboard read",
@@ -199,14 +220,48 @@ SINKS: Mapping[str, Kind] = {
                 Field("format", "word", "of the files", default="parquet", words=("parquet", "json")),
             ),
         ),
-        Kind("kafka", "a topic of Kafka", (*_SERVERS, *_LOGIN)),
+        Kind(
+            "kafka",
+            "a topic of Kafka",
+            (
+                *_SERVERS,
+                *_LOGIN,
+                Field(
+                    "security",
+                    "word",
+                    "how to connect; default: `SASL_SSL` with a `username`, else `PLAINTEXT`",
+                    words=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+                ),
+                Field(
+                    "mechanism",
+                    "word",
+                    "how to log in",
+                    default="PLAIN",
+                    words=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+                ),
+            ),
+        ),
         Kind(
             "alertmanager",
             "`POST /api/v2/alerts` of Alertmanager",
             (
                 Field("url", "url", "its address; user-info is secret", required=True, secret=True),
                 Field("resend", "duration", "how often alerts that go on are sent again", default="1m", least=1),
-                Field("timeout", "duration", "how long to wait for an answer", default="10s", least=1),
+                _TIMEOUT,
+                Field(
+                    "interval",
+                    "duration",
+                    "without news an alert ends after 4 times the longer of this and `resend`",
+                    default="1m",
+                    least=1,
+                ),
+                Field(
+                    "show_past",
+                    "duration",
+                    "what had ended longer ago when it was read is history, of which nobody is notified",
+                    default="1d",
+                ),
+                _HEADERS,
             ),
         ),
         Kind(
@@ -214,8 +269,8 @@ SINKS: Mapping[str, Kind] = {
             "a POST of Alertmanager's webhook body, version 4, with `values`",
             (
                 Field("url", "url", "address; user-info is secret", required=True, secret=True),
-                Field("timeout", "duration", "how long to wait for an answer", default="10s", least=1),
-                Field("headers", "map", "headers of the request", secret=True),
+                _TIMEOUT,
+                _HEADERS,
             ),
         ),
         Kind(
@@ -224,6 +279,8 @@ SINKS: Mapping[str, Kind] = {
             (
                 Field("url", "url", "address; user-info is secret", required=True, secret=True),
                 Field("source", "text", "the `source` of the events", default="/tocsin"),
+                _TIMEOUT,
+                _HEADERS,
             ),
         ),
     )
@@ -240,7 +297,8 @@ def markdown(fields: tuple[Field, ...]) -> str:
 def takes(field: Field) -> str:
     """Say what a field takes."""
     if field.words:
-        return ", ".join(f"`{word}`" for word in field.words)
+        words = ", ".join(f"`{word}`" for word in field.words)
+        return f"one or a list of {words}" if field.kind == "names" else words
     text = KINDS[field.kind]
     if field.kind == "duration":
         return f"{text} above 0" if field.least else text

@@ -33,6 +33,10 @@ class Domain:
         return float(low), float(high)
 
 
+# Stands for a domain with a mistake of its own, until that is told.
+DOUBTFUL = Domain(math.nan, math.nan)
+
+
 @dataclass(frozen=True)
 class Value:
     """A value column of a stream."""

@@ -18,7 +18,7 @@ from tocsin.rules.limits import Limits, read_limits
 from tocsin.rules.model import FieldError, check_label, check_label_name
 from tocsin.rules.no_data import NoData
 from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
-from tocsin.rules.rulefile import Domain, Source, Stream, Value
+from tocsin.rules.rulefile import DOUBTFUL, Domain, Source, Stream, Value
 from tocsin.rules.values import MOST_ENTRIES, read_number
 
 MICROSECOND = timedelta(microseconds=1)
@@ -68,9 +68,9 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
         source = read_kind(context, fields.nodes["source"], SOURCES, where, "source")
     keys, before = fields["keys"] or (), context.mistakes.count
     _check_key_names(context, fields, keys, where)
-    values = {"value": Value("value")}
+    columns: Mapping[str, Node | None] = {"value": None}
     if "values" in fields.nodes:
-        values = _values(context, fields.nodes["values"], where)
+        columns = _value_columns(context, fields.nodes["values"], where)
     stream = Stream(
         name,
         Source(*source) if source else Source(""),
@@ -78,13 +78,15 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
         time=fields["time"] or "ts",
         time_unit=fields["time_unit"] or "us",
         arrival=fields["arrival"],
-        values=values,
+        values={name: Value(name) for name in columns},
         idle_us=None if fields["idle"] is None else fields["idle"] // MICROSECOND,
     )
     _check_columns(context, fields, stream, where)
     is_clear = context.mistakes.count == before and _is_whole(fields, keys)
+    # What is wrong with the settings of a value leaves its name clear.
+    values = {name: _value(context, node, name, f"{where}: value {name!r}") for name, node in columns.items()}
     no_data = _no_data(context, fields, stream, where, is_clear=is_clear)
-    return replace(stream, no_data=no_data) if is_clear else None
+    return replace(stream, values=values, no_data=no_data) if is_clear else None
 
 
 def _is_whole(fields: Fields, keys: tuple[str, ...]) -> bool:
@@ -127,21 +129,20 @@ def _check_columns(context: Context, fields: Fields, stream: Stream, where: str)
             context.report(at, where, f"a value must have a column of its own; {name!r} is {roles[name]} too")
 
 
-def _values(context: Context, node: Node, where: str) -> dict[str, Value]:
+def _value_columns(context: Context, node: Node, where: str) -> dict[str, Node | None]:
+    """Read the names of values, each with the node of its settings."""
     if not isinstance(node, MapNode) or not node.entries:
         context.report(node, where, f"`values` must map at least one column to its settings; got {found(node)}")
-        return {"value": Value("value")}
-    values = {}
-    for name, (key, settings) in node.entries.items():
-        here = f"{where}: value {name!r}"
+        return {"value": None}
+    for name, (key, _) in node.entries.items():
         if not _is_variable(f"s.{name}", Variable("s", name)):
-            context.report(key, here, f"a column must have a name of letters, digits and `_`; got {found(key)}")
-        values[name] = _value(context, settings, name, here)
-    return values
+            message = f"a column must have a name of letters, digits and `_`; got {found(key)}"
+            context.report(key, f"{where}: value {name!r}", message)
+    return {name: settings for name, (_, settings) in node.entries.items()}
 
 
-def _value(context: Context, node: Node, name: str, where: str) -> Value:
-    if isinstance(node, Scalar) and node.is_nothing:
+def _value(context: Context, node: Node | None, name: str, where: str) -> Value:
+    if node is None or (isinstance(node, Scalar) and node.is_nothing):
         return Value(name)
     fields = read_fields(context, node, VALUE, where, "a value")
     if fields is None:
@@ -150,7 +151,7 @@ def _value(context: Context, node: Node, name: str, where: str) -> Value:
     return Value(name, domain, fields["unit"])
 
 
-def _domain(context: Context, node: Node, where: str) -> Domain | None:
+def _domain(context: Context, node: Node, where: str) -> Domain:
     """Read `[low, high]`, or the same as text with round brackets where an end does not belong to it."""
     left, low, high, right = "[", "", "", "]"
     if isinstance(node, ListNode) and len(node.items) == 2:
@@ -165,7 +166,7 @@ def _domain(context: Context, node: Node, where: str) -> Domain | None:
     shown = f"[{low}, {high}]" if low and high and isinstance(node, ListNode) else found(node)
     message = '`domain` must be [low, high] with low < high, or text such as "[0, 100)"'
     context.report(node, where, f"{message}; got {shown}")
-    return None
+    return DOUBTFUL
 
 
 def _no_data(context: Context, fields: Fields, stream: Stream, where: str, *, is_clear: bool) -> NoData | None:

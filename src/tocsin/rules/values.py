@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from tocsin.errors import RuleError
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
-from tocsin.rules.durations import microseconds
+from tocsin.rules.durations import microseconds, time_us
 from tocsin.rules.mistakes import Mistakes
 from tocsin.rules.nearest import nearest
 from tocsin.rules.options import Field, takes
@@ -125,6 +125,10 @@ def _duration(context: Context, node: Scalar, entry: Field) -> timedelta:
     return timedelta(microseconds=value)
 
 
+def _time(context: Context, node: Scalar, entry: Field) -> int | str:
+    return node.text if node.text == "now" else time_us(node.text[:60], f"`{entry.name}` must be `now`, or it")
+
+
 def _path(context: Context, node: Scalar, entry: Field) -> str:
     if "\0" in node.text:
         message = f"`{entry.name}` must be {takes(entry)}; got {found(node)}"
@@ -139,6 +143,7 @@ _SCALARS: Mapping[str, Callable[[Context, Scalar, Field], Any]] = {
     "whole": _whole,
     "number": _number,
     "duration": _duration,
+    "time": _time,
     "path": _path,
 }
 
@@ -154,8 +159,12 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
             context.report(item, where, f"`{entry.name}` must be {takes(entry)}; got {found(item)}")
         elif has_reference(item.text):
             context.report(item, where, f"`{entry.name}` must not use `${{...}}`: variables are for secrets only")
+        elif entry.words and item.text not in entry.words:
+            message = f"`{entry.name}` must name some of {', '.join(entry.words)}; got {found(item)}"
+            context.report(item, where, message + nearest(item.text, entry.words))
         elif item.text in names:
-            context.report(item, where, f"`{entry.name}` must name each column once; {found(item)} stands twice")
+            what = "word" if entry.words else "column"
+            context.report(item, where, f"`{entry.name}` must name each {what} once; {found(item)} stands twice")
         else:
             names.append(item.text)
     return tuple(names)

@@ -1,6 +1,7 @@
 """Dead rows: those that could not be used, all of them, with the reason and their text; a file per micro-batch.
 
 Guarantee: a micro-batch that is run again replaces its file by an equal one. A file is there whole or not at all.
+Cost: rows that were put aside by others, in files, are copied; they are never in memory together.
 """
 
 from __future__ import annotations
@@ -8,13 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from tocsin.errors import RunError
 from tocsin.files import replace_file
 
 DEAD = "dead"
+_ASIDE = "_aside"
+_CHUNK = 1 << 20
 _NAME = re.compile(r"(\d{12})\.jsonl")
 
 
@@ -27,25 +34,51 @@ class DeadRow(NamedTuple):
     raw: str
 
 
+class Aside(NamedTuple):
+    """Dead rows of a stream that stand in a file of their own, in the lines of the file that is to have them."""
+
+    stream: str
+    file: str
+    rows: int
+
+
 class DeadWriter:
-    """Writes the dead rows of micro-batches; one process at a time."""
+    """Writes the dead rows of micro-batches; one process at a time. Others may put many of them into `aside`."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self.aside = self.folder / _ASIDE
 
-    def write(self, batch: int, lines: Iterable[str]) -> Mapping[str, int]:
+    def clear(self) -> None:
+        """Forget what an earlier try of a micro-batch put aside."""
+        shutil.rmtree(self.aside, ignore_errors=True)
+
+    def write(self, batch: int, lines: Iterable[str], aside: Sequence[Aside] = ()) -> Mapping[str, int]:
         """Write rows, each a JSON object with stream, reason and raw; give how many there are per stream."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         written = []
         for line in lines:
-            stream = json.loads(line)["stream"]
-            counts[stream] = counts.get(stream, 0) + 1
-            written.append(line)
-        if written:
+            counts[json.loads(line)["stream"]] += 1
+            written.append(f"{line}\n".encode("utf-8", "replace"))
+        for part in aside:
+            counts[part.stream] += part.rows
+        if counts:
             self.folder.mkdir(parents=True, exist_ok=True)
-            data = ("\n".join(written) + "\n").encode("utf-8", "replace")
-            replace_file(self.folder / f"{batch:012}.jsonl", data)
-        return counts
+            copied = (chunk for part in aside for chunk in self._chunks(part.file))
+            replace_file(self.folder / f"{batch:012}.jsonl", chain(written, copied))
+        if aside:
+            self.clear()
+        return dict(counts)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        path = self.aside / name
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+        except FileNotFoundError:
+            message = f"run directory: `{path}` must be in a folder that driver and workers share; it is not there"
+            raise RunError(message) from None
 
 
 def read_dead(run_dir: Path | str, since: int = 0) -> Iterator[DeadRow]:

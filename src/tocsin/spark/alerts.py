@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +17,34 @@ from tocsin.spark.feeds import feeds_of
 from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
-from tocsin.spark.stateful import SETTINGS, run_stateful
+from tocsin.spark.stateful import NO_DATA_BATCHES, SETTINGS, run_stateful
 
 METRICS = "tocsin"
 _SPARK_DEFAULT_PARTITIONS = "200"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a run has beside its streams.
+
+    Parameters
+    ----------
+    passing
+        Is called with each stream that is read, and gives the rows to read instead.
+    ticks
+        Each of its rows lets all keys act, as rows of their own would.
+    aside
+        A folder that driver and workers share, for rows not usable that are too many to travel.
+    """
+
+    passing: Callable[[str, DataFrame], DataFrame] | None = None
+    ticks: DataFrame | None = None
+    aside: str | None = None
+
+
+_NOTHING = Beside()
 
 
 def alerts(
@@ -59,7 +82,8 @@ def alerts(
     act_in_silence
         Let a streaming query also act while all its input is silent (resolve, stop waiting, raise NoData, forget keys),
         at the price of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it,
-        what is due happens with the next rows of any key.
+        what is due happens with the next rows of any key. It is a setting of the session, read when a query starts:
+        start each query before the next one is made, or it is refused.
 
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
@@ -86,28 +110,28 @@ def rows_of(
     buckets: int | None = None,
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
-    passing: Callable[[str, DataFrame], DataFrame] | None = None,
-    ticks: DataFrame | None = None,
+    beside: Beside = _NOTHING,
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
-    Rules may be planned already. `passing` is called with each stream that is read, and gives the rows to read instead.
-    Each row of `ticks` lets all keys act, as rows of their own would.
+    Rules may be planned already.
     """
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
     plan = rules
     if not isinstance(plan, Plan):
         plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl)
-    session = next(iter(streams.values())).sparkSession
-    partitions = prepare(session, act_in_silence=act_in_silence)
+    first = next(iter(streams.values()))
+    acts = act_in_silence if first.isStreaming else None
+    partitions = prepare(first.sparkSession, act_in_silence=acts)
     number = partitions if buckets is None else buckets
     check_buckets(number)
     read = {name for watch in plan.watches for name in watch.streams}
-    frames = {name: passing(name, streams[name]) if passing else streams[name] for name in streams if name in read}
+    passing = beside.passing or (lambda _, frame: frame)
+    frames = {name: passing(name, streams[name]) for name in streams if name in read}
     feeds = feeds_of(frames, plan.watches, time, arrival)
     plan.warm_up()
-    rows = run_stateful(feeds, plan, number, ticks, rests=act_in_silence)
+    rows = run_stateful(feeds, plan, number, beside.ticks, acts=acts, aside=beside.aside)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 
@@ -146,10 +170,14 @@ def _check_frames(streams: Mapping[str, DataFrame]) -> None:
         raise PlanError(message)
 
 
-def prepare(session: SparkSession, *, act_in_silence: bool) -> int:
-    """Set what the operator needs, for all queries of the session started from now on; give the shuffle partitions."""
+def prepare(session: SparkSession, *, act_in_silence: bool | None) -> int:
+    """Set what the operator needs, for all queries of the session started from now on; give the shuffle partitions.
+
+    `act_in_silence` is None where the input is bounded: then it is left to the streaming queries of the session.
+    """
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
-    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(act_in_silence).lower())
+    if act_in_silence is not None:
+        session.conf.set(NO_DATA_BATCHES, str(act_in_silence).lower())
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     partitions = session.conf.get("spark.sql.shuffle.partitions") or _SPARK_DEFAULT_PARTITIONS

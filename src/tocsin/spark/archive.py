@@ -4,7 +4,8 @@ Idea: rows are written by the very tasks that read them for detection, on their 
 writes aside, and the driver puts the files of a micro-batch in place when all of it is done.
 Guarantee: exactly once by (micro-batch, stream): one that is run again replaces its files, however its rows are cut
 into tasks then. A reader may see a part of the newest micro-batch for a moment.
-Cost: each row passes through Python once more. The folder must be one that driver and workers share.
+Cost: each row passes through Python once more. The archive is searched once, by the first micro-batch of a run. The
+folder must be one that driver and workers share.
 
 `ARCHIVE/<stream>/<run>-<batch>-<task>.parquet` has the columns that the rule file names, event time as a timestamp and,
 with names of our own, arrival, the fields that no rule reads, and reason and text of rows that could not be used. So it
@@ -46,6 +47,7 @@ class Archive:
             raise RunError(message)
         self.folder, self.run = Path(folder).absolute(), run
         self.staging = self.folder / STAGING / run
+        self._newest = -1
 
     def passing(self, stream: Stream, frame: DataFrame) -> DataFrame:
         """The same rows, each written aside on its way."""
@@ -62,15 +64,19 @@ class Archive:
         written = [path for path in sorted(aside.glob("*/*.parquet")) if not path.name.startswith(".")]
         name = f"{self.run}-{batch:012}"
         places = {path: self.folder / path.parent.name / f"{name}-{path.name}" for path in written}
-        for old in self.folder.glob(f"*/{name}-*.parquet"):
-            if old not in places.values():
-                old.unlink()
+        for old in self._earlier(batch, name).difference(places.values()):
+            old.unlink()
         for path, place in places.items():
             place.parent.mkdir(parents=True, exist_ok=True)
             path.replace(place)
         for folder in {place.parent for place in places.values()}:
             sync_path(folder)
         shutil.rmtree(aside, ignore_errors=True)
+
+    def _earlier(self, batch: int, name: str) -> set[Path]:
+        """The files of an earlier try; a query that fails ends, so only the first micro-batch of a run may have one."""
+        is_new, self._newest = batch > self._newest >= 0, batch
+        return set() if is_new else set(self.folder.glob(f"*/{name}-*.parquet"))
 
     def _aside(self, batch: int) -> Path:
         return self.staging / f"{batch:012}"

@@ -50,7 +50,11 @@ class Feed:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one feed, partition and fold, in order of arrival; `dead` has reason and text of rows not usable."""
+    """Rows of one feed, partition and fold, in order of arrival.
+
+    `dead` has reason and text of rows not usable; where they were too many to travel, `aside` names the file that has
+    them, and their number.
+    """
 
     feed: int
     partition: int
@@ -63,6 +67,7 @@ class Piece:
     payload: NDArray[Any] | None
     quarantined: int
     dead: tuple[tuple[str, str], ...] = ()
+    aside: tuple[str, int] | None = None
 
     def take(self, start: int, stop: int) -> Piece:
         """A run of its rows; what could not be used stays with the first."""
@@ -77,7 +82,7 @@ class Piece:
             "payload": payload,
         }
         if start:
-            cut |= {"quarantined": 0, "dead": ()}
+            cut |= {"quarantined": 0, "dead": (), "aside": None}
         return replace(self, **cut)  # type: ignore[arg-type]
 
 
@@ -117,4 +122,5 @@ def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
         columns.get("payload"),
         facts["quarantined"],
         tuple((reason, raw) for reason, raw in facts["dead"]),
+        tuple(facts["aside"]) if facts.get("aside") else None,
     )

@@ -1,47 +1,48 @@
 """The factory as a source: rows by number, so offsets are row numbers and replay exactly.
 
-Without `rows`, as many rows are there as `rate` gives for the time since the first start, which the offsets keep: a
-query that was down finds what would have come meanwhile. With `rows`, or a rate of 0, rows come as fast as they are
-taken.
+Without `rows`, those rows are there that have arrived in the time since the first start, which the offsets keep: a
+query that was down finds what would have come meanwhile. Such a factory is live: its event times are those of the
+clock, unless `start` says otherwise. With `rows`, or a rate of 0, rows come as fast as they are taken, and begin at a
+fixed time, so that they are the same in every run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tocsin.errors import PlanError, RunError
-from tocsin.factory import SENSORS, Factory
+from tocsin.factory import SENSORS, START_US, Factory
+from tocsin.rules.durations import time_us
 from tocsin.rules.rulefile import Stream
+from tocsin.rundir import read_manifest
 from tocsin.spark.fields import Fields, of_columns
-from tocsin.spark.readers import stream_reader
+from tocsin.spark.readers import Declared, load
 
-NAME = "tocsin_factory"
+NAME, NOW = "tocsin_factory", "now"
 SCHEMA = "machine string, ts timestamp, arrived long, value double"
 BATCH_ROWS, PARTITION_ROWS = 500_000, 100_000
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:
+def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Path | str | None = None) -> Fields:
     """Open a factory; its columns are `machine`, `ts` and `value`, and rows arrive by its own clock."""
     _check(stream, streaming=streaming)
     session.dataSource.register(FactorySource)
-    reader = (stream_reader(session, stream.name) if streaming else session.read).format(NAME)
-    for name, value in _options(stream).items():
-        reader = reader.option(name, value)
-    frame: DataFrame = reader.load()
-    fields = of_columns(frame)
+    options = _options(stream) | {"since_us": str(_since_us(run_dir))}
+    fields = of_columns(load(session, NAME, stream.name, options, streaming=streaming))
     return replace(fields, rest=lambda used: None, arrived=F.col("arrived"))
 
 
@@ -54,6 +55,20 @@ def _check(stream: Stream, *, streaming: bool) -> None:
     if not streaming and not stream.source.options.get("rows"):
         message = f"{place} must be told `rows` where its end is wanted; it has none"
         raise PlanError(message)
+    if stream.source.options.get("start") == NOW and not _is_live(stream):
+        message = f"{place} must have a time as `start` where its rows do not come by the clock; got `now`"
+        raise PlanError(message)
+
+
+def _is_live(stream: Stream) -> bool:
+    """Whether rows come as the clock goes."""
+    return not stream.source.options.get("rows") and stream.source.options.get("rate") != 0
+
+
+def _since_us(run_dir: Path | str | None) -> int:
+    """When the first row comes: the first start of the run, so that sensors of one machine belong together."""
+    manifest = None if run_dir is None else read_manifest(run_dir)
+    return time_us(manifest.started[0], "started") if manifest and manifest.started else time.time_ns() // 1_000
 
 
 def _options(stream: Stream) -> dict[str, str]:
@@ -67,21 +82,15 @@ def _options(stream: Stream) -> dict[str, str]:
         "disorder_us": disorder // _MICROSECOND if isinstance(disorder, timedelta) else disorder,
         "rows": given.get("rows", 0),
         "sensor": given.get("sensor", stream.name if stream.name in SENSORS else SENSORS[0]),
+        "start": given.get("start", NOW if _is_live(stream) else START_US),
     }
     return {name: str(value) for name, value in told.items()}
 
 
-class FactorySource(DataSource):
-    """The source as Spark knows it."""
+class FactorySource(Declared):
+    """The source as Spark knows it; a row per reading."""
 
-    @classmethod
-    def name(cls) -> str:
-        """The word for `format`."""
-        return NAME
-
-    def schema(self) -> str:
-        """A row per reading."""
-        return SCHEMA
+    word, columns = NAME, SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read all rows."""
@@ -89,7 +98,7 @@ class FactorySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read rows as they come to be."""
-        return _Running(self._factory, self.options["sensor"], int(self.options["rows"]))
+        return _Running(self._factory, self.options)
 
     @property
     def _factory(self) -> Factory:
@@ -100,6 +109,7 @@ class FactorySource(DataSource):
             float(given["rate"]),
             int(given["disorder_us"]),
             int(given["outages"]),
+            START_US if given["start"] == NOW else int(given["start"]),
         )
 
 
@@ -143,12 +153,13 @@ class _Bounded(DataSourceReader):
 
 
 class _Running(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, factory: Factory, sensor: str, rows: int) -> None:
-        self.factory, self.sensor, self.rows = factory, sensor, rows
+    def __init__(self, factory: Factory, options: Mapping[str, str]) -> None:
+        self.factory, self.sensor, self.rows = factory, options["sensor"], int(options["rows"])
+        self.since_us, self.by_clock = int(options["since_us"]), options["start"] == NOW
         self._now_us: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        return {"next": 0, "since_us": time.time_ns() // 1_000}
+        return {"next": 0, "since_us": self.since_us}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(BATCH_ROWS)
@@ -165,11 +176,15 @@ class _Running(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"next": max(first, due), "since_us": start["since_us"]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return _ranges(self.factory, self.sensor, start["next"], end["next"])
+        return _ranges(self._since(start["since_us"]), self.sensor, start["next"], end["next"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         return _batches(partition)
+
+    def _since(self, since_us: int) -> Factory:
+        """The factory as of its first start, which the offsets have, however often the stream was opened since."""
+        return replace(self.factory, start_us=since_us) if self.by_clock else self.factory
 
     def _due(self, since_us: int) -> int:
         """How many rows there are by now."""
@@ -177,5 +192,6 @@ class _Running(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self.rows
         if not self.factory.rate:
             return 1 << 62
-        now = time.time_ns() // 1_000 if self._now_us is None else self._now_us
-        return int((now - since_us) * self.factory.rate / 1_000_000)
+        now_us = time.time_ns() // 1_000 if self._now_us is None else self._now_us
+        factory = self._since(since_us)
+        return factory.arrived_by(self.sensor, factory.start_us + now_us - since_us)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 from tocsin.errors import TocsinError
 from tocsin.rules.rulefile import RuleFile
@@ -15,19 +18,42 @@ _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _LONGEST = 500
+# The first is Spark's own, `spark.redaction.regex`.
+_TELLING = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+_INSIDE = re.compile(
+    rf"""(?:{_TELLING.pattern})[\w.]*["']?\s*[=:]\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;,"']+))""",
+    re.IGNORECASE,
+)
+_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#\s]*)@")
 
 
 def sentence_of(error: BaseException, secrets: Iterable[str] = ()) -> str:
     """Reduce an error to one line: what we raised ourselves, else the innermost cause; secrets are blotted out."""
-    text = str(error)
+    secrets = [*secrets]
+    # First of all: a line of a secret of two lines would be no secret.
+    text = blotted(str(error), secrets)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
     elif not isinstance(error, TocsinError):
         text = _reduced(text) or f"{type(error).__name__}"
-    line = _STATE.sub("", " ".join(text.split()))
-    for secret in secrets:
-        line = line.replace(secret, "***")
+    line = blotted(_STATE.sub("", " ".join(text.split())), secrets)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def blotted(text: str, secrets: Iterable[str]) -> str:
+    """Blot out secrets, also where their quotes and other signs are written as Python, JSON, Java or a URL do."""
+    forms = {form for secret in secrets for form in _written(secret) if form}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
+    return text
+
+
+def _written(secret: str) -> Iterator[str]:
+    yield from (secret, " ".join(secret.split()), quote(secret), quote(secret, safe=""))
+    for plain in (True, False):
+        yield json.dumps(secret, ensure_ascii=plain)[1:-1]
+    # As Python writes it alone, and inside a text that has quotes of both kinds.
+    yield from (repr(secret)[1:-1], repr(secret + "'\"")[1:-4], secret.replace("\\", "\\\\"))
 
 
 def is_ours(error: BaseException) -> bool:
@@ -46,11 +72,21 @@ def _reduced(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), "")
 
 
-def secrets_of(file: RuleFile) -> tuple[str, ...]:
-    """Every text that a rule file holds as secret, the longest first."""
-    parts = [stream.source.options for stream in file.streams.values()] + [sink.options for sink in file.sinks]
+def secrets_of(*files: RuleFile, conf: Mapping[str, str] = MappingProxyType({})) -> tuple[str, ...]:
+    """Every text that rule files and settings of Spark hold as secret."""
+    streams = [stream.source.options for file in files for stream in file.streams.values()]
+    parts = [*streams, *(sink.options for file in files for sink in file.sinks)]
     found = {secret.reveal() for options in parts for secret in _secrets(options)}
-    return tuple(sorted((text for text in found if text), key=len, reverse=True))
+    return tuple(sorted({text for text in [*found, *_settings(conf)] if text}))
+
+
+def _settings(conf: Mapping[str, str]) -> Iterator[str]:
+    """What is secret in settings: by the name, as Spark itself does, by a name inside the value, or in a URL."""
+    for name, value in conf.items():
+        if _TELLING.search(name):
+            yield value
+        yield from (text for found in _INSIDE.findall(value) for text in found)
+        yield from _USER_INFO.findall(value)
 
 
 def _secrets(value: Any) -> Iterable[Secret]:
@@ -64,5 +100,4 @@ def _secrets(value: Any) -> Iterable[Secret]:
 
 def _hidden_part(secret: Secret) -> str:
     """The user-info of a URL."""
-    found = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)@", secret.reveal())
-    return found[1] if found else ""
+    return "".join(_USER_INFO.findall(secret.reveal())[:1])

@@ -55,7 +55,7 @@ def _feeds(
         columns.append(_col(column).cast("double").alias(VALUE + column))
     if arrival is not None:
         columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
-    payload = _payload(name, kinds, [watch for _, watch in mine], (time, arrival))
+    payload = payload_of(name, kinds, [watch for _, watch in mine], (time, arrival))
     dead = REASON in kinds
     columns += payload + [F.col(REASON), F.col(RAW)] * dead
     feeds = []
@@ -66,7 +66,7 @@ def _feeds(
     return frame.select(*columns), feeds
 
 
-def _payload(
+def payload_of(
     name: str, kinds: dict[str, DataType], watches: Sequence[Watch], special: tuple[str, str | None]
 ) -> list[Column]:
     """The columns that some rule does not read, as one text; of a stream that is only heard nothing is shown."""

@@ -26,8 +26,8 @@ from tocsin.errors import RunError
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.alerts import prepare
-from tocsin.spark.blobs import ARRIVAL, RAW, REASON, TIME
-from tocsin.spark.feeds import feeds_of
+from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
+from tocsin.spark.feeds import feeds_of, payload_of
 from tocsin.spark.sources import read
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.versions import Versions
@@ -39,6 +39,10 @@ BUCKETS = 64
 _FILES = ("parquet", "json", "csv")
 # Rows of one key that are worth tracing in memory.
 MOST_ROWS = 2_000_000
+
+
+class TooManyRowsError(RunError):
+    """More rows are asked for than are worth holding in memory."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def open_streams(session: SparkSession, streams: Mapping[str, Stream], span: Spa
 def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan], buckets: int = BUCKETS) -> Iterator[Rows]:
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
     session = next(iter(frames.values())).sparkSession
-    prepare(session, act_in_silence=False)
+    prepare(session, act_in_silence=None)
     versions = Versions.of(plans)
     versions.warm_up()
     feeds = feeds_of(dict(frames), versions.watches(), TIME, ARRIVAL)
@@ -132,14 +136,16 @@ def rows_of_keys(
     for name in watch.streams:
         columns = [*watch.on, TIME, *watch.columns(name), REASON, RAW]
         columns += [ARRIVAL] * (ARRIVAL in frames[name].columns)
-        frame = frames[name].select(*(F.col(f"`{column}`") for column in dict.fromkeys(columns)))
+        kinds = {field.name: field.dataType for field in frames[name].schema.fields}
+        payload = payload_of(name, kinds, [watch], (TIME, ARRIVAL))
+        frame = frames[name].select(*(F.col(f"`{column}`") for column in dict.fromkeys(columns)), *payload)
         inside = F.lit(False)
         for one in wanted:
             inside |= _is_wanted(watch, one)
         table = frame.where(inside).limit(most + 1).toArrow()
         if table.num_rows > most:
             message = f"stream `{name}`: a key must have at most {most:,} rows to be traced; it has more: use --from"
-            raise RunError(message)
+            raise TooManyRowsError(message)
         for (rows, dead), one in zip(found, wanted, strict=True):
             rows[name], gone = _key_rows(table.filter(_mask(table, watch, one)), name, watch)
             dead.extend(gone)
@@ -185,4 +191,7 @@ def _key_rows(table: pa.Table, stream: str, watch: Watch) -> tuple[KeyRows, list
         for column in watch.columns(stream)
     }
     order = np.where(arrived, arrival, time)
-    return KeyRows(time[fine], order[fine], values), dead
+    payload = None
+    if PAYLOAD in table.column_names:
+        payload = table.column(PAYLOAD).combine_chunks().to_numpy(zero_copy_only=False)[fine]
+    return KeyRows(time[fine], order[fine], values, payload), dead

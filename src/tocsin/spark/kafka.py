@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
 from tocsin.spark.fields import ARRIVED, LINE, Fields, of_csv, of_json
-from tocsin.spark.readers import stream_reader
+from tocsin.spark.readers import load
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:
     """Open a topic; a bounded read takes all that the broker has, whatever `starting` says."""
     options = stream.source.options
-    reader = (stream_reader(session, stream.name) if streaming else session.read).format("kafka")
-    for name, value in kafka_options(options, streaming=streaming).items():
-        reader = reader.option(name, value)
+    told = kafka_options(options, streaming=streaming)
+    rows = load(session, "kafka", stream.name, told, streaming=streaming)
     arrived = F.unix_micros("timestamp").alias(ARRIVED)
-    lines: DataFrame = reader.load().select(F.col("value").cast("string").alias(LINE), arrived)
+    lines = rows.select(F.col("value").cast("string").alias(LINE), arrived)
     return of_json(lines) if options.get("format", "json") == "json" else of_csv(lines, columns(stream))
 
 

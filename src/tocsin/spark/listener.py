@@ -63,6 +63,8 @@ def line_of(progress: Progress, more: Mapping[str, float]) -> str:
         source = whole if name == "retained" else gained
         parts[name] = sum(counts.get(name, 0) for counts in source.counts.values())
     parts["dead"] = sum(gained.dead.values())
+    unlimited = sum(counts.get("without_limits", 0) for counts in gained.counts.values())
+    parts |= {"without_limits": unlimited} if unlimited else {}
     for state in ("pending", "firing", "resolved", "inactive", "match"):
         number = sum(states.get(state, 0) for states in gained.alerts.values())
         parts |= {f"alerts_{state}": number} if number else {}

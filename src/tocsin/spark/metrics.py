@@ -17,7 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tocsin.errors import RunError
-from tocsin.rundir import Progress
+from tocsin.plan import Plan
+from tocsin.rundir import Progress, Tally
 from tocsin.rundir.manifest import package_version
 
 Labels = tuple[str, ...]
@@ -47,6 +48,7 @@ _COUNTED = {
     "shed": _rows("shed_total", "rows given up for want of memory"),
     "unprocessed": _rows("unprocessed_total", "rows not taken up"),
     "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain: kept, and marked"),
+    "without_limits": _rows("without_limits_total", "rows of keys that a table of `limits` does not have"),
     "retained": _rows("retained", "rows remembered now", "gauge"),
     "held": _rows("held", "rows that wait now", "gauge"),
     "freed_keys": Metric("tocsin_keys_freed_total", "counter", ("stream",), "keys forgotten after a long silence"),
@@ -93,8 +95,8 @@ def markdown() -> str:
 class Meter(Collector):
     """The numbers of one run, as of its last micro-batch; those of sinks and lag as of the moment they are asked."""
 
-    def __init__(self, sinks: Sinks, progress: Progress | None) -> None:
-        self.sinks, self.progress = sinks, progress
+    def __init__(self, sinks: Sinks, progress: Progress | None, plan: Plan) -> None:
+        self.sinks, self.progress, self.noughts = sinks, progress, _noughts(plan)
         self.registry = CollectorRegistry()
         self.seconds = Histogram(_SECONDS.name, _SECONDS.meaning, registry=self.registry, buckets=_BUCKETS)
         self.registry.register(self)
@@ -118,12 +120,26 @@ class Meter(Collector):
         status = self.sinks()
         for name, metric in _SINKS.items():
             yield metric, {(sink,): float(told[name]) for sink, told in status.items()}
+        yield from _of_total(self.noughts.plus(Tally() if self.progress is None else self.progress.total))
         if self.progress is not None:
             yield from _of_progress(self.progress)
 
 
-def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
-    whole = progress.total
+def _noughts(plan: Plan) -> Tally:
+    """What a plan will count, each at nought: a counter that first appears with a number hides that it rose to it."""
+    counted = [pair for watch in plan.watches for pair in watch.counted]
+    alerts: dict[str, dict[str, int]] = {}
+    for watch in plan.watches:
+        for rule in watch.rules:
+            waits = ("pending", "inactive") if rule.for_us else ()
+            states = ("match",) if rule.emit == "all" else (*waits, "firing", "resolved")
+            alerts.setdefault(rule.alert, {}).update(dict.fromkeys(states, 0))
+        for silence in watch.silences:
+            alerts.setdefault(silence.alert, {}).update({"firing": 0, "resolved": 0})
+    return Tally({stream: 0 for _, stream in counted}, {name: {} for name, _ in counted}, alerts)
+
+
+def _of_total(whole: Tally) -> Iterator[tuple[Metric, Samples]]:
     yield _RECEIVED, {(stream,): number for stream, number in whole.rows.items()}
     yield _DEAD, {(stream,): whole.dead.get(stream, 0) for stream in whole.rows}
     for name, metric in _COUNTED.items():
@@ -132,10 +148,13 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _ALERTS, states
     yield _FIRING, {(alert,): number for alert, number in whole.firing().items()}
     yield _BATCHES, {(): whole.batches}
+    yield _STATE, {(): whole.state_bytes}
+
+
+def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _BATCH_ROWS, {(): sum(progress.gained.rows.values())}
     now = time.time()
     yield _BATCH_TIME, {(): progress.seconds}
-    yield _STATE, {(): whole.state_bytes}
     newest: Samples = {(stream,): time_us / 1e6 for stream, time_us in progress.newest_us.items()}
     yield _NEWEST, newest
     yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}

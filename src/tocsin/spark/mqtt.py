@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -30,13 +30,14 @@ from tocsin.mqtt import MOST_PAYLOAD, Collector, Subscription, client_id, need_p
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
 from tocsin.spark.fields import ARRIVED, LINE, Fields, of_json
-from tocsin.spark.readers import stream_reader
-from tocsin.spool import SpoolReader, discard
+from tocsin.spark.readers import Declared, load
+from tocsin.spool import LOST, SpoolReader, discard
 
 NAME = "tocsin_mqtt"
 SCHEMA = "topic string, payload binary, size long, arrived long"
 # A micro-batch holds at most so many messages and bytes, a partition (a task) so many bytes.
 BATCH_ROWS, BATCH_BYTES, PARTITION_BYTES = 200_000, 32 << 20, 512 << 10
+_DAMAGED = "it was damaged in the spool"
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +48,9 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Pat
     A field `topic` that the payload lacks is the topic of the message.
     """
     session.dataSource.register(MqttSource)
-    reader = (stream_reader(session, stream.name) if streaming else session.read).format(NAME)
-    for name, value in _options(stream, run_dir).items():
-        reader = reader.option(name, value)
-    lines: DataFrame = reader.load().select(
-        F.col("payload").cast("string").alias(LINE), F.col("arrived").alias(ARRIVED), "topic", "size"
-    )
+    rows = load(session, NAME, stream.name, _options(stream, run_dir), streaming=streaming)
+    arrived = F.when(F.col("size") != LOST, F.col("arrived"))
+    lines = rows.select(F.col("payload").cast("string").alias(LINE), arrived.alias(ARRIVED), "topic", "size")
     fields = of_json(lines)
 
     def field(name: str) -> tuple[Any, Any]:
@@ -60,7 +58,7 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Pat
         return (F.coalesce(column, F.col("topic")) if name == "topic" else column), kind
 
     size = f"its payload has more than {MOST_PAYLOAD:,} bytes"
-    broken = F.when(F.col("size") > MOST_PAYLOAD, size).otherwise(fields.broken)
+    broken = F.when(F.col("size") > MOST_PAYLOAD, size).when(F.col("size") == LOST, _DAMAGED).otherwise(fields.broken)
     return Fields(fields.frame, field, fields.rest, fields.text, broken, fields.arrived)
 
 
@@ -101,17 +99,10 @@ def _subscription(options: Any) -> Subscription:
     )
 
 
-class MqttSource(DataSource):
-    """The source as Spark knows it."""
+class MqttSource(Declared):
+    """The source as Spark knows it; a row per message."""
 
-    @classmethod
-    def name(cls) -> str:
-        """The word for `format`."""
-        return NAME
-
-    def schema(self) -> str:
-        """A row per message."""
-        return SCHEMA
+    word, columns = NAME, SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what the spool holds."""

@@ -2,7 +2,8 @@
 
 Guarantee: all of it is on disk before Spark notes the micro-batch as done. A kill before that runs it again, on the
 same rows and at the same batch time, and every file is replaced by an equal one: nothing is doubled, nothing lost.
-Cost: the result of a micro-batch is collected once, in one job: alerts, counts and dead rows are in memory together.
+Cost: the result of a micro-batch is collected once, in one job: alerts, counts and a few dead rows are in memory
+together. Many dead rows are written by the tasks that met them, and only their files are named here.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from tocsin.deliver.encode import time_text
 from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.rules import Rule
-from tocsin.rules.template import parse_template
 from tocsin.rundir import Progress, RunDir, Tally
+from tocsin.rundir.annotate import annotated
+from tocsin.rundir.dead import Aside
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import total
 
@@ -70,24 +72,19 @@ class Recorder:
         begun = time.monotonic()
         if self.archive is not None:
             self.archive.clear(batch)
+        self.run.dead.clear()
         table = frame.toArrow()
         found = _by_kind(table.column("kind").to_pylist(), table.column("json").to_pylist())
         detected = time.monotonic()
         if self.archive is not None:
             self.archive.commit(batch)
         archived = time.monotonic()
-        alerts = [self._alert(json.loads(text)) for text in found["alert"]]
+        alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
         self.run.alerts.write(batch, alerts)
-        dead = self.run.dead.write(batch, found["dead"])
+        dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
         self._note(batch, self._gained(out, alerts, dead, state_bytes), out.newest, _spans(marks))
-
-    def _alert(self, row: dict[str, Any]) -> dict[str, Any]:
-        """An alert as the log has it: with its annotations filled in."""
-        rule = rule_of(row, self.rules)
-        texts = {} if rule is None else rule.annotations
-        return {**row, "annotations": {name: parse_template(text).render(row) for name, text in texts.items()}}
 
     def _gained(
         self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
@@ -121,18 +118,8 @@ class Recorder:
             hear(progress)
 
 
-def rule_of(alert: Mapping[str, Any], rules: Iterable[Rule]) -> Rule | None:
-    """The rule that raised an alert: the one of that name whose labels and key columns the alert has, and no others."""
-    labels = alert["labels"]
-    for rule in rules:
-        given = {name: str(text) for name, text in rule.labels.items()}
-        if rule.alert == alert["alert"] and labels.keys() == {*given, *rule.on} and given.items() <= labels.items():
-            return rule
-    return None
-
-
 def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"alert": [], "counts": [], "dead": []}
+    found: dict[str, list[str]] = {"alert": [], "counts": [], "dead": [], "aside": []}
     for kind, text in zip(kinds, texts, strict=True):
         found[kind].append(text)
     return found

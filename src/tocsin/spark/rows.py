@@ -11,7 +11,9 @@ laid side by side by (stream, partition, piece) and sorted stably by arrival are
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,9 @@ from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed,
 from tocsin.spark.buckets import buckets_of
 
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
-PIECE_ROWS = 262_144
+PIECE_ROWS, PIECE_BYTES = 262_144, 128 << 20
+# Characters of rows not usable that travel with a piece; more go to a file, if there is a place for it.
+TRAVELLING_DEAD = 1 << 16
 # Rows that a bounded run hands to the logic in one call.
 CALL_ROWS = 500_000
 # Rows are sorted by bucket as 16-bit numbers, for which NumPy has a radix sort.
@@ -34,21 +38,25 @@ Bools = NDArray[np.bool_]
 
 
 def fold(
-    feeds: Sequence[tuple[int, Feed]], ids: Sequence[int]
+    feeds: Sequence[tuple[int, Feed]], ids: Sequence[int], aside: str | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for `mapInArrow` that folds the rows of one stream into blobs for the buckets `ids`.
 
-    `feeds` are the ways in which key sets read it, with their numbers; the stream itself is read once.
+    `feeds` are the ways in which key sets read it, with their numbers; the stream itself is read once. `aside` is a
+    folder for rows not usable, where they are too many to travel.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return fold_partition(batches, feeds, ids)
+        return fold_partition(batches, feeds, ids, aside)
 
     return run
 
 
 def fold_partition(
-    batches: Iterable[pa.RecordBatch], feeds: Sequence[tuple[int, Feed]], ids: Sequence[int]
+    batches: Iterable[pa.RecordBatch],
+    feeds: Sequence[tuple[int, Feed]],
+    ids: Sequence[int],
+    aside: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Fold the rows of one partition, piece by piece."""
     from pyspark import TaskContext
@@ -60,7 +68,7 @@ def fold_partition(
         for place, (number, feed) in enumerate(feeds):
             facts = {"feed": number, "partition": partition, "piece": piece}
             # A row that cannot be used is shown once, and counted in every key set.
-            blobs += _blobs(table, feed, facts, len(ids), shows=feed.dead and place == 0)
+            blobs += _blobs(table, feed, facts, len(ids), aside, shows=feed.dead and place == 0)
         yield _blob_rows(blobs, ids)
 
 
@@ -91,19 +99,19 @@ def _blob_rows(blobs: Sequence[tuple[int, int, bytes]], ids: Sequence[int]) -> p
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         held.append(batch)
-        rows += batch.num_rows
-        if rows >= PIECE_ROWS:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= PIECE_ROWS or size >= PIECE_BYTES:
             yield pa.Table.from_batches(held)
-            held, rows = [], 0
+            held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
 
 
 def _blobs(
-    table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int, *, shows: bool
+    table: pa.Table, feed: Feed, facts: dict[str, int], buckets: int, aside: str | None, *, shows: bool
 ) -> Iterator[tuple[int, int, bytes]]:
     """Give (bucket, first arrival, blob). Bucket 0 always gets one: it counts the quarantined, its state is checked."""
     codes, texts, ok = _keys(table, feed)
@@ -126,15 +134,29 @@ def _blobs(
         if not feed.arrival:
             del arrays["order"]
         bad = np.flatnonzero(~ok) if b == 0 else np.zeros(0, np.int64)
-        about = {**facts, "quarantined": len(bad), "dead": _dead(table, bad) if shows else []}
+        dead = _dead(table, bad, feed.stream, aside) if shows else {"dead": []}
+        about = {**facts, "quarantined": len(bad), **dead}
         first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
         yield b, first, write_blob(local[codes[at]], [texts[i] for i in mine], arrays, about)
 
 
-def _dead(table: pa.Table, at: Int) -> list[tuple[str, str]]:
-    """Reason and text of rows that cannot be used."""
+def _dead(table: pa.Table, at: Int, stream: str, aside: str | None) -> dict[str, Any]:
+    """Reason and text of rows that cannot be used, or the name of the file that has them."""
     rows = table.select([REASON, RAW]).take(pa.array(at))
-    return [(reason or "", raw or "") for reason, raw in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
+    dead = [(reason or "", raw or "") for reason, raw in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
+    if aside is None or sum(len(reason) + len(raw) for reason, raw in dead) <= TRAVELLING_DEAD:
+        return {"dead": dead}
+    # Each try of a task has a file of its own; only the one whose blob comes through is ever named to the driver.
+    name = f"{uuid.uuid4().hex}.jsonl"
+    Path(aside).mkdir(parents=True, exist_ok=True)
+    with (Path(aside) / name).open("w", encoding="ascii") as file:
+        file.writelines(dead_line(stream, *row) + "\n" for row in dead)
+    return {"dead": [], "aside": [name, len(dead)]}
+
+
+def dead_line(stream: str, reason: str, raw: str) -> str:
+    """A row that could not be used, as a line of a file has it."""
+    return json.dumps({"stream": stream, "reason": reason, "raw": raw})
 
 
 def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import Manifest, Progress, RunDir, last_progress, read_manifest, refusals
 from tocsin.rundir.manifest import describe
-from tocsin.spark.alerts import check_buckets, rows_of
+from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of
@@ -104,7 +104,7 @@ def run(
         raise
     except Exception as error:
         log.debug("the run failed", exc_info=error)
-        sentence = sentence_of(error, secrets_of(file))
+        sentence = sentence_of(error, secrets_of(file, conf=options.conf))
         if not is_ours(error):
             sentence += f" ({RunDir(options.run_dir).spark_log} has more)"
         raise RunError(sentence) from error
@@ -118,21 +118,37 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         archive = None if file.archive is None else Archive(file.archive, manifest.run)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:
-            meter = Meter(delivery.status, last_progress(place.folder))
-            log.info("starting Spark at %s", options.master)
+            meter = Meter(delivery.status, last_progress(place.folder), plan)
+            log.info(_first_words(place, meter.progress, options))
             with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
                 listener = BatchListener(meter.seconds.observe)
                 recorder = Recorder(place, plan, file.rules, archive, (meter.note, listener.note, report))
                 stopped = stop.is_set()
                 if not stopped:
                     rows = _rows(session, file, recorder, manifest, options)
-                    log.info("the streams are open; the first micro-batch begins")
+                    log.info(_opened(streams_of(file, plan), manifest, place))
                     with _listening(session, listener):
                         query = _start(rows, recorder, options)
                         listener.run_id = str(query.runId)
                         stopped = _wait(query, recorder, stop)
             delivered = delivery.finish(options.drain_s)
         return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
+
+
+def _first_words(place: RunDir, progress: Progress | None, options: Options) -> str:
+    """Say where a run leaves what it finds, and what comes next; Spark takes some seconds to start."""
+    where = f"http://{options.metrics_address}:{options.metrics_port}/metrics"
+    return (
+        f"run directory {place.folder} {f'goes on after micro-batch {progress.batch}' if progress else 'is new'}; "
+        f"metrics {f'at {where}' if options.metrics_port else 'are not served'}; starting Spark at {options.master}"
+    )
+
+
+def _opened(streams: Iterable[str], manifest: Manifest, place: RunDir) -> str:
+    """Say what is read; the first micro-batch starts workers, which takes some seconds more."""
+    told = [(name, manifest.streams[name]) for name in streams]
+    shown = ", ".join(f"{name} from {stream['source']} {stream['from']}".rstrip() for name, stream in told)
+    return f"streams are open: {shown}; the first micro-batch begins, Spark's own log is {place.spark_log}"
 
 
 def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], options: Options) -> Manifest:
@@ -209,7 +225,11 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     # Spark runs no micro-batch without rows until there was one, and none calls a bucket without rows: what is due by
     # the clock, and what other rules have ended, would wait for the next row of each bucket.
     place.tick(manifest.started[-1].replace(":", ""))
-    passing = None if archive is None else lambda name, frame: archive.passing(streams[name], frame)
+    beside = Beside(
+        None if archive is None else lambda name, frame: archive.passing(streams[name], frame),
+        stream_reader(session, TICKS).text(str(place.ticks.absolute())),
+        str(place.dead.aside.absolute()),
+    )
     return rows_of(
         frames,
         recorder.plan,
@@ -217,8 +237,7 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
         arrival=ARRIVAL,
         buckets=manifest.buckets,
         act_in_silence=not options.once,
-        passing=passing,
-        ticks=stream_reader(session, TICKS).text(str(place.ticks.absolute())),
+        beside=beside,
     )
 
 

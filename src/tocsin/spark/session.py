@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
-from tocsin.spark.failure import sentence_of
+from tocsin.spark.failure import blotted, secrets_of, sentence_of
 from tocsin.spark.readers import NAMED_SOURCES
 from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
 
@@ -82,15 +84,26 @@ def run_session(
         builder = builder.config(name, value)
     begun = run.spark_log.stat().st_size if run.spark_log.exists() else 0
     try:
-        with stderr_to(run.spark_log):
+        with stderr_to(run.spark_log), _own_interrupt():
             session = builder.getOrCreate()
     except Exception as error:
-        raise RunError(_start_failure(run.spark_log, begun, error)) from error
+        raise RunError(blotted(_start_failure(run.spark_log, begun, error), secrets_of(conf=conf))) from error
     try:
         yield session
     finally:
         with suppress(Py4JError, OSError):
             session.stop()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep what Ctrl-C does in this process: Spark's handler would cancel the micro-batch and raise wherever we are."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def settings(run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool) -> dict[str, str]:

@@ -44,7 +44,7 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Pat
         "csv": lambda: _csv(session, stream, streaming=streaming),
         "kafka": lambda: kafka.read(session, stream, streaming=streaming),
         "mqtt": lambda: mqtt.read(session, stream, streaming=streaming, run_dir=run_dir),
-        "factory": lambda: factory.read(session, stream, streaming=streaming),
+        "factory": lambda: factory.read(session, stream, streaming=streaming, run_dir=run_dir),
     }
     kind = stream.source.kind
     if kind not in kinds:

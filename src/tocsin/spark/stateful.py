@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -31,7 +32,7 @@ from tocsin.errors import RunError
 from tocsin.logic import Logic, Out, Step
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
-from tocsin.spark.rows import calls, fold, in_order, wake
+from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
 SETTINGS = {
@@ -43,6 +44,8 @@ SETTINGS = {
     # A blob has megabytes, and Spark would put 10,000 of them into one transfer to Python.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
+# Whether a query runs micro-batches without rows, for what timers say. It is read when a query starts.
+NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 # For sessions whose checkpoints lie on a local disk: the way Spark chooses by itself starts some 50 processes per
 # micro-batch there (`readlink`, `chmod`), a third of its time. Elsewhere Spark's own choice is right.
 ON_LOCAL_DISK = {
@@ -57,7 +60,7 @@ HEAD = "head"
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
 
-# What the operator gives: kind (alert, counts, dead) and JSON text.
+# What the operator gives: kind (alert, counts, dead, aside) and JSON text.
 Rows = Sequence[tuple[str, str]]
 
 
@@ -69,8 +72,8 @@ class Work:
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
     partitions: int
-    # Whether the time for which no query ran is no silence.
-    rests: bool = False
+    # Whether the query acts in silence, where that was chosen; then the time for which no query ran is no silence.
+    acts: bool | None = None
     # Tells this query from others that the same worker serves, of other steps or earlier ones.
     query: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -91,15 +94,18 @@ def run_stateful(
     buckets: int = 4,
     ticks: DataFrame | None = None,
     *,
-    rests: bool = False,
+    acts: bool | None = None,
+    aside: str | None = None,
 ) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
     `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not.
 
-    With `rests` the time for which no query ran is no silence: what is due by the clock waits for as long as it would
-    have. State is bound to the buckets and to the session's shuffle partitions; what a step takes over of another's
-    pages is its own affair.
+    With `acts` a query acts in silence, and the time for which none ran is no silence: what is due by the clock waits
+    for as long as it would have. A query that is started with another choice than this is refused. State is bound to
+    the buckets and to the session's shuffle partitions; what a step takes over of another's pages is its own affair.
+    `aside` is a folder, seen by driver and workers, for rows not usable that are too many to travel: a row `aside`
+    names the file.
     """
     frames = [frame for frame, _ in streams]
     streaming = frames[0].isStreaming
@@ -108,11 +114,11 @@ def run_stateful(
         raise RunError(message)
     partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     kinds = tuple(feed for _, feeds in streams for feed in feeds)
-    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions, rests)
+    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions, acts)
     blobs, number = [], 0
     for frame, feeds in streams:
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
-        blobs.append(frame.select(*columns).mapInArrow(fold(list(enumerate(feeds, number)), work.ids), BLOBS))
+        blobs.append(frame.select(*columns).mapInArrow(fold(list(enumerate(feeds, number)), work.ids, aside), BLOBS))
         number += len(feeds)
     if ticks is not None:
         blobs.append(ticks.mapInArrow(wake(kinds[0], work.ids), BLOBS))
@@ -137,6 +143,7 @@ class _Operator(StatefulProcessor):
         self.work = work
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        _check_silence(self.work.acts)
         self.handle = handle
         # One variable for all: Spark sets up each anew, some 20 ms, in every task.
         self.pages = handle.getMapState("pages", "name string", "page binary")
@@ -204,7 +211,7 @@ class _Operator(StatefulProcessor):
         has the state and the time of its first try, and so the same answer.
         """
         rested: int = head.get("rested", 0)
-        if self.work.rests and head.get("query", self.work.query) != self.work.query:
+        if self.work.acts and head.get("query", self.work.query) != self.work.query:
             rested += max(0, now_ms - head["now"])
         return rested
 
@@ -230,6 +237,18 @@ class _Operator(StatefulProcessor):
         if new_ms is not None:
             self.handle.registerTimer(new_ms)
         return new_ms
+
+
+def _check_silence(acts: bool | None) -> None:
+    """Refuse to run in a query that was started when the session had another choice; tasks know its settings."""
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty(NO_DATA_BATCHES)
+    if acts is not None and found is not None and found != str(acts).lower():
+        message = (
+            f"`act_in_silence` must still be {acts} when the query starts, for the session has one for all; "
+            "it was chosen otherwise since: start each query before the next is made"
+        )
+        raise RunError(message)
 
 
 def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -263,12 +282,15 @@ def _raw(out: Out, state_bytes: int = 0) -> Rows:
 
 
 def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:
-    """The rows that could not be used, as rows of text."""
-    return [
-        ("dead", json.dumps({"stream": feeds[piece.feed].stream, "reason": reason, "raw": raw}))
-        for piece in pieces
-        for reason, raw in piece.dead
-    ]
+    """The rows that could not be used, as rows of text; of those put aside, where and how many."""
+    rows = []
+    for piece in pieces:
+        stream = feeds[piece.feed].stream
+        rows += [("dead", dead_line(stream, *row)) for row in piece.dead]
+        if piece.aside is not None:
+            name, number = piece.aside
+            rows.append(("aside", json.dumps({"stream": stream, "file": name, "rows": number})))
+    return rows
 
 
 def _bounded(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

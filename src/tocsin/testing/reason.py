@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.errors import TocsinError
-from tocsin.rules.durations import duration_text, microseconds
-from tocsin.rules.model import Rule
+from tocsin.plan import Threshold
+from tocsin.rules.durations import duration_text
 from tocsin.testing.model import Scenario
 from tocsin.testing.replay import Moment
 from tocsin.testing.rows import make_batches
@@ -22,20 +22,19 @@ from tocsin.trace.words import life_text
 def explain(scenario: Scenario, unit: Unit, moment: Moment, name: str, labels: Mapping[str, str], time_us: int) -> str:
     """Say why no alert of a name fires with some labels at a time; nothing if that cannot be said."""
     lives = [alert for alert in (*moment.ended, *moment.alerts) if alert.name == name and alert.labels == labels]
+    rule = unit.step(name, labels)
     if lives:
-        for_us = microseconds(unit.rules[name].for_, "`for`")
-        return life_text(lives[-1].state, lives[-1].starts_at_us, lives[-1].ends_at_us, for_us, duration_text)
-    if not isinstance(unit.rules[name], Rule):
+        return life_text(lives[-1].state, lives[-1].starts_at_us, lives[-1].ends_at_us, rule.for_us, duration_text)
+    if not isinstance(rule, Threshold):
         return ""
     try:
         traced = _trace(scenario, unit, labels, name, time_us)
     except TocsinError:
         return ""
-    rule = traced.rule(name, labels)
     until = scenario.start_us + time_us
     best = closest(one for one in traced.evaluations_of(rule) if one.time_us <= until)
     text = closest_text(traced, rule, best, lambda time: duration_text(time - scenario.start_us))
-    return f"{text}; {_waiting(unit, name)}" if best is not None and best.margin > 0 else text
+    return f"{text}; {_waiting(rule)}" if best is not None and best.margin > 0 else text
 
 
 def _trace(scenario: Scenario, unit: Unit, labels: Mapping[str, str], name: str, time_us: int) -> Traced:
@@ -50,9 +49,8 @@ def _trace(scenario: Scenario, unit: Unit, labels: Mapping[str, str], name: str,
     return trace(watch, key, rows)
 
 
-def _waiting(unit: Unit, name: str) -> str:
+def _waiting(rule: Threshold) -> str:
     """Why a condition that held has not been told yet."""
-    lag_us = next(rule.lag_us for rule in unit.watch.rules if rule.alert == name)
-    if lag_us:
-        return f"a rule of one stream that leaves rows out tells it {duration_text(lag_us)} later"
+    if rule.lag_us:
+        return f"a rule of one stream that leaves rows out tells it {duration_text(rule.lag_us)} later"
     return "it is not told before the slower streams have come so far, or count as idle"

@@ -7,7 +7,7 @@ the state is written and read back, and the copy is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from tocsin.testing.model import Scenario
 _NEVER = -(1 << 62)
 
 Labels = tuple[tuple[str, str], ...]
+# The rule of an alert, by its name and labels.
+Find = Callable[[str, Mapping[str, str]], AnyRule]
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,10 @@ class Lives:
 
 
 class Replay:
-    """Rows on their way through a watch; `rules` has its rules by alert."""
+    """Rows on their way through a watch; `find` gives the rule of an alert."""
 
-    def __init__(
-        self, scenario: Scenario, watch: Watch, rules: Mapping[str, AnyRule], batches: Sequence[Batch]
-    ) -> None:
-        self.scenario, self.rules, self.batches = scenario, rules, batches
+    def __init__(self, scenario: Scenario, watch: Watch, find: Find, batches: Sequence[Batch]) -> None:
+        self.scenario, self.find, self.batches = scenario, find, batches
         self.lives = Lives()
         self.story: list[tuple[int, Alert]] = []
         self._plan = Plan((watch,))
@@ -123,7 +123,7 @@ class Replay:
         return lives.moment()
 
     def _alert(self, row: Mapping[str, Any]) -> Alert:
-        start, rule = self.scenario.start_us, self.rules[row["alert"]]
+        start, rule = self.scenario.start_us, self.find(row["alert"], row["labels"])
         texts = rule.annotations if isinstance(rule, Rule) else {}
         return Alert(
             row["alert"],

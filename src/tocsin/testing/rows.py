@@ -13,10 +13,7 @@ from tocsin.testing.model import Scenario, Series
 
 
 def make_batches(scenario: Scenario, file: RuleFile, watch: Watch) -> list[Batch]:
-    """Give a batch per stream of a watch; rows with a read value that is not finite are left out, as a run does.
-
-    Where no rule is tested they stay: a silence hears them.
-    """
+    """Give a batch per stream of a watch; a value without a sample is NaN, so that rules that read it do not."""
     return [_batch(scenario, file, watch, stream) for stream in watch.streams]
 
 
@@ -53,26 +50,12 @@ def _rows(
     count = max(len(series.samples) for series in group)
     there, delay = np.zeros(count, np.bool_), np.zeros(count, np.int64)
     values = {column: np.full(count, np.nan) for column in watch.columns(stream)}
-    # A column that only untested rules read may be missing; what stands in it then decides nothing.
-    given = _read(watch, stream)
     for series in group:
         mine = np.flatnonzero(series.samples.there)
         there[mine], delay[mine] = True, series.delays_us[mine]
         column = file.streams[stream].column(series.column)
         if column in values:
             values[column][mine] = series.samples.values[mine]
-            given.add(column)
-    for column, numbers in values.items():
-        if column not in given:
-            numbers[:] = 0.0
-        elif watch.rules:
-            there &= np.isfinite(numbers)
     at = np.flatnonzero(there)
     time = scenario.start_us + at * scenario.interval_us
     return time, time + delay[at], [numbers[at] for numbers in values.values()]
-
-
-def _read(watch: Watch, stream: str) -> set[str]:
-    """The columns of a stream that the rules of a watch read."""
-    stores = [watch.stores[at] for rule in watch.rules for at in rule.stores]
-    return {column for store in stores if store.stream == stream for column in store.columns}

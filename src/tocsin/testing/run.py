@@ -65,7 +65,7 @@ class Runner:
         runs, error, story = list[_Run](), "", list[tuple[int, Alert]]()
         try:
             for unit in self.units:
-                if names & unit.rules.keys():
+                if names & unit.alerts:
                     runs.append(_replay(scenario, unit, names, is_debugging=self.is_debugging))
                     story += runs[-1].story
         except TocsinError as problem:
@@ -95,7 +95,7 @@ class _Run:
 
 def _replay(scenario: Scenario, unit: Unit, names: set[str], *, is_debugging: bool) -> _Run:
     watch = unit.only(names)
-    replay = Replay(scenario, watch, unit.rules, make_batches(scenario, unit.file, watch))
+    replay = Replay(scenario, watch, unit.rule, make_batches(scenario, unit.file, watch))
     asked = {case.eval_time_us for case in scenario.cases}
     times = asked | set(replay.arrivals()) if is_debugging else asked
     moments = {}
@@ -111,7 +111,7 @@ def _with_reason(difference: Difference, scenario: Scenario, case: Case, runs: l
     if difference.kind != "missing":
         return difference
     for run in runs:
-        if case.alertname in run.unit.rules:
+        if case.alertname in run.unit.alerts:
             time = case.eval_time_us
             reason = explain(scenario, run.unit, run.moments[time], case.alertname, difference.labels, time)
             if reason:

@@ -2,12 +2,13 @@
 
 model, watched → run     rows of a key through the plan's own page, which is watched while it works
 brackets                 which rows excuse one that was left out, by plain search
-answer                   why, in words; `tocsin explain`, `tocsin test` and the report of a backtest use it
+answer, silence          why, in words; `tocsin explain`, `tocsin test` and the report of a backtest use it
 """
 
 from tocsin.trace.answer import Answer, Reason, why
 from tocsin.trace.model import Dead, Evaluation, KeyRows, Life, StoreTrace, Traced
 from tocsin.trace.run import trace
+from tocsin.trace.silence import why_silent
 
 __all__ = [
     "Answer",
@@ -20,4 +21,5 @@ __all__ = [
     "Traced",
     "trace",
     "why",
+    "why_silent",
 ]

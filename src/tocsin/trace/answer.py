@@ -59,7 +59,7 @@ def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = Non
         verdict, reason = _of_life(traced, best, rule, at_us)
         first = [reason]
     if verdict == "not firing":
-        first = [*first, *_without_life(traced, rule, at_us, reach)]
+        first = [*first, *_without_limits(traced, rule), *_without_life(traced, rule, at_us, reach)]
     notes = row_reasons(traced, rule, at_us, reach)
     return Answer(verdict, (*first, *(Reason(*note) for note in notes)))
 
@@ -114,6 +114,11 @@ def _shown(witness: Iterable[Any]) -> str:
     )
 
 
+def _without_limits(traced: Traced, rule: Threshold) -> list[Reason]:
+    text = words.without_limits_text(traced, rule)
+    return [Reason("without-limits", text, {"tables": rule.tables_without(traced.key)})] if text else []
+
+
 def _without_life(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list[Reason]:
     near = [one for one in traced.evaluations_of(rule) if abs(one.time_us - at_us) <= reach]
     if not near:
@@ -145,7 +150,8 @@ def closest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
 def closest_text(traced: Traced, rule: Threshold, evaluation: Evaluation | None, when: When) -> str:
     """Say how close a condition came."""
     if evaluation is None:
-        return "nothing was evaluated for these labels: no rows met, or the condition is undefined"
+        nothing = "nothing was evaluated for these labels: no rows met, or the condition is undefined"
+        return words.without_limits_text(traced, rule) or nothing
     shown = words.witness_text(traced, rule, evaluation)
     return f"closest: margin {evaluation.margin:.6g} at {when(evaluation.time_us)} ({shown})"
 

@@ -6,7 +6,7 @@ every window which holds it holds one of them. A row at the very same time does 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,22 +37,30 @@ class Excuse:
         return tuple(dict.fromkeys(named))
 
 
-def find_excuse(store: Store, time: Int, columns: Sequence[Float], there: Int, row: int) -> Excuse:
-    """Say what excuses a row, given the rows that were there when it went."""
+def find_excuse(
+    store: Store, time: Int, shown: tuple[Sequence[Float], Mapping[int, str | None]], there: Int, row: int
+) -> Excuse:
+    """Say what excuses a row, given the rows that were there when it went.
+
+    `shown` has the columns, and the payload of the row and of those at its time.
+    """
+    columns, texts = shown
     same = [i for i in there if time[i] == time[row] and all(value[i] == value[row] for value in columns)]
+    same = [i for i in same if texts[int(i)] == texts[row]]
     if same:
         return Excuse(REPEAT, same=int(same[0]))
-    value = columns[0]
-    if store.whole or store.outside(value[row : row + 1])[0]:
+    numbers, apart = store.compared(columns)
+    if store.whole or apart[row]:
         return Excuse(UNKNOWN)
-    inside = there[~store.outside(value[there])]
+    inside = there[~apart[there]]
     pairs: dict[str, tuple[int, int] | None] = {"above": None, "below": None}
     for side, reach, sign in (("above", store.above_us, 1.0), ("below", store.below_us, -1.0)):
         if reach < 0:
             continue
         if store.hop_us and _windows(store, time[row])[0] > _windows(store, time[row])[1]:
             return Excuse(NO_WINDOW)
-        pairs[side] = _pair(store, reach, time, inside[sign * value[inside] >= sign * value[row]], row)
+        extreme = np.logical_and.reduce([sign * number[inside] >= sign * number[row] for number in numbers])
+        pairs[side] = _pair(store, reach, time, inside[extreme], row)
         if pairs[side] is None:
             return Excuse(UNKNOWN)
     return Excuse(BRACKET, pairs["above"], pairs["below"])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
 from tocsin.plan import Store, Threshold, Watch
+from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Silence
 from tocsin.trace.brackets import Excuse, find_excuse
 
@@ -31,11 +32,15 @@ class Dead:
 
 @dataclass(frozen=True)
 class KeyRows:
-    """Rows of one key and stream in columns, in the order of the input; times are microseconds."""
+    """Rows of one key and stream in columns, in the order of the input; times are microseconds.
+
+    `payload` has the text that travels along with each row; None where no row has one.
+    """
 
     time: Int
     arrival: Int
     values: Mapping[str, Float]
+    payload: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.time)
@@ -101,18 +106,19 @@ class StoreTrace:
         """The rows that could be partners when they arrived."""
         return self.fate >= OMITTED
 
-    @property
-    def outside(self) -> NDArray[np.bool_]:
-        """The rows whose value lies outside the declared domain."""
-        return self.store.outside(self.rows.values[self.store.columns[0]])
-
     def excuse(self, row: int) -> Excuse:
         """Find the rows that stand for one that was left out: those that were there when it went."""
         when = self.gone[row]
         there = (self.rank >= 0) & (self.rank <= when) & (self.gone > when)
         there[row] = False
         columns = [self.rows.values[column] for column in self.store.columns]
-        return find_excuse(self.store, self.rows.time, columns, np.flatnonzero(there), row)
+        near = np.flatnonzero(there)
+        texts = {i: self._payload(i) for i in (*near[self.rows.time[near] == self.rows.time[row]].tolist(), row)}
+        return find_excuse(self.store, self.rows.time, (columns, texts), near, row)
+
+    def _payload(self, row: int) -> str | None:
+        """What equal rows have in common besides time and values."""
+        return None if self.rows.payload is None else payload_alike(self.rows.payload[row], self.store.columns)
 
     def count(self) -> dict[str, int]:
         """Count the rows by their fate."""
@@ -135,11 +141,6 @@ class Traced:
     state_bytes: int = 0
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def rule(self, alert: str, labels: Mapping[str, str] | None = None) -> Threshold:
-        """The rule of a name; labels tell rules of the same name apart."""
-        named = [rule for rule in self.watch.rules if rule.alert == alert]
-        return next((rule for rule in named if labels is None or is_of(self.watch, rule, alert, labels)), named[0])
-
     def stores_of(self, rule: Threshold) -> list[StoreTrace]:
         """What a rule reads, in its order of streams."""
         return [self.stores[i] for i in rule.stores]
@@ -148,7 +149,7 @@ class Traced:
         """The evaluations of a rule, in the order in which they were made."""
         return self.evaluations[self.watch.rules.index(rule)]
 
-    def lives(self, rule: Threshold) -> list[Life]:
+    def lives(self, rule: Threshold | Silence) -> list[Life]:
         """The alerts of a rule by their start; matches of `emit: all` are lives too."""
         mine = (change for change in self.alerts if is_of(self.watch, rule, change["alert"], change["labels"]))
         return lives_of(mine)

@@ -30,16 +30,22 @@ Note = tuple[str, str, dict[str, Any]]
 def row_reasons(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list[Note]:
     """Tell of the rows within reach of a time, the nearest first, a few of each kind."""
     notes = list[Note]()
+    # A rule of one stream that evaluates every row leaves none out, whatever the rules that share its store do.
+    every_row = len(rule.stores) == 1 and not rule.lag_us
+    fates = (LATE, QUARANTINED) if every_row else (OMITTED, LATE, QUARANTINED)
     for store in traced.stores_of(rule):
         near = np.flatnonzero(np.abs(store.rows.time - at_us) <= reach)
         near = near[np.argsort(np.abs(store.rows.time[near] - at_us), kind="stable")]
-        for code in (OMITTED, LATE, QUARANTINED):
+        for code in fates:
             mine = near[store.fate[near] == code]
             notes += [_note(traced, store, int(row)) for row in mine[:MOST]]
             notes += _more(store, FATES[code], len(mine))
-        outside = near[store.outside[near] & (store.fate[near] != QUARANTINED)]
-        notes += [_outside(store, int(row)) for row in outside[:MOST]]
-        notes += _more(store, "out-of-domain", len(outside))
+        for stream, column, low, high in rule.domains:
+            if stream == store.store.stream:
+                value = store.rows.values[column][near]
+                outside = near[~((value >= low) & (value <= high)) & (store.fate[near] != QUARANTINED)]
+                notes += [_outside(store, int(row), (low, high)) for row in outside[:MOST]]
+                notes += _more(store, "out-of-domain", len(outside))
         notes += _dead(traced, store.store.stream, at_us, reach)
     return notes
 
@@ -87,8 +93,10 @@ def _sides(store: StoreTrace, excuse: Excuse) -> Iterator[str]:
 
 
 def _side(store: StoreTrace, pair: tuple[int, int], word: str, length_us: int) -> str:
-    times, value = store.rows.time, store.rows.values[store.store.columns[0]]
-    shown = [f"{words.number(float(value[row]))} at {date(int(times[row]))}" for row in dict.fromkeys(pair)]
+    times = store.rows.time
+    numbers, _ = store.store.numbers([store.rows.values[column] for column in store.store.columns])
+    told = [" and ".join(words.number(float(number[row])) for number in numbers) for row in dict.fromkeys(pair)]
+    shown = [f"{text} at {date(int(times[row]))}" for text, row in zip(told, dict.fromkeys(pair), strict=True)]
     if store.store.hop_us:
         return f"every window that holds it holds a row at least as {word} ({' or '.join(shown)})"
     if len(shown) == 1:
@@ -98,9 +106,8 @@ def _side(store: StoreTrace, pair: tuple[int, int], word: str, length_us: int) -
     return f"it lies between rows at least as {word}: {' and '.join(shown)}, {apart} apart, where {most} is enough"
 
 
-def _outside(store: StoreTrace, row: int) -> Note:
-    low, high = store.store.domain or (0.0, 0.0)
-    domain = f"[{words.number(low)}, {words.number(high)}]"
+def _outside(store: StoreTrace, row: int, ends: tuple[float, float]) -> Note:
+    domain = f"[{words.number(ends[0])}, {words.number(ends[1])}]"
     text = f"outside the domain {domain}: {_row(store, row)} is kept, and excuses no other row"
     return "out-of-domain", text, {"stream": store.store.stream, "time": int(store.rows.time[row]), "row": row}
 

@@ -70,31 +70,23 @@ def _batches(rows: Mapping[str, KeyRows], key: tuple[str, ...], watch: Watch) ->
             mine.time,
             mine.arrival,
             {column: mine.values[column] for column in watch.columns(name)},
+            mine.payload,
         )
         for name, mine in rows.items()
     ]
 
 
 def _behind(rows: Mapping[str, KeyRows], watch: Watch) -> dict[str, Int]:
-    """By how much each row came behind the newest of the key, itself included; rows that no rule can use count not."""
+    """By how much each row came behind the newest of its key, itself included; streams only heard count not."""
     names = list(rows)
     time = np.concatenate([rows[name].time for name in names])
-    usable = np.concatenate([_serves(rows[name], name, watch) for name in names])
+    counts = np.repeat([not watch.is_only_heard(name) for name in names], [len(rows[name]) for name in names])
     order = np.argsort(np.concatenate([rows[name].arrival for name in names]), kind="stable")
-    newest = np.maximum.accumulate(np.where(usable, time, NEVER_SEEN)[order])
+    newest = np.maximum.accumulate(np.where(counts, time, NEVER_SEEN)[order])
     behind = np.zeros(len(time), np.int64)
-    behind[order] = np.where(usable[order], newest - time[order], 0)
+    behind[order] = np.where(counts[order], newest - time[order], 0)
     cuts = np.cumsum([len(rows[name]) for name in names])[:-1]
     return dict(zip(names, np.split(behind, cuts), strict=True))
-
-
-def _serves(rows: KeyRows, name: str, watch: Watch) -> NDArray[np.bool_]:
-    """Which rows have the values that some rule reads."""
-    lanes = [columns for stream, columns in watch.lanes if stream == name]
-    serves = np.zeros(len(rows), np.bool_)
-    for columns in lanes:
-        serves |= _finite(rows, columns)
-    return serves
 
 
 def _finite(rows: KeyRows, columns: Sequence[str]) -> NDArray[np.bool_]:

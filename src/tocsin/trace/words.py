@@ -53,6 +53,15 @@ def witness_text(traced: Traced, rule: Threshold, evaluation: Evaluation, when: 
     return ", ".join(parts)
 
 
+def without_limits_text(traced: Traced, rule: Threshold) -> str:
+    """Say which tables of limits do not have the key; nothing if all do."""
+    tables = " and ".join(f"`{table}`" for table in rule.tables_without(traced.key))
+    if not tables:
+        return ""
+    key = ", ".join(f"{name}={text}" for name, text in zip(traced.watch.on, traced.key, strict=True))
+    return f"no row in the table of limits {tables} for {key}: a comparison with its numbers is never true"
+
+
 def life_text(state: str, start_us: int, end_us: int | None, for_us: int, when: When) -> str:
     """Say what a life did: pending, pending in vain, over, or going on."""
     start, wait = when(start_us), f"`for` is {duration_text(for_us)}"

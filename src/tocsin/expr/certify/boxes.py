@@ -38,7 +38,7 @@ def size(box: Box) -> int:
 def ends(domain: tuple[float, float]) -> tuple[float, float]:
     """The ends of a domain; those that are not stated lie at 1e50."""
     low, high = domain
-    return -UNBOUNDED if low == -np.inf else low, UNBOUNDED if high == np.inf else high
+    return min(-UNBOUNDED, high) if low == -np.inf else low, max(UNBOUNDED, low) if high == np.inf else high
 
 
 def whole(domains: Mapping[Key, tuple[float, float]]) -> Box:
@@ -78,23 +78,48 @@ def cuts_of(tree: Node) -> list[float]:
     return sorted(found, key=lambda value: (abs(value) > UNBOUNDED, abs(value)))[:_MOST_CUTS]
 
 
-def middle(lo: Float, hi: Float) -> Float:
-    """Half-way; on a scale that grows with the numbers where they reach far."""
+def _scales(lo: Float, hi: Float) -> tuple[Truth, Truth]:
+    """Tell where an interval reaches over several sizes on one side of 0, and where on both."""
     with np.errstate(all="ignore"):
-        far = (hi - lo) > 1000.0
-        halved = np.where(far, np.sinh((np.arcsinh(lo) + np.arcsinh(hi)) / 2), lo / 2 + hi / 2)
-    return np.clip(halved, lo, hi)
+        small, large = np.minimum(np.abs(lo), np.abs(hi)), np.maximum(np.abs(lo), np.abs(hi))
+        one_side = (lo > 0) | (hi < 0)
+        return one_side & (large > 16.0 * small), ~one_side & (hi - lo > 1000.0)
 
 
-def width(interval: Interval) -> Float:
-    """How much there is to cut, on the same scale."""
-    return np.arcsinh(interval.hi) - np.arcsinh(interval.lo)
+def rungs(lo: Float, hi: Float, at: Float | float) -> Float:
+    """The numbers at shares of an interval: of its logarithm, or nearly, where it reaches over several sizes."""
+    ratio, far = _scales(lo, hi)
+    with np.errstate(all="ignore"):
+        even = lo * (1.0 - at) + hi * at
+        grown = np.sinh(np.arcsinh(lo) * (1.0 - at) + np.arcsinh(hi) * at)
+        power = np.sign(lo) * np.exp(np.log(np.abs(lo)) * (1.0 - at) + np.log(np.abs(hi)) * at)
+    return np.clip(np.where(ratio, power, np.where(far, grown, even)), lo, hi)
+
+
+def middle(lo: Float, hi: Float) -> Float:
+    """Half-way, on the scale of the interval."""
+    return rungs(lo, hi, 0.5)
+
+
+def is_wide(interval: Interval) -> bool:
+    """Tell whether there is anything to cut in a domain."""
+    return bool(interval.lo[0] < interval.hi[0])
+
+
+def share(part: Interval, of: Interval) -> Float:
+    """How much of an interval that is wide a part of it has, on the scale of the interval."""
+    ratio, far = _scales(*of)
+    with np.errstate(all="ignore"):
+        even = (part.hi - part.lo) / (of.hi - of.lo)
+        grown = (np.arcsinh(part.hi) - np.arcsinh(part.lo)) / (np.arcsinh(of.hi) - np.arcsinh(of.lo))
+        power = np.log(part.hi / part.lo) / np.log(of.hi / of.lo)
+    return np.where(ratio, power, np.where(far, grown, even))
 
 
 def halves(box: Box, whole_box: Box, cuts: Iterable[float], keys: Iterable[Key] | None = None) -> Box:
     """Cut each box in two, where it still has the largest share of a variable; at a literal if one is inside."""
-    names = [key for key in (keys or box) if width(whole_box[key])[0] > 0]
-    shares = np.array([width(box[key]) / width(whole_box[key])[0] for key in names])
+    names = [key for key in (keys or box) if is_wide(whole_box[key])]
+    shares = np.array([share(box[key], whole_box[key]) for key in names])
     best = np.argmax(shares, axis=0)
     left, right = dict(box), dict(box)
     for i, key in enumerate(names):
@@ -115,9 +140,9 @@ def _cut(lo: Float, hi: Float, cuts: Iterable[float]) -> Float:
     return at
 
 
-def cover(tree: Node, domain: Box, most: int = MOST_BOXES) -> Cover:
+def cover(tree: Node, domain: Box, most: int = MOST_BOXES, *, decimals: bool = False) -> Cover:
     """Cut the domain until every operation is surely defined and finite on each box, or say where it is not."""
-    evaluator, cuts, done, todo = Evaluator(), cuts_of(tree), [], domain
+    evaluator, cuts, done, todo = Evaluator(decimals=decimals), cuts_of(tree), [], domain
     count = 0
     for rounds in itertools.count(1):
         evaluator.run(tree, todo)
@@ -129,7 +154,7 @@ def cover(tree: Node, domain: Box, most: int = MOST_BOXES) -> Cover:
             return Cover(joined(done))
         bad, blamed = take(todo, ~good), evaluator.blamed or tree
         # Only what the part in question reads can help it.
-        keys = [v.key for v in variables(blamed) if width(domain[v.key])[0] > 0]
+        keys = [v.key for v in variables(blamed) if is_wide(domain[v.key])]
         if not keys or rounds > MOST_ROUNDS or count + 2 * size(bad) > most:
             worst = first_of(take(bad, np.array([_smallest(bad, domain, keys)])))
             return Cover(domain, blamed, {key: worst[key] for key in keys})
@@ -139,5 +164,5 @@ def cover(tree: Node, domain: Box, most: int = MOST_BOXES) -> Cover:
 
 def _smallest(box: Box, domain: Box, keys: Iterable[Key]) -> int:
     """The box that was cut most: what is not defined there is likely not defined at all."""
-    shares = [width(box[key]) / width(domain[key])[0] for key in keys]
+    shares = [share(box[key], domain[key]) for key in keys]
     return int(np.argmin(np.sum(shares, axis=0))) if shares else 0

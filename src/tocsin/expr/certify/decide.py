@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tocsin.expr.certify import exact, solve
 from tocsin.expr.certify.boxes import Cover, cover, whole
 from tocsin.expr.certify.certificate import Verdict
+from tocsin.expr.certify.functions import written
 from tocsin.expr.certify.jets import Box, Evaluator
 from tocsin.expr.certify.refute import Sample, sample
 from tocsin.expr.certify.rounding import rounding_bound
 from tocsin.expr.certify.search import Outcome, prove_monotone, prove_quasiconvex
 from tocsin.expr.certify.shapes import DEC, INC, QCVX, Rules, Shape
+from tocsin.expr.certify.strip import common_part, is_free, replaced, stripped
 from tocsin.expr.machine import LARGEST
-from tocsin.expr.nodes import Call, Key, Node, Number, Variable, children, variables, with_children
+from tocsin.expr.nodes import Call, Key, Node, Number, Variable, children, variables, walk, with_children
 
 Domains = Mapping[Key, tuple[float, float]]
 
-# Boxes before the solver is asked, and after.
-_FEW, _MANY = 1_000, 40_000
+# Evaluations of nodes on boxes before the solver is asked, and after: counts, so that every machine says the same.
+_FEW, _MANY = 15_000, 300_000
 _PARAMETER = ""
+_TURNED = {"increasing": "decreasing", "decreasing": "increasing"}
 
 
 @dataclass(frozen=True)
@@ -32,68 +35,139 @@ class _Question:
     along: Key
     domains: Domains
     boxes: Box
+    # Whether the variable of the question falls where that of its origin rises.
+    turned: bool = False
+    # The question of which this one is a part: what is proved here holds there.
+    origin: _Question | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Tell whether a refutation would say nothing of the whole."""
+        return self.origin is not None
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return sum(1 for _ in walk(self.tree))
 
 
-def decide(tree: Node, along: Key, domains: Domains) -> Verdict:
-    """Give the verdict of one variable; `domains` has every variable of the tree."""
+def decide(tree: Node, along: Key, domains: Domains, *, apart: bool = True) -> Verdict:
+    """Give the verdict of one variable; `domains` has every variable of the tree.
+
+    `apart` says that a part which is not defined makes the whole so: the largest of margins, for `or`, does not.
+    """
     if along not in {variable.key for variable in variables(tree)}:
         return Verdict("constant", "does not occur")
-    questions, blamed = _questions(tree, along, domains)
+    if domains[along][0] == domains[along][1]:
+        return Verdict("constant", "has one value")
+    questions, blamed = _questions(tree, along, domains, apart=apart)
     if not questions:
         assert blamed is not None
         return _undefined(blamed)
     shape = Rules(along, questions[0].boxes).shape(questions[0].tree)
     if shape & (INC | DEC):
         return _proved(questions[0], _word(shape), f"composition of {_path(questions[0])}")
-    seen = sample(tree, along, domains)
+    seen = sample(tree, along, domains, 2 * rounding_bound(questions[0].tree, questions[0].boxes))
     if seen.xs is not None:
         return _refuted(along, seen)
-    for question in questions:
-        verdict = _search(question, seen, shape)
-        if verdict.verdict != "undecided":
-            return verdict
-    return verdict
+    return _search([*_smaller(questions[0]), *questions], seen, valley=QCVX in shape)
 
 
-def _search(question: _Question, seen: Sample, shape: Shape) -> Verdict:
+def _search(questions: list[_Question], seen: Sample, *, valley: bool) -> Verdict:
     """Prove the direction that samples suggest; else that it falls, then rises."""
-    valley = QCVX in shape
     if not (seen.rises and seen.falls):
         ways = ["decreasing"] if seen.falls else ["increasing"] if seen.rises else ["increasing", "decreasing"]
-        proofs = [_monotone(question, way, quick=valley) for way in ways]
-        if all(proofs):
-            return _proved(question, "constant" if len(ways) == 2 else ways[0], proofs[0])
+        found = [_proved(proof[0], way, proof[1]) for way in ways if (proof := _monotone(questions, way, quick=valley))]
+        if len(found) == 2:
+            return replace(max(found, key=lambda verdict: verdict.rounding), verdict="constant")
+        if found:
+            return found[0]
     if valley:
-        return _proved(question, "quasiconvex", f"composition of {_path(question)}")
-    return _quasiconvex(question)
+        shown = next(question for question in questions if not question.is_part)
+        return _proved(shown, "quasiconvex", f"composition of {_path(shown)}")
+    return _quasiconvex(questions)
 
 
-def _monotone(question: _Question, way: str, *, quick: bool) -> str:
-    """How a direction was proved; empty: it was not."""
-    found = prove_monotone(question.tree, question.along, question.boxes, 1 if way == "increasing" else -1, _FEW)
-    if not found.proved and not found.refuted and _solvable(question):
-        if solve.prove(question.tree, question.along, question.domains, way).proved:
-            return "no counterexample exists (solver)"
-    if not found.proved and not found.refuted and not quick:
-        found = prove_monotone(question.tree, question.along, question.boxes, 1 if way == "increasing" else -1, _MANY)
-    return f"slopes on {found.boxes:,} box{'es' * (found.boxes > 1)}" if found.proved else ""
+def _monotone(questions: list[_Question], way: str, *, quick: bool) -> tuple[_Question, str] | None:
+    """The question of which a direction was proved, and how; None: it was not."""
+    rest = list(questions)
+    for most in (_FEW, 0, _MANY * (not quick)):
+        for question in list(rest):
+            word = _TURNED[way] if question.turned else way
+            if not most and _solvable(question):
+                if solve.prove(question.tree, question.along, question.domains, word).proved:
+                    return question, "no counterexample exists (solver)"
+            if most:
+                sign = 1 if word == "increasing" else -1
+                found = prove_monotone(question.tree, question.along, question.boxes, sign, most // question.size)
+                if found.proved:
+                    return question, f"slopes on {found.boxes:,} box{'es' * (found.boxes > 1)}"
+                if found.refuted:
+                    rest.remove(question)
+    return None
 
 
-def _quasiconvex(question: _Question) -> Verdict:
-    found = prove_quasiconvex(question.tree, question.along, question.boxes, _FEW)
-    if not found.proved and _solvable(question):
-        answer = solve.prove(question.tree, question.along, question.domains, "quasiconvex")
-        if answer.proved:
-            return _proved(question, "quasiconvex", "no counterexample exists (solver)")
-        if answer.xs and (refuted := _confirmed(question, answer.xs, answer.at)):
-            return refuted
-    if not found.proved and not found.refuted:
-        found = prove_quasiconvex(question.tree, question.along, question.boxes, _MANY)
+def _quasiconvex(questions: list[_Question]) -> Verdict:
+    """Prove that it falls, then rises; or find a peak where slopes or the solver see one."""
+    for most in (_FEW, 0, _MANY):
+        for question in questions:
+            verdict = _by_slopes(question, most // question.size) if most else _by_solver(question)
+            if verdict.verdict != "undecided":
+                return verdict
+    return next((found for question in questions if (found := _by_decimals(question))), verdict)
+
+
+def _by_decimals(question: _Question) -> Verdict | None:
+    """Ask the solver about the formula as it was written: tiers that meet in decimals often do not in doubles."""
+    inexact = any(isinstance(node, Number) and written(node.value) != node.value for node in walk(question.tree))
+    if question.is_part or not inexact or not _solvable(question):
+        return None
+    if cover(question.tree, whole(question.domains), decimals=True).blamed is not None:
+        return None
+    for word in ("increasing", "decreasing", "quasiconvex"):
+        if solve.prove(question.tree, question.along, question.domains, word, decimals=True).proved:
+            bound = 2 * rounding_bound(question.tree, question.boxes, decimals=True)
+            return Verdict(word, f"no counterexample exists (solver, decimals); within {bound:.1g}", rounding=bound)
+    return None
+
+
+def _by_slopes(question: _Question, most: int) -> Verdict:
+    found = prove_quasiconvex(question.tree, question.along, question.boxes, most)
     if found.proved:
         return _proved(question, "quasiconvex", f"slopes and curvature on {found.boxes:,} segments")
-    if found.refuted and (refuted := _peak_inside(question, found)):
+    if found.refuted and not question.is_part and (refuted := _peak_inside(question, found)):
         return refuted
     return _open(question, found)
+
+
+def _by_solver(question: _Question) -> Verdict:
+    if not _solvable(question):
+        return Verdict("undecided")
+    answer = solve.prove(question.tree, question.along, question.domains, "quasiconvex")
+    if answer.proved:
+        return _proved(question, "quasiconvex", "no counterexample exists (solver)")
+    if answer.xs and not question.is_part and (refuted := _confirmed(question, answer.xs, answer.at)):
+        return refuted
+    return Verdict("undecided")
+
+
+def _smaller(question: _Question) -> list[_Question]:
+    """What is left to prove without outer layers, and with a part that holds the variable in its place."""
+    rules = Rules(question.along, question.boxes)
+    tree, along, turned, found = question.tree, question.along, False, []
+    rest = stripped(tree, along, lambda part: rules.range(part).sign)
+    if rest != tree:
+        found.append(replace(question, tree=rest, origin=question))
+    part = common_part(rest, along)
+    if part is not None and (shape := rules.shape(part)) & (INC | DEC):
+        turned = INC not in shape
+        variable, ends = Variable(_PARAMETER, "part"), rules.range(part)
+        tree = replaced(rest, part, variable)
+        domains = {v.key: question.domains.get(v.key, (ends.lo, ends.hi)) for v in variables(tree)}
+        covered = cover(tree, whole(domains))
+        if covered.blamed is None:
+            found.append(_Question(tree, variable.key, domains, covered.boxes, turned, question))
+    return found[::-1]
 
 
 def _confirmed(question: _Question, xs: tuple[float, ...], at: Mapping[Key, float]) -> Verdict | None:
@@ -122,15 +196,15 @@ def _peak_inside(question: _Question, found: Outcome) -> Verdict | None:
     return None if seen.xs is None else _refuted(question.along, seen)
 
 
-def _questions(tree: Node, along: Key, domains: Domains) -> tuple[list[_Question], Cover | None]:
+def _questions(tree: Node, along: Key, domains: Domains, *, apart: bool) -> tuple[list[_Question], Cover | None]:
     """The tree with parameters for what is free of the variable, and as it is: those that are surely defined."""
     parts: dict[Node, Variable] = {}
-    smaller = _parametrised(tree, along, parts)
+    smaller = _parametrised(tree, along, parts) if apart else tree
     found: list[_Question] = []
     blamed = None
     for candidate in [smaller, tree] if parts else [tree]:
         mine = {v.key for v in variables(candidate)}
-        ranges = {variable.key: _range(part, domains) for part, variable in parts.items() if variable.key in mine}
+        ranges = {variable.key: range_of(part, domains) for part, variable in parts.items() if variable.key in mine}
         chosen = {key: domains[key] if key in domains else ranges[key] for key in mine}
         covered = cover(candidate, whole(chosen))
         if covered.blamed is None:
@@ -148,31 +222,33 @@ def _parametrised(node: Node, along: Key, parts: dict[Node, Variable]) -> Node:
     """
     if isinstance(node, Number | Variable):
         return node
-    if _is_free(node, along):
+    if is_free(node, along):
         if not variables(node):
             return node
         return parts.setdefault(node, Variable(_PARAMETER, str(len(parts))))
     if isinstance(node, Call) and node.name == "where":
-        if not _is_free(node.args[0], along):
+        if not is_free(node.args[0], along):
             return node
         branches = (_parametrised(branch, along, parts) for branch in node.args[1:])
         return with_children(node, (node.args[0], *branches))
     return with_children(node, tuple(_parametrised(part, along, parts) for part in children(node)))
 
 
-def _is_free(node: Node, along: Key) -> bool:
-    return all(variable.key != along for variable in variables(node))
-
-
-def _range(part: Node, domains: Domains) -> tuple[float, float]:
+def range_of(part: Node, domains: Domains) -> tuple[float, float]:
     """The doubles that a part can be, where it is defined."""
     boxes = cover(part, whole({v.key: domains[v.key] for v in variables(part)}), most=256).boxes
     value = Evaluator().run(part, boxes).value
     return max(float(value.lo.min()), -LARGEST), min(float(value.hi.max()), LARGEST)
 
 
+def is_defined(part: Node, domains: Domains) -> bool:
+    """Tell whether a part is surely defined and finite on its whole domain."""
+    return cover(part, whole({v.key: domains[v.key] for v in variables(part)})).blamed is None
+
+
 def _proved(question: _Question, word: str, proof: str) -> Verdict:
     """A proof, with what rounding can do to it: nothing, where the rules hold for doubles too."""
+    question = question.origin or question
     doubles = Rules(question.along, question.boxes, doubles=True).shape(question.tree)
     need = {"increasing": INC, "decreasing": DEC, "constant": INC | DEC, "quasiconvex": QCVX}[word]
     if need in doubles:
@@ -227,7 +303,7 @@ def _path(question: _Question) -> str:
     found: list[str] = []
     node, along = question.tree, question.along
     while True:
-        parts = [part for part in children(node) if not _is_free(part, along)]
+        parts = [part for part in children(node) if not is_free(part, along)]
         if not parts:
             return ", ".join(dict.fromkeys(found)) or "the variable itself"
         found.append(_operation(node))

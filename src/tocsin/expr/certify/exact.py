@@ -1,16 +1,18 @@
 """Evaluate an expression at single points with balls of 256 bits: what is said of a difference is certain.
 
-Guarantee: a result is a ball that holds the exact value of the formula, with the literals as the doubles they are read
-as; None where an operation is not defined there or the ball is too wide to decide a test.
+Guarantee: a result is a ball that holds the exact value of the formula, with the literals both as they were written
+and as the doubles they are read as; None where an operation is not defined there or the ball is too wide to decide a
+test.
 Cost: some microseconds per operation. Source: Arb (Johansson, IEEE Trans. Comput. 66, 2017) through python-flint.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tocsin.expr.certify.functions import literal
+from tocsin.expr.certify.functions import literal, written
 from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable
 
 BITS = 256
@@ -56,7 +58,7 @@ def is_peak(tree: Node, along: Key, xs: tuple[float, float, float], at: Point) -
 
 def _value(node: Node, point: Point, arb: Any) -> Any:
     if isinstance(node, Number):
-        return arb(node.value)
+        return arb(node.value, 0.0 if written(node.value) == node.value else math.ulp(node.value) / 2)
     if isinstance(node, Variable):
         return arb(point[node.key])
     if isinstance(node, Unary):

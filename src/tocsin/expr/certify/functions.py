@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 import numpy as np
 
@@ -20,6 +22,19 @@ def literal(node: Node) -> float | None:
     if isinstance(node, Unary) and isinstance(node.operand, Number):
         return -node.operand.value
     return node.value if isinstance(node, Number) else None
+
+
+def written(value: float) -> Fraction:
+    """The decimal that a literal was written as: the shortest one that is read as this double."""
+    return Fraction(repr(value))
+
+
+def both(value: float) -> tuple[float, float]:
+    """Two doubles with a literal between them, as it was written and as it is read."""
+    exact = written(value)
+    if exact == value:
+        return value, value
+    return (math.nextafter(value, -math.inf), value) if exact < value else (value, math.nextafter(value, math.inf))
 
 
 def _constant(a: Interval, value: float) -> Interval:
@@ -90,6 +105,8 @@ SMOOTH: Mapping[str, Callable[[Interval], Three]] = {
 def powers(a: Interval, index: float, *, whole: bool) -> Three:
     """`a` to a fixed power; exponents and factors of derivatives are computed as intervals too."""
     exponent = _constant(a, index)
+    if not index.is_integer():
+        a = Interval(np.maximum(a.lo, 0.0), np.maximum(a.hi, 0.0))
 
     def lowered(by: int) -> Interval:
         if whole:

@@ -182,10 +182,18 @@ def cos(a: Interval) -> Interval:
 
 
 def power(a: Interval, exponent: Interval) -> Interval:
-    """A to any power, where `a` is not negative (taken as 0 where it is): it is monotone in both, so corners tell."""
+    """A to any power: of what is not negative it is monotone in both, so corners tell.
 
+    What is negative has whole powers only, of either sign, as far from 0 as those of its absolute value.
+    """
+    size = absolute(a)
+    above = _power_of_size(size, exponent)
+    return Interval(np.where(a.lo < 0, -above.hi, above.lo), above.hi)
+
+
+def _power_of_size(a: Interval, exponent: Interval) -> Interval:
     def corner(base: Float, index: Float) -> tuple[Float, Float]:
-        result = np.power(np.maximum(base, 0.0), index)
+        result = np.power(base, index)
         return result, np.where(((base == 1) | (index == 0)) & np.isfinite(base + index), 0.0, np.nan)
 
     with np.errstate(all="ignore"):

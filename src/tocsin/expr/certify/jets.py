@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.certify import interval as iv
-from tocsin.expr.certify.functions import SMOOTH, literal, powers
+from tocsin.expr.certify.functions import SMOOTH, both, literal, powers
 from tocsin.expr.certify.interval import Interval, Truth
 from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, variables
 
@@ -53,6 +53,8 @@ class Evaluator:
 
     along: Key | None = None
     curves: bool = False
+    # Whether a literal is also the decimal that was written, not only the double nearest to it.
+    decimals: bool = False
     defined: Truth = field(default_factory=lambda: np.ones(1, np.bool_))
     blamed: Node | None = None
     _with: dict[int, bool] = field(default_factory=dict)
@@ -74,7 +76,8 @@ class Evaluator:
 
     def _any(self, node: Node, box: Box) -> Jet:
         if isinstance(node, Number):
-            return Jet(iv.point(np.full(self.defined.shape, node.value)))
+            least, most = both(node.value) if self.decimals else (node.value, node.value)
+            return Jet(Interval(np.full(self.defined.shape, least), np.full(self.defined.shape, most)))
         if isinstance(node, Variable):
             return self._variable(node, box)
         if isinstance(node, Unary):
@@ -186,11 +189,14 @@ class Evaluator:
                 np.logical_and.reduce([part.falls for part in parts]),
             )
         assert isinstance(node, Compare)
+        before, self.defined = self.defined, np.ones_like(self.defined)
         left, right = self._jet(node.left, box), self._jet(node.right, box)
+        # A comparison with a side that is not defined is false.
+        sure, self.defined = self.defined, self.defined & before
         margin = _sum(left, negated(right)) if node.op in (">", ">=") else _sum(right, negated(left))
         strict = node.op in (">", "<")
         can = margin.value.hi > 0 if strict else margin.value.hi >= 0
-        can_not = margin.value.lo <= 0 if strict else margin.value.lo < 0
+        can_not = (margin.value.lo <= 0 if strict else margin.value.lo < 0) | ~sure
         still = np.ones(self.defined.shape, np.bool_)
         if margin.slope is None:
             return Choice(can, can_not, still, still)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.certify import exact
-from tocsin.expr.certify.boxes import cuts_of, ends
+from tocsin.expr.certify.boxes import cuts_of, ends, rungs
 from tocsin.expr.certify.interval import Float
 from tocsin.expr.columns import number_on_arrays
 from tocsin.expr.nodes import Key, Node, variables
@@ -36,8 +36,8 @@ class Sample(NamedTuple):
     falls: bool
 
 
-def sample(tree: Node, along: Key, domains: Domains, seed: int = 0) -> Sample:
-    """Sample an expression along a variable."""
+def sample(tree: Node, along: Key, domains: Domains, noise: float = 0.0, seed: int = 0) -> Sample:
+    """Sample an expression along a variable; changes of no more than `noise` are not seen."""
     random = np.random.default_rng(seed)
     others = [variable.key for variable in variables(tree) if variable.key != along]
     cuts = cuts_of(tree)
@@ -46,8 +46,9 @@ def sample(tree: Node, along: Key, domains: Domains, seed: int = 0) -> Sample:
     columns = {key: np.repeat(slices[:, i], len(xs)) for i, key in enumerate(others)}
     columns[along] = np.tile(xs, len(slices))
     values = number_on_arrays(tree, columns).reshape(len(slices), len(xs))
-    rises, falls = _ways(values)
-    for row, triple in _best(values):
+    with np.errstate(all="ignore"):
+        (rises, falls), best = _ways(values, noise), _best(values)
+    for row, triple in best:
         at = dict(zip(others, (float(value) for value in slices[row]), strict=True))
         chosen = (float(xs[triple[0]]), float(xs[triple[1]]), float(xs[triple[2]]))
         if exact.available() and exact.is_peak(tree, along, chosen, at):
@@ -58,10 +59,7 @@ def sample(tree: Node, along: Key, domains: Domains, seed: int = 0) -> Sample:
 def _spread(domain: tuple[float, float], share: Float) -> Float:
     """Numbers of a domain at shares of its length, closer together near 0 where it reaches far."""
     low, high = ends(domain)
-    if high - low <= 1000.0:
-        return np.clip(low + (high - low) * share, low, high)
-    a, b = np.arcsinh(low), np.arcsinh(high)
-    return np.asarray(np.clip(np.sinh(a + (b - a) * share), low, high))
+    return rungs(np.array(low), np.array(high), share)
 
 
 def _slices(others: list[Key], domains: Domains, cuts: list[float], random: np.random.Generator) -> Float:
@@ -86,7 +84,8 @@ def _drawn(domain: tuple[float, float], cuts: list[float], random: np.random.Gen
     low, high = ends(domain)
     inside = [cut for cut in cuts if low <= cut <= high]
     drawn = _spread((low, high), random.random(_SLICES))
-    even = np.clip(low + (high - low) * random.random(_SLICES), low, high)
+    part = random.random(_SLICES)
+    even = np.clip(low * (1 - part) + high * part, low, high)
     drawn = np.where(random.random(_SLICES) < 0.5, drawn, even)
     if inside:
         drawn = np.where(random.random(_SLICES) < 0.1, random.choice(inside, _SLICES), drawn)
@@ -96,18 +95,19 @@ def _drawn(domain: tuple[float, float], cuts: list[float], random: np.random.Gen
 def _points(domain: tuple[float, float], cuts: list[float], count: int, random: np.random.Generator) -> Float:
     low, high = ends(domain)
     near = np.array(cuts)
-    near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf)])
+    between = np.sort(near)[:-1] / 2 + np.sort(near)[1:] / 2
+    near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf), between])
     even = _spread(domain, np.linspace(0.0, 1.0, count // 2))
     drawn = _spread(domain, random.random(count // 2))
     found = np.unique(np.concatenate([even, drawn, near]))
     return found[(found >= low) & (found <= high)]
 
 
-def _ways(values: Float) -> tuple[bool, bool]:
+def _ways(values: Float, noise: float) -> tuple[bool, bool]:
     """Whether a slice rises, and whether one falls, by more than rounding may."""
-    noise = 1e-9 * np.nanmax(np.abs(values), axis=1, keepdims=True, initial=0.0)
+    least = np.maximum(noise, 1e-9 * np.nanmax(np.abs(values), axis=1, keepdims=True, initial=0.0))
     change = np.diff(values, axis=1)
-    return bool((change > noise).any()), bool((change < -noise).any())
+    return bool((change > least).any()), bool((change < -least).any())
 
 
 def _best(values: Float) -> list[tuple[int, tuple[int, int, int]]]:
@@ -128,6 +128,7 @@ def _best(values: Float) -> list[tuple[int, tuple[int, int, int]]]:
         if best[row] > 0:
             middle = int(top[row]) + 1
             low = int(np.argmin(filled[row, :middle]))
-            high = middle + 1 + int(np.argmin(filled[row, middle + 1 :]))
+            # As far away as the first one is: a literal next to the top may be too close to tell.
+            high = filled.shape[1] - 1 - int(np.argmin(filled[row, :middle:-1]))
             found.append((int(row), (low, middle, high)))
     return found

@@ -10,9 +10,11 @@ Source: Wilkinson's forward analysis; Higham, Accuracy and Stability of Numerica
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
-from tocsin.expr.certify.functions import SMOOTH, literal, powers
+from tocsin.expr.certify.functions import SMOOTH, literal, powers, written
 from tocsin.expr.certify.interval import Interval, magnitude, power
 from tocsin.expr.certify.jets import Box, Evaluator
 from tocsin.expr.nodes import Binary, Bool, Call, Compare, Node, Number, Unary, Variable
@@ -24,29 +26,37 @@ _TINY = 2.0**-1074
 _SAFETY = 1.0 + 1e-9
 
 
-def rounding_bound(tree: Node, boxes: Box) -> float:
-    """Bound the distance between the computed and the exact value, over boxes on which the tree is defined."""
+def rounding_bound(tree: Node, boxes: Box, *, decimals: bool = False) -> float:
+    """Bound the distance between the computed and the exact value, over boxes on which the tree is defined.
+
+    With `decimals`, the exact value is that with literals as they were written.
+    """
     with np.errstate(all="ignore"):
-        bound = float(_Analysis(boxes).error(tree)) * _SAFETY
+        bound = float(_Analysis(boxes, decimals=decimals).error(tree)) * _SAFETY
     return bound if bound == bound else np.inf
 
 
 class _Analysis:
-    def __init__(self, boxes: Box) -> None:
-        self._boxes = boxes
+    def __init__(self, boxes: Box, *, decimals: bool) -> None:
+        self._boxes, self._decimals = boxes, decimals
         self._values: dict[int, Interval] = {}
 
     def _value(self, node: Node) -> Interval:
         if id(node) not in self._values:
-            value = Evaluator().run(node, self._boxes).value
+            value = self._evaluate(node)
             self._values[id(node)] = Interval(value.lo.min(keepdims=True), value.hi.max(keepdims=True))
         return self._values[id(node)]
+
+    def _evaluate(self, node: Node) -> Interval:
+        return Evaluator(decimals=self._decimals).run(node, self._boxes).value
 
     def _most(self, node: Node) -> float:
         return float(magnitude(self._value(node))[0])
 
     def error(self, node: Node) -> float:
         """The bound of one node."""
+        if isinstance(node, Number) and self._decimals:
+            return float(abs(written(node.value) - Fraction(node.value)))
         if isinstance(node, Number | Variable):
             return 0.0
         if isinstance(node, Unary):
@@ -81,8 +91,8 @@ class _Analysis:
             return self._most(node.left) * right + self._most(node.right) * left + left * right + own
         # |a'/b' - a/b| <= (|a' - a| + |a/b| |b' - b|) / |b'|, and b' lies in the enclosure too.
         bottom = self._value(node.right)
-        least = float(np.minimum(np.abs(bottom.lo), np.abs(bottom.hi))[0])
-        return (left + self._most(node) * right) / least + own
+        least = float(np.maximum(bottom.lo, -bottom.hi)[0])
+        return (left + self._most(node) * right) / least + own if least > 0 else np.inf
 
     def _power(self, node: Node, base: Node, exponent: Node) -> float:
         index, value = literal(exponent), self._value(base)
@@ -103,7 +113,7 @@ class _Analysis:
         test, chosen, other = node.args
         apart = 0.0
         if not self._is_exact(test):
-            apart = float(magnitude(Evaluator().run(Binary("-", chosen, other), self._boxes).value).max())
+            apart = float(magnitude(self._evaluate(Binary("-", chosen, other))).max())
         return max(self.error(chosen), self.error(other)) + apart
 
     def _is_exact(self, test: Node) -> bool:

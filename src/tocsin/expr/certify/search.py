@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tocsin.expr.certify.boxes import MOST_ROUNDS, cuts_of, first_of, halves, size, take, width
+from tocsin.expr.certify.boxes import MOST_ROUNDS, cuts_of, first_of, halves, is_wide, rungs, share, size, take
 from tocsin.expr.certify.interval import Float, Int, Interval, Truth
 from tocsin.expr.certify.jets import Box, Evaluator
 from tocsin.expr.nodes import Key, Node
@@ -58,7 +58,7 @@ def prove_quasiconvex(tree: Node, along: Key, domain: Box, most: int) -> Outcome
     """Prove that an expression falls, then rises, along a variable, whatever the others are."""
     evaluator, cuts = Evaluator(along, curves=True), np.array(cuts_of(tree))
     start = _hull(domain)
-    others = [key for key in start if key != along and width(start[key])[0] > 0]
+    others = [key for key in start if key != along and is_wide(start[key])]
     cells, count, segments = start, 0, _SEGMENTS
     for rounds in itertools.count(1):
         edges = _edges(cells[along], segments, cuts)
@@ -98,13 +98,9 @@ def _hull(boxes: Box) -> Box:
 
 def _edges(interval: Interval, segments: int, cuts: Float) -> Float:
     """Cut each cell along the variable; the edge next to a literal is moved onto it."""
-    low, high = np.arcsinh(interval.lo), np.arcsinh(interval.hi)
-    share = np.linspace(0.0, 1.0, segments + 1)
-    far = (interval.hi - interval.lo > 1000.0)[:, None]
-    even = interval.lo[:, None] + (interval.hi - interval.lo)[:, None] * share
-    edges = np.where(far, np.sinh(low[:, None] + (high - low)[:, None] * share), even)
+    edges = rungs(interval.lo[:, None], interval.hi[:, None], np.linspace(0.0, 1.0, segments + 1))
     edges[:, 0], edges[:, -1] = interval.lo, interval.hi
-    edges = np.sort(np.clip(edges, interval.lo[:, None], interval.hi[:, None]), axis=1)
+    edges = np.sort(edges, axis=1)
     for cut in cuts:
         inside = (cut > interval.lo) & (cut < interval.hi)
         nearest = np.clip(np.argmin(np.abs(edges - cut), axis=1), 1, segments - 1)
@@ -148,4 +144,4 @@ def _narrowed(cells: Box, along: Key, edges: Float, first: Int, last: Int) -> Bo
 
 
 def _shrank(before: Box, after: Box, along: Key) -> bool:
-    return bool((width(after[along]) <= 0.5 * width(before[along])).all())
+    return bool((share(after[along], before[along]) <= 0.5).all())

@@ -95,6 +95,8 @@ class Rules:
     def shape(self, node: Node) -> Shape:
         """The shapes that a node surely has."""
         shape = full(self._shape(node))
+        if shape & (INC | DEC) and self._may_be_flat(node) and self.range(node).lo == self.range(node).hi:
+            return CONSTANT
         # Sums of rounded terms that curve may wiggle.
         return shape & ~(CVX | CCV) if self._doubles and not self._is_free(node) else shape
 
@@ -104,6 +106,12 @@ class Rules:
             value = Evaluator().run(node, self._box).value
             self._ranges[node] = Range(float(value.lo.min()), float(value.hi.max()))
         return self._ranges[node]
+
+    def _may_be_flat(self, node: Node) -> bool:
+        """Tell whether it is worth a look if a node has a single value: a step or a choice, or a product with 0."""
+        if isinstance(node, Call):
+            return node.name in ("floor", "ceil", "min", "max", "where")
+        return isinstance(node, Binary) and node.op == "*" and not self._is_free(node)
 
     def _is_free(self, node: Node) -> bool:
         return all(variable.key != self._along for variable in variables(node))

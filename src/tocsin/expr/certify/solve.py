@@ -14,15 +14,15 @@ from fractions import Fraction
 from typing import Any
 
 from tocsin.expr.certify.boxes import ends
-from tocsin.expr.certify.functions import literal
+from tocsin.expr.certify.functions import literal, written
 from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, variables, walk
 
 Domains = Mapping[Key, tuple[float, float]]
 
 _FUNCTIONS = ("abs", "min", "max", "where", "sqrt", "floor", "ceil", "pow")
 _LARGEST_POWER = 8
-# The solver's own count of steps: unlike a time, it gives the same answer on every machine. Some half a second.
-_MOST_STEPS = 400_000
+# The solver's own count of steps: unlike a time, it gives the same answer on every machine. Some tenths of a second.
+_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,14 @@ def _is_known(node: Node) -> bool:
     return index is not None and (index.is_integer() or abs(index) == 0.5) and abs(index) <= _LARGEST_POWER
 
 
-def prove(tree: Node, along: Key, domains: Domains, shape: str) -> Answer:
-    """Prove that an expression is `increasing`, `decreasing` or `quasiconvex` along a variable."""
+def prove(tree: Node, along: Key, domains: Domains, shape: str, *, decimals: bool = False) -> Answer:
+    """Prove that an expression is `increasing`, `decreasing` or `quasiconvex` along a variable.
+
+    With `decimals`, literals are the decimals that were written, not the doubles that they are read as.
+    """
     import z3
 
-    encoder = _Encoder(z3, along, domains)
+    encoder = _Encoder(z3, along, domains, decimals=decimals)
     count = 3 if shape == "quasiconvex" else 2
     xs = [encoder.fresh(domains[along]) for _ in range(count)]
     values = [encoder.number(tree, x) for x in xs]
@@ -98,7 +101,8 @@ def _float(model: Any, symbol: Any) -> float:
 class _Encoder:
     """Write a tree in the solver's terms; `facts` bound every symbol and define roots and quotients."""
 
-    def __init__(self, z3: Any, along: Key, domains: Domains) -> None:
+    def __init__(self, z3: Any, along: Key, domains: Domains, *, decimals: bool) -> None:
+        self._read = written if decimals else Fraction
         self.z3, self.context = z3, z3.Context()
         self._along, self._domains = along, domains
         self.facts: list[Any] = []
@@ -127,13 +131,13 @@ class _Encoder:
             return self._free[node]
         return self._number(node, x)
 
-    def _literal(self, value: float) -> Any:
-        exact = Fraction(value)
+    def _literal(self, exact: Fraction | float) -> Any:
+        exact = Fraction(exact)
         return self.z3.RealVal(f"{exact.numerator}/{exact.denominator}", ctx=self.context)
 
     def _number(self, node: Node, x: Any) -> Any:
         if isinstance(node, Number):
-            return self._literal(node.value)
+            return self._literal(self._read(node.value))
         if isinstance(node, Variable):
             if node.key == self._along:
                 return x

@@ -1,0 +1,188 @@
+"""Prove: which rows of a stream may be left out of a rule, by what they are compared, and how that is known.
+
+A stream that a condition reads through one column is compared by that column if the condition is proved monotone or
+quasiconvex in it. Else by the number that alone contains what is read of the stream (`ln(h / 100)`, a distance), if
+the condition is proved so in that; else by several such numbers at once, if it is monotone in each (dominance). Else
+it is kept whole, and the reason is told. A shape that the user states is believed unless it is refuted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from tocsin.errors import RuleError
+from tocsin.expr.certify import Verdict, certify
+from tocsin.expr.certify.boxes import ends
+from tocsin.expr.certify.decide import is_defined, name_of, range_of
+from tocsin.expr.nodes import (
+    Compare,
+    Condition,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    children,
+    variables,
+    walk,
+    with_children,
+)
+from tocsin.expr.program import hoist
+from tocsin.plan.steps import Limit
+from tocsin.rules.model import Rule
+
+Domain = tuple[float, float]
+Domains = tuple[tuple[str, Domain], ...]
+
+_FREE: Domain = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of one stream are compared: by which numbers (none: kept whole), on which sides, and why."""
+
+    by: tuple[Node, ...] = ()
+    above: bool = False
+    below: bool = False
+    why: Mapping[str, Verdict] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    hopeless: Domain | None = None
+
+
+def prove_readings(
+    rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit], reducible: Sequence[str]
+) -> dict[str, Reading]:
+    """Find out, for each stream of a rule, how its rows may be compared; none of those that cannot be reduced."""
+    named = named_by_column(condition, read)
+    domains: dict[Key, Domain] = {(key[0], column): _declared(rule, key) for key, column in read.items()}
+    domains |= {limit.variable: _spread(limit) for limit in limits}
+    question = _Question(rule, named, domains, tuple(read))
+    readings = {}
+    for stream in dict.fromkeys(stream for stream, _ in read):
+        found = question.reading(stream) if stream in reducible else Reading()
+        stated = {column: question.domains[stream, column] for key, column in read.items() if key[0] == stream}
+        mine = [name_of(key) for key in read if key[0] == stream]
+        # What is believed holds wherever the user says; what is proved, on the domain that it was proved on.
+        known = any(name in rule.domains for name in mine) or (
+            found.by and not any(name in rule.shapes for name in mine)
+        )
+        readings[stream] = replace(found, domains=stated if known else {})
+    return readings
+
+
+@dataclass(frozen=True)
+class _Question:
+    rule: Rule
+    tree: Node
+    domains: Mapping[Key, Domain]
+    read: tuple[Key, ...]
+
+    def reading(self, stream: str) -> Reading:
+        """How the rows of one stream may be compared."""
+        columns = [key for key in self.domains if key[0] == stream]
+        stated = [shape for name, shape in self.rule.shapes.items() if name.partition(".")[0] == stream]
+        if None in stated:
+            return Reading(why={stream: Verdict("undecided", "the rule says to keep it whole")})
+        if len(columns) == 1:
+            verdict = self._verdict(self.tree, columns[0], self.domains)
+            if stated and stated[0] is not None:
+                return self._stated(columns[0], stated[0], verdict)
+            if verdict.proved:
+                return _reading({Variable(*columns[0]): verdict})
+        return self._by_parts(stream, columns)
+
+    def _by_parts(self, stream: str, columns: Sequence[Key]) -> Reading:
+        """Compare by the largest numbers that read this stream alone."""
+        residual, parts = hoist(self.tree)
+        if not _undefined_is_false(self.tree) and not all(is_defined(part, self.domains) for part in parts.values()):
+            residual, parts = self.tree, {}
+        inner = {key: range_of(part, self.domains) for key, part in parts.items()}
+        domains = {v.key: inner.get(v.key) or self.domains[v.key] for v in variables(residual)}
+        mine = [key for key in domains if key[0] == stream]
+        why = {parts.get(key, Variable(*key)): self._verdict(residual, key, domains) for key in mine}
+        if all(verdict.proved for verdict in why.values()) and (len(why) == 1 or all(map(_is_monotone, why.values()))):
+            return _reading(why)
+        # What the user can act on are the columns themselves.
+        verdicts = {name_of(key): self._verdict(self.tree, key, self.domains) for key in columns}
+        if all(verdict.proved for verdict in verdicts.values()):
+            reason = "falls, then rises, in one of several values that are read together"
+            verdicts = {
+                name: Verdict("undecided", f"{verdict.verdict}, but {reason}") for name, verdict in verdicts.items()
+            }
+        return Reading(why=verdicts)
+
+    def _stated(self, key: Key, shape: str, verdict: Verdict) -> Reading:
+        """Believe a stated shape unless it is refuted: by a proof of the contrary, or a point of declared domains."""
+        fits = verdict.verdict in ("constant", shape) or (shape == "quasiconvex" and verdict.proved)
+        contrary = not fits and verdict.verdict in ("increasing", "decreasing")
+        declared = all(name_of(key) in self.rule.domains for key in self.read)
+        if contrary or (verdict.verdict == "refuted" and declared):
+            found = f"{verdict.verdict}, {verdict.proof}" if contrary else verdict.proof
+            message = (
+                f"{self.rule.place}: `shapes` must be true of `expr`; it is not {shape} in `{name_of(key)}`: {found}"
+            )
+            raise RuleError(message)
+        known = verdict if fits else Verdict("undecided", f"stated {shape}, not proved")
+        return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {name_of(key): known})
+
+    def _verdict(self, tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
+        mine = {v.key for v in variables(tree)}
+        return _certified(tree, key, tuple((name_of(k), domain) for k, domain in domains.items() if k in mine))
+
+
+def _reading(why: Mapping[Node, Verdict]) -> Reading:
+    """Compare by these numbers: one by its shape, several each turned so that the condition rises with it."""
+    proofs = {str(node): verdict for node, verdict in why.items()}
+    if len(why) == 1:
+        ((node, verdict),) = why.items()
+        return Reading((node,), verdict.verdict != "decreasing", verdict.verdict != "increasing", proofs)
+    return Reading(
+        tuple(Unary(node) if verdict.verdict == "decreasing" else node for node, verdict in why.items()),
+        above=True,
+        why=proofs,
+    )
+
+
+def _undefined_is_false(tree: Node) -> bool:
+    """Tell whether an undefined part makes the condition false whatever the rest is: `or` and `where` look past it."""
+    return not any(getattr(node, "op", "") == "or" or getattr(node, "name", "") == "where" for node in walk(tree))
+
+
+def _is_monotone(verdict: Verdict) -> bool:
+    return verdict.verdict in ("constant", "increasing", "decreasing")
+
+
+@lru_cache(maxsize=4096)
+def _certified(tree: Node, key: Key, domains: Domains) -> Verdict:
+    """Certify one variable; rules of one kind differ in their thresholds, which do not change it."""
+    return certify(without_threshold(tree), dict(domains), only=[name_of(key)])[name_of(key)]
+
+
+def without_threshold(node: Node) -> Node:
+    """A comparison with a literal as the number that is compared: a constant changes no shape."""
+    if not isinstance(node, Compare):
+        return node
+    for side, other, way in ((node.left, node.right, (">", ">=")), (node.right, node.left, ("<", "<="))):
+        if isinstance(other, Number) or (isinstance(other, Unary) and isinstance(other.operand, Number)):
+            return side if node.op in way else Unary(side)
+    return node
+
+
+def named_by_column(node: Node, read: Mapping[Key, str]) -> Node:
+    """Name every variable by its stream and the column that it reads."""
+    if isinstance(node, Variable):
+        return Variable(node.stream, read[node.key]) if node.key in read else node
+    return with_children(node, tuple(named_by_column(part, read) for part in children(node)))
+
+
+def _declared(rule: Rule, key: Key) -> Domain:
+    low, high = rule.domains.get(name_of(key), _FREE)
+    return ends((float(low), float(high)))
+
+
+def _spread(limit: Limit) -> Domain:
+    numbers = [number for number in limit.numbers.values() if math.isfinite(number)]
+    return (min(numbers), max(numbers)) if numbers else (0.0, 0.0)

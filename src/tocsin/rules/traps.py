@@ -1,0 +1,44 @@
+"""Warn of rules that may be meant as written, and often are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocsin.rules.durations import duration_text, microseconds
+from tocsin.rules.model import Rule
+from tocsin.rules.references import Placed, Read
+
+
+def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
+    """Warn of a rule that is right; one that emits all has no lives, and so none of these traps."""
+    if rule.emit == "all":
+        return
+    for_us = microseconds(rule.for_, "`for`")
+    if len(read.streams) > 1 and not for_us and not _has_band(rule):
+        message = (
+            "`keep_firing_for` should be given where streams are joined: each row finds other partners, so near its "
+            "threshold the alert flaps; got neither it nor `for` nor `recovery`"
+        )
+        placed.warn(message, "alert")
+    if rule.stale is None:
+        _warn_of_pauses(placed, read, for_us, plan.watches[0].rules[0].stale_us)
+
+
+def _has_band(rule: Rule) -> bool:
+    """Whether a false evaluation does not end the alert at once."""
+    return rule.recovery is not None or microseconds(rule.keep_firing_for, "`keep_firing_for`") > 0
+
+
+def _warn_of_pauses(placed: Placed, read: Read, for_us: int, stale_us: int) -> None:
+    """Warn where the file takes pauses for normal in which `for` begins anew, and nobody is told.
+
+    How often rows come is not known here; only `no_data` says which pauses are to be told.
+    """
+    quiet = {stream.name: stream.no_data.for_us for stream in read.streams.values() if stream.no_data is not None}
+    longest = max(quiet, key=lambda name: quiet[name], default="")
+    if for_us > stale_us and longest and quiet[longest] > stale_us:
+        message = (
+            f"`stale` should be given: in a pause of more than {duration_text(stale_us)}, its default here, `for` "
+            f"begins anew; `no_data` of {longest!r} takes up to {duration_text(quiet[longest])} for normal"
+        )
+        placed.warn(message, "for")

@@ -1,0 +1,116 @@
+"""Warnings about rules that are right and may not be meant so, and rules whose alerts could not be told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rules.files import GOOD, check, marked, said
+from tocsin.deliver import make_sink
+from tocsin.plan import make_plan
+from tocsin.rules.load import check_rule_file
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if "\ngroups:" in path.read_text("utf-8")]
+FILE = """\
+streams:
+  air: {source: {csv: {path: x}}, keys: [machine], no_data: {for: 10m}}
+  surface: {source: {csv: {path: y}}, keys: [machine]}
+groups:
+  - name: cold
+    rules:
+      - {alert: »Wet, expr: air - surface > 0, within: 10s, on: [machine]}
+"""
+FLAPS = (
+    "`keep_firing_for` should be given where streams are joined: each row finds other partners, so near its "
+    "threshold the alert flaps; got neither it nor `for` nor `recovery`"
+)
+
+
+def _warned(folder: Path, text: str) -> list[str]:
+    checked = check(folder, text)
+    assert checked.mistakes == ()
+    return [str(warning).removeprefix(f"{folder / 'rules.yaml'}:") for warning in checked.warnings]
+
+
+def test_a_rule_that_joins_and_ends_with_every_false_row_gives_one_warning_at_its_name(tmp_path: Path) -> None:
+    text, place = marked(FILE)
+    assert _warned(tmp_path, text) == [f'{place}: warning: group "cold": rule "Wet": {FLAPS}']
+
+
+@pytest.mark.parametrize(
+    "setting", ["keep_firing_for: 1m", "for: 5s", "recovery: -1", "emit: all", "for: 0s, keep_firing_for: 1us"]
+)
+def test_one_that_waits_goes_on_or_has_no_lives_gives_none(tmp_path: Path, setting: str) -> None:
+    assert _warned(tmp_path, FILE.replace("»", "").replace("on: [machine]}", f"on: [machine], {setting}}}")) == []
+
+
+def test_a_rule_of_one_stream_is_not_warned_of(tmp_path: Path) -> None:
+    text = FILE.replace("»", "").replace("surface: {", "surface: {no_data: {for: 1m}, ")
+    assert _warned(tmp_path, text.replace("air - surface > 0", "air > 0")) == []
+
+
+def test_a_rule_with_a_mistake_is_not_warned_of_too(tmp_path: Path) -> None:
+    checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], outage: x}"))
+    assert (len(checked.mistakes), checked.warnings) == (1, ())
+
+
+def _pauses(*settings: str) -> str:
+    """The file with more settings of its rule."""
+    return FILE.replace("»", "").replace("on: [machine]}", f"{', '.join(['on: [machine]', *settings])}}}")
+
+
+def test_pauses_that_no_data_takes_for_normal_and_for_does_not_give_a_warning(tmp_path: Path) -> None:
+    text, place = marked(_pauses("for: »11s"))
+    assert _warned(tmp_path, text) == [
+        f'{place}: warning: group "cold": rule "Wet": `stale` should be given: in a pause of more '
+        "than 10s, its default here, `for` begins anew; `no_data` of 'air' takes up to 10m for normal"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "no_data"),
+    [
+        (_pauses("for: 10s"), "10m"),  # two rows that are 10s apart are enough
+        (_pauses("for: 11s", "stale: 10s"), "10m"),  # it was thought of
+        (_pauses("for: 11s", "emit: all"), "10m"),
+        (_pauses("for: 11s"), "10s"),  # a longer pause raises NoData
+    ],
+)
+def test_pauses_that_are_told_or_were_thought_of_give_none(tmp_path: Path, rule: str, no_data: str) -> None:
+    assert _warned(tmp_path, rule.replace("no_data: {for: 10m}", f"no_data: {{for: {no_data}}}")) == []
+
+
+def test_without_no_data_nothing_is_known_of_pauses(tmp_path: Path) -> None:
+    assert _warned(tmp_path, _pauses("for: 1h").replace(", no_data: {for: 10m}", "")) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_our_own_examples_give_no_warning(path: Path) -> None:
+    checked = check_rule_file(path, make_plan, {}, make_sink)
+    assert (checked.mistakes, checked.warnings) == ((), ())
+
+
+TWICE = "`alert` and `labels` together must be unique among rules with the same `on`; "
+
+
+def test_a_rule_with_the_name_and_labels_of_a_no_data_is_a_mistake(tmp_path: Path) -> None:
+    rule = "- alert: »NoData\n        labels: {team: hvac, severity: warning, stream: air}\n        expr: air > 1\n"
+    text, place = marked(GOOD.replace("- alert: Site", f"{rule}        on: [machine, site]\n      - alert: Site"))
+    where = f'{place}: group "cold-store": rule "NoData": '
+    both = text.replace("labels: {severity: warning}", "labels: {severity: warning, team: hvac}")
+    assert said(tmp_path, both) == [f"{where}{TWICE}`no_data` of stream 'air' has the same"]
+    assert said(tmp_path, text) == []
+    assert said(tmp_path, both.replace("on: [machine, site]", "on: [machine]")) == []
+
+
+def test_rules_of_two_groups_that_could_not_be_told_apart_are_a_mistake(tmp_path: Path) -> None:
+    again = (
+        "  - name: other\n    labels: {team: hvac}\n    rules:\n      - {alert: »Site, expr: air > 9, on: site}\nsinks:"
+    )
+    text, place = marked(GOOD.replace("sinks:", again))
+    assert said(tmp_path, text) == [
+        f'{place}: group "other": rule "Site": {TWICE}rule 2 of group "cold-store" has the same'
+    ]
+    assert said(tmp_path, text.replace("air > 9, on: site", "air > 9, on: machine")) == []

@@ -1,0 +1,88 @@
+"""Columns as users hand them over: the right answer, or one sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tocsin import PlanError, Rule, run_local
+from tocsin.columns import read_table
+
+RULE = Rule("High", "a.v > 0", on=["m"], stale="1s")
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def rows(**columns: Any) -> dict[str, Any]:
+    return {"ts": [1, 2], "m": ["x", "y"], "v": [1.0, 2.0], **columns}
+
+
+def firing(given: Any) -> list[tuple[str, datetime]]:
+    found = run_local({"a": given}, RULE)
+    return [(alert["labels"]["m"], alert["startsAt"]) for alert in found if alert["state"] == "firing"]
+
+
+def payload(column: Any) -> list[Any]:
+    """What is shown of the cells of a column that no rule reads."""
+    return [alert["witness"][0]["payload"]["w"] for alert in run_local({"a": rows(w=column)}, RULE)]
+
+
+MOMENT = "2026-01-01 00:00:00.500000"
+
+
+@pytest.mark.parametrize(("column", "shown"), [
+    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ns]"), [MOMENT, None]),
+    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ms]"), [MOMENT, None]),
+    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None])), [MOMENT, None]),
+    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None]).tz_localize("UTC")), [f"{MOMENT}+00:00", None]),
+    (np.array([90_000_000_000, "NaT"], "timedelta64[ns]"), ["0:01:30", None]),
+    (pd.Series([7, None], dtype="Int64"), ["7", None]),
+    (pd.Series(["a", None], dtype="string"), ["a", None]),
+    (np.ma.masked_array([7, 8], mask=[False, True]), ["7", None]),
+    (pa.chunked_array([[7], [None]]), ["7", None]),
+    ([Decimal("1.5"), Decimal("sNaN")], ["1.5", "sNaN"]),
+])  # fmt: skip
+def test_cells_that_no_rule_reads_are_shown_as_people_write_them(column: Any, shown: list[str | None]) -> None:
+    assert payload(column) == shown
+
+
+@pytest.mark.parametrize("nothing", [Decimal("sNaN"), Decimal("NaN"), None, float("nan")])
+def test_a_cell_that_stands_for_nothing_is_quarantined(nothing: Any) -> None:
+    assert [key for key, _ in firing(rows(v=[nothing, Decimal(2)]))] == ["y"]
+
+
+@pytest.mark.parametrize("make", [pa.table, lambda columns: pa.table(columns).to_batches()[0], pd.DataFrame])
+def test_tables_of_arrow_are_read_like_any_other(make: Any) -> None:
+    assert firing(make(rows(ts=[DAY, DAY], note=["p", None]))) == [("x", DAY), ("y", DAY)]
+
+
+@pytest.mark.parametrize("times", [
+    pa.array([1, None]), pd.Series([1, None], dtype="Int64"), np.ma.masked_array([1, 2], mask=[False, True])
+])  # fmt: skip
+def test_whole_times_with_a_null_stay_whole(times: Any) -> None:
+    assert firing(rows(ts=times)) == [("x", datetime(1970, 1, 1, microsecond=1, tzinfo=UTC))]
+
+
+def test_a_table_of_arrow_that_has_a_name_twice_is_refused() -> None:
+    table = pa.table([pa.array([1]), pa.array([2])], ["v", "v"])
+    with pytest.raises(PlanError, match="stream `a` must have different column names; 'v' stands 2 times"):
+        read_table(table, "stream `a`")
+
+
+@pytest.mark.parametrize(("times", "found"), [
+    ([1.7e9, 1.7e9 + 1], r"float64 \(seconds s as microseconds: `\(s \* 1e6\)"),
+    (np.array([1, 2], np.float32), r"float32 \("),
+    (pd.Series([1, None]), r"float64 \("),
+    (np.array([1.5, None], object), "1.5"),
+    (np.array([True, None], object), "True"),
+    ([Decimal("sNaN"), Decimal(2)], r"Decimal\('2'\)"),
+    (["1", "2"], "<U1"),
+])  # fmt: skip
+def test_times_that_may_be_seconds_or_nothing_at_all_are_refused(times: Any, found: str) -> None:
+    with pytest.raises(PlanError, match=rf"column 'ts' must hold datetimes or whole microseconds; it holds {found}"):
+        run_local({"a": rows(ts=times)}, RULE)
