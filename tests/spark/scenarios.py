@@ -136,7 +136,7 @@ def _magnus(values: Mapping[tuple[str, str], Any]) -> tuple[float, bool, float]:
 
 
 def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
-    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage, one twice."""
+    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage, one twice; all are kept."""
     load: Table = {"ts": [], "at": [], "machine": [], "kw": []}
     temp: Table = {"ts": [], "at": [], "machine": [], "value": [], "note": []}
     for machine in range(machines):
@@ -166,7 +166,7 @@ def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
     load["machine"][6] = None
     rule = tocsin.Rule(
         "overheat", "temp - 2*load.kw > 3", within={("load", "temp"): ("-2s", "5s")}, on=["machine"], outage="20s",
-        keep_firing_for="1s", closed="left",
+        keep_firing_for="1s", closed="left", shapes={"temp": None, "load.kw": None},
     )  # fmt: skip
     naive = NaiveRule(
         Join(("temp", "load"), {("load", "temp"): (-2 * SECOND, 5 * SECOND)}, "left"), _overheat,

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_columns
-from tocsin.expr.nodes import Bool, Compare, Key, Node, Variable, children, variables, with_children
+from tocsin.expr.nodes import Bool, Compare, Key, Node, variables
 from tocsin.logic import Float
+from tocsin.plan.bound import by_numbers, compared_as
 from tocsin.plan.prove import named_by_column
 from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
@@ -37,8 +38,8 @@ class Corners:
         self.sides = [_sides(store) for store in stores]
         # A store of a rule that joins has the sides that it needs; a rule of one stream may use one made for others.
         corners = int(np.prod([len(sides) for sides in self.sides]))
-        self.variables: list[Key] = [_variable(store).key for store in stores]
-        self.condition = _by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)
+        self.variables: list[Key] = [compared_as(store).key for store in stores]
+        self.condition = by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)
         read = {variable.key for variable in variables(self.condition)} - {limit.variable for limit in rule.limits}
         self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS and read <= set(self.variables)
         self.comparisons = list(_comparisons(self.condition))
@@ -58,21 +59,6 @@ class Corners:
                     unsure |= ~np.isfinite(evaluate_columns(part, columns)[0])
                 unsure |= ~(evaluate_columns(self.condition, columns)[0] < -self.rule.rounding)  # type: ignore[arg-type]
         return ~unsure
-
-
-def _variable(store: Store) -> Variable:
-    """What stands for the number that the rows of a store are compared by."""
-    if store.by and not isinstance(store.by[0], Variable):
-        return Variable(store.stream, " compared")
-    return Variable(store.stream, store.columns[0])
-
-
-def _by_numbers(node: Node, stores: Sequence[Store]) -> Node:
-    """Put variables where a condition has the numbers that rows are compared by."""
-    for store in stores:
-        if len(store.by) == 1 and node == store.by[0]:
-            return _variable(store)
-    return with_children(node, tuple(_by_numbers(part, stores) for part in children(node)))
 
 
 def _comparisons(node: Node) -> Iterator[Compare]:

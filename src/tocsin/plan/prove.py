@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from tocsin.errors import RuleError
 from tocsin.expr.certify import Verdict, certify
-from tocsin.expr.certify.boxes import ends
+from tocsin.expr.certify.boxes import UNBOUNDED, ends
 from tocsin.expr.certify.decide import is_defined, name_of, range_of
 from tocsin.expr.nodes import (
     Compare,
@@ -35,7 +35,6 @@ from tocsin.plan.steps import Limit
 from tocsin.rules.model import Rule
 
 Domain = tuple[float, float]
-Domains = tuple[tuple[str, Domain], ...]
 
 _FREE: Domain = (-math.inf, math.inf)
 
@@ -49,17 +48,13 @@ class Reading:
     below: bool = False
     why: Mapping[str, Verdict] = field(default_factory=dict)
     domains: Mapping[str, Domain] = field(default_factory=dict)
-    hopeless: Domain | None = None
 
 
 def prove_readings(
     rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit], reducible: Sequence[str]
 ) -> dict[str, Reading]:
     """Find out, for each stream of a rule, how its rows may be compared; none of those that cannot be reduced."""
-    named = named_by_column(condition, read)
-    domains: dict[Key, Domain] = {(key[0], column): _declared(rule, key) for key, column in read.items()}
-    domains |= {limit.variable: _spread(limit) for limit in limits}
-    question = _Question(rule, named, domains, tuple(read))
+    question = _Question(rule, named_by_column(condition, read), domains_of(rule, read, limits), tuple(read))
     readings = {}
     for stream in dict.fromkeys(stream for stream, _ in read):
         found = question.reading(stream) if stream in reducible else Reading()
@@ -87,7 +82,7 @@ class _Question:
         if None in stated:
             return Reading(why={stream: Verdict("undecided", "the rule says to keep it whole")})
         if len(columns) == 1:
-            verdict = self._verdict(self.tree, columns[0], self.domains)
+            verdict = verdict_of(self.tree, columns[0], self.domains)
             if stated and stated[0] is not None:
                 return self._stated(columns[0], stated[0], verdict)
             if verdict.proved:
@@ -102,11 +97,13 @@ class _Question:
         inner = {key: range_of(part, self.domains) for key, part in parts.items()}
         domains = {v.key: inner.get(v.key) or self.domains[v.key] for v in variables(residual)}
         mine = [key for key in domains if key[0] == stream]
-        why = {parts.get(key, Variable(*key)): self._verdict(residual, key, domains) for key in mine}
+        # Rows whose number lies further out are not compared, so nothing need be proved of them.
+        domains |= {key: (max(domains[key][0], -UNBOUNDED), min(domains[key][1], UNBOUNDED)) for key in mine}
+        why = {parts.get(key, Variable(*key)): verdict_of(residual, key, domains) for key in mine}
         if all(verdict.proved for verdict in why.values()) and (len(why) == 1 or all(map(_is_monotone, why.values()))):
             return _reading(why)
         # What the user can act on are the columns themselves.
-        verdicts = {name_of(key): self._verdict(self.tree, key, self.domains) for key in columns}
+        verdicts = {name_of(key): verdict_of(self.tree, key, self.domains) for key in columns}
         if all(verdict.proved for verdict in verdicts.values()):
             reason = "falls, then rises, in one of several values that are read together"
             verdicts = {
@@ -127,10 +124,6 @@ class _Question:
             raise RuleError(message)
         known = verdict if fits else Verdict("undecided", f"stated {shape}, not proved")
         return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {name_of(key): known})
-
-    def _verdict(self, tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
-        mine = {v.key for v in variables(tree)}
-        return _certified(tree, key, tuple((name_of(k), domain) for k, domain in domains.items() if k in mine))
 
 
 def _reading(why: Mapping[Node, Verdict]) -> Reading:
@@ -155,10 +148,29 @@ def _is_monotone(verdict: Verdict) -> bool:
     return verdict.verdict in ("constant", "increasing", "decreasing")
 
 
+def verdict_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
+    """Certify one variable of a condition; rules of one kind differ in names and thresholds, and are proved once."""
+    keys = [variable.key for variable in variables(tree)]
+    plain = {k: Variable(f"v{i}") for i, k in enumerate(keys)}
+    ordered = tuple(domains[k] for k in keys)
+    found = _certified(_renamed(without_threshold(tree), plain), keys.index(key), ordered)
+    if found.proved:
+        return found
+    # What is said of a counterexample, or of a place, names the variables.
+    named = {name_of(k): domains[k] for k in keys}
+    return certify(without_threshold(tree), named, only=[name_of(key)])[name_of(key)]
+
+
 @lru_cache(maxsize=4096)
-def _certified(tree: Node, key: Key, domains: Domains) -> Verdict:
-    """Certify one variable; rules of one kind differ in their thresholds, which do not change it."""
-    return certify(without_threshold(tree), dict(domains), only=[name_of(key)])[name_of(key)]
+def _certified(tree: Node, number: int, domains: tuple[Domain, ...]) -> Verdict:
+    name = f"v{number}"
+    return certify(tree, {f"v{i}": domain for i, domain in enumerate(domains)}, only=[name])[name]
+
+
+def _renamed(node: Node, names: Mapping[Key, Variable]) -> Node:
+    if isinstance(node, Variable):
+        return names[node.key]
+    return with_children(node, tuple(_renamed(part, names) for part in children(node)))
 
 
 def without_threshold(node: Node) -> Node:
@@ -176,6 +188,12 @@ def named_by_column(node: Node, read: Mapping[Key, str]) -> Node:
     if isinstance(node, Variable):
         return Variable(node.stream, read[node.key]) if node.key in read else node
     return with_children(node, tuple(named_by_column(part, read) for part in children(node)))
+
+
+def domains_of(rule: Rule, read: Mapping[Key, str], limits: Sequence[Limit]) -> dict[Key, Domain]:
+    """The domains of what a rule reads, by stream and column; limits lie between the least and the largest number."""
+    domains: dict[Key, Domain] = {(key[0], column): _declared(rule, key) for key, column in read.items()}
+    return domains | {limit.variable: _spread(limit) for limit in limits}
 
 
 def _declared(rule: Rule, key: Key) -> Domain:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tocsin.errors import ExprError, PlanError, RuleError
 from tocsin.expr import parse_condition, variables
 from tocsin.expr.certify.certificate import Verdict
-from tocsin.expr.nodes import Condition, Key, Node, Variable
+from tocsin.expr.nodes import Condition, Key, Variable
+from tocsin.plan.bound import hopeless_numbers
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.plan import Plan
 from tocsin.plan.prove import Domain, Reading, prove_readings
+from tocsin.plan.share import Place, place_of, shared_stores
 from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, duration_text, microseconds
@@ -21,13 +24,10 @@ from tocsin.rules.nearest import nearest
 from tocsin.rules.no_data import AnyRule, NoData
 
 T = TypeVar("T")
-# What a store is shared by: stream, columns, hopping windows, what rows are compared by, and all of it where a rule
-# evaluates what is remembered.
-Place = tuple[str, tuple[str, ...], int, str, tuple[Node, ...], Store | None]
-
-Domains = tuple[Domain, ...]
 
 MOST_STREAMS = 8
+# Of a store that more rules share, it is not asked which numbers decide none of their alarms.
+MOST_BOUNDED = 8
 
 # Silence that ends an alert where no bound says how far apart its rows may be: that of Prometheus.
 STALE_US = 300_000_000
@@ -40,8 +40,9 @@ def make_plan(
     time: str = "ts",
     arrival: str | None = None,
     key_ttl: Duration | None = None,
+    bounded: bool = True,
 ) -> Plan:
-    """Plan rules over streams that have the named columns."""
+    """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing."""
     rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
         if not isinstance(rule, Rule | NoData):
@@ -56,7 +57,8 @@ def make_plan(
     groups: dict[tuple[str, ...], list[AnyRule]] = {}
     for rule in rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
-    return Plan(tuple(_watch(on, group, columns, (time, arrival), ttl) for on, group in groups.items()))
+    special = (time, arrival)
+    return Plan(tuple(_watch(on, group, columns, special, ttl, bounded=bounded) for on, group in groups.items()))
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:
@@ -82,38 +84,72 @@ def _check_time_to_live(rules: Sequence[AnyRule], ttl: int) -> None:
             raise PlanError(message)
 
 
+@dataclass(frozen=True)
+class _Resolved:
+    """A rule whose variables are columns: its graph, what it needs remembered and why, and its numbers."""
+
+    rule: Rule
+    condition: Condition
+    read: Mapping[Key, str]
+    topology: Topology
+    needs: Mapping[Place, Store]
+    proofs: tuple[tuple[str, Verdict], ...]
+    recovery: float | None
+    limits: tuple[Limit, ...]
+
+    def hopeless(self, store: Store) -> Domain | None:
+        """Numbers of a store that decide none of its alarms."""
+        return hopeless_numbers(self.rule, self.condition, self.read, self.limits, store)
+
+
 def _watch(
     on: tuple[str, ...],
     given: Sequence[AnyRule],
     columns: Mapping[str, Sequence[str]],
     special: tuple[str, str | None],
     ttl: int,
+    *,
+    bounded: bool,
 ) -> Watch:
     rules = [rule for rule in given if isinstance(rule, Rule)]
     silences = tuple(_silence(rule, columns, special) for rule in given if isinstance(rule, NoData))
-    stores: dict[Place, Store] = {}
-    resolved = []
-    for rule in rules:
-        condition = _condition(rule)
-        limits = limits_of(rule, condition, columns)
-        named = [limit.variable for limit in limits]
-        read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
-        numbers = (check_recovery(rule, condition), limits)
-        needs, topo, proofs = _needs(rule, condition, read, limits)
-        resolved.append((rule, condition, topo, read, needs, proofs, numbers))
-        for place, store in needs.items():
-            stores[place] = _share(stores.get(place), store)
-    home = {place: _home(place, stores) for place in stores}
+    resolved = [_resolve(rule, columns, special) for rule in rules]
+    stores, home = shared_stores([one.needs for one in resolved])
+    if bounded:
+        stores = {place: _bounded(store, place, resolved) for place, store in stores.items()}
     order = list(dict.fromkeys(home.values()))
     thresholds = []
-    for rule, condition, topo, read, needs, proofs, (recovery, limits) in resolved:
-        found = {order.index(home[place]): store for place, store in needs.items()}
-        threshold = _threshold(rule, condition, topo, read, found)
-        thresholds.append(replace(threshold, recovery=recovery, limits=limits, proofs=proofs))
+    for one in resolved:
+        found = {order.index(home[place]): store for place, store in one.needs.items()}
+        thresholds.append(_threshold(one, found))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
     outage = max((microseconds(rule.outage, "`outage`") for rule in rules), default=0)
     return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl, silences)
+
+
+def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> _Resolved:
+    condition = _condition(rule)
+    limits = limits_of(rule, condition, columns)
+    named = [limit.variable for limit in limits]
+    read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
+    recovery = check_recovery(rule, condition)
+    needs, topo, proofs = _needs(rule, condition, read, limits)
+    return _Resolved(rule, condition, read, topo, needs, proofs, recovery, limits)
+
+
+def _bounded(store: Store, place: Place, resolved: Sequence[_Resolved]) -> Store:
+    """Find the numbers of a store that decide no alarm of any rule; among many rules there are hardly any."""
+    readers = [one for one in resolved if place in one.needs]
+    if store.alone or store.whole or not 0 < len(readers) <= MOST_BOUNDED:
+        return store
+    low, high = -math.inf, math.inf
+    for one in readers:
+        found = one.hopeless(store)
+        if found is None:
+            return store
+        low, high = max(low, found[0]), min(high, found[1])
+    return replace(store, hopeless=(low, high)) if low < high else store
 
 
 def _silence(rule: NoData, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Silence:
@@ -126,15 +162,6 @@ def _condition(rule: Rule) -> Condition:
         return parse_condition(rule.expr)
     except ExprError as error:
         raise error.of(rule.place) from None
-
-
-def _home(place: Place, stores: Mapping[Place, Store]) -> Place:
-    """Where a rule finds its rows: with any that remembers the same columns if it remembers none, or that keeps all."""
-    same = [other for other in stores if other[:2] == place[:2] and stores[other].remember]
-    if not stores[place].remember:
-        return same[0] if same else place
-    whole = [other for other in same if other[2:4] == place[2:4] and other[5] is None and stores[other].whole]
-    return whole[0] if whole and place[5] is None else place
 
 
 def _needs(
@@ -155,7 +182,7 @@ def _needs(
         columns = tuple(dict.fromkeys(column for key, column in read.items() if key[0] == stream))
         store = _store(rule, topo, i, columns, readings[stream])
         alone = store if len(streams) == 1 and store.remember else None
-        needs[stream, store.columns, store.hop_us, store.closed if store.hop_us else "", store.by, alone] = store
+        needs[place_of(store, alone)] = store
     return needs, topo, tuple((name, verdict) for reading in readings.values() for name, verdict in reading.why.items())
 
 
@@ -185,7 +212,6 @@ def _store(rule: Rule, topo: Topology, i: int, columns: tuple[str, ...], reading
         above_us=interval if reading.above else -1,
         below_us=interval if reading.below else -1,
         by=by,
-        hopeless=reading.hopeless if len(topo.streams) > 1 else None,
     )
 
 
@@ -200,48 +226,8 @@ def _needs_every_row(rule: Rule, values: int) -> str:
     return ""
 
 
-def _share(one: Store | None, other: Store) -> Store:
-    """Remember what both need: per side the shorter interval; what no rule may leave out is kept whole."""
-    if one is None or not one.remember:
-        return other
-    if not other.remember:
-        return one
-    if one.whole or other.whole:
-        return replace(
-            one, above_us=-1, below_us=-1, by=(), hopeless=None, domains=_narrower(one.domains, other.domains)
-        )
-    return replace(
-        one,
-        above_us=_shorter(one.above_us, other.above_us),
-        below_us=_shorter(one.below_us, other.below_us),
-        domains=_narrower(one.domains, other.domains),
-        hopeless=_common(one.hopeless, other.hopeless),
-        tolerance=min(one.tolerance, other.tolerance),
-    )
-
-
-def _shorter(one: int, other: int) -> int:
-    return max(one, other) if min(one, other) < 0 else min(one, other)
-
-
-def _narrower(one: Domains, other: Domains) -> Domains:
-    """Per column what lies in both domains; a store that is not reduced may have none."""
-    if not one or not other:
-        return one or other
-    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(one, other, strict=True))
-
-
-def _common(one: Domain | None, other: Domain | None) -> Domain | None:
-    """Numbers that decide no alarm of either."""
-    if one is None or other is None:
-        return None
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low <= high else None
-
-
-def _threshold(
-    rule: Rule, condition: Node, topo: Topology, read: Mapping[Key, str], stores: Mapping[int, Store]
-) -> Threshold:
+def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
+    rule, topo, read = one.rule, one.topology, one.read
     span = stale = topo.span_us if len(topo.streams) > 1 else topo.window_us
     lag, every_row = 0, ""
     if len(topo.streams) == 1:
@@ -252,7 +238,7 @@ def _threshold(
     return Threshold(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
-        condition=condition,
+        condition=one.condition,
         stores=tuple(stores),
         columns=tuple(read.items()),
         topology=topo,
@@ -268,6 +254,9 @@ def _threshold(
             for key, column in read.items()
             if (domain := _setting(rule.domains, key)) is not None
         ),
+        recovery=one.recovery,
+        limits=one.limits,
+        proofs=one.proofs,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.expr.certify.boxes import UNBOUNDED
 from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Compare, Key, Node
@@ -70,8 +71,9 @@ class Store:
         }
         numbers = [evaluate_number(node, columns) for node in self.by] or [values[0]]
         apart = self.outside(values)
-        for number in numbers:
-            apart |= np.isnan(number)
+        if self.by:
+            for number in numbers:
+                apart |= ~(np.abs(number) <= UNBOUNDED)
         return numbers, apart
 
     def compared(self, values: Sequence[Float]) -> tuple[list[Float], NDArray[np.bool_]]:

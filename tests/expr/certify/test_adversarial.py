@@ -243,8 +243,14 @@ def test_a_domain_of_one_value_leaves_nothing_to_move() -> None:
 
 
 def test_a_narrow_domain_far_from_zero_is_cut_all_the_same() -> None:
-    found = certify("abs(x - 1000000000000004) + sin(x)*0.1", {"x": (1e15, 1e15 + 8)})["x"]
-    assert found.verdict in ("quasiconvex", "undecided")
+    found = certify("abs(x - 10000000000000002) + x*x*0", {"x": (1e16, 1e16 + 4)})["x"]
+    assert found.verdict == "quasiconvex"
+    assert certify("sin(x)*cos(x)", {"x": (1e16, 1e16 + 2)})["x"].verdict in ("undecided", "refuted", "quasiconvex")
+
+
+def test_the_power_of_one_is_not_taken_for_exact_in_doubles() -> None:
+    assert certify("x**1", {"x": (0, 1)})["x"].rounding > 0
+    assert certify("x**2", {"x": (0, 1)})["x"].rounding == 0
 
 
 def test_a_domain_beyond_the_stated_end_is_a_point() -> None:

@@ -130,6 +130,22 @@ def halves(box: Box, whole_box: Box, cuts: Iterable[float], keys: Iterable[Key] 
     return joined([left, right])
 
 
+def around(boxes: Box) -> Box:
+    """The least box around several."""
+    return {
+        key: Interval(interval.lo.min(keepdims=True), interval.hi.max(keepdims=True)) for key, interval in boxes.items()
+    }
+
+
+def refined(boxes: Box, least: int) -> Box:
+    """The same domain in at least so many boxes, if there is anything to cut."""
+    domain = around(boxes)
+    if any(is_wide(interval) for interval in domain.values()):
+        while size(boxes) < least:
+            boxes = halves(boxes, domain, ())
+    return boxes
+
+
 def _cut(lo: Float, hi: Float, cuts: Iterable[float]) -> Float:
     at, distance = middle(lo, hi), np.full(lo.shape, np.inf)
     centre = at.copy()

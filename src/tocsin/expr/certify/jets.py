@@ -57,6 +57,8 @@ class Evaluator:
     decimals: bool = False
     defined: Truth = field(default_factory=lambda: np.ones(1, np.bool_))
     blamed: Node | None = None
+    # The range of each node of the last run by its `id`, if a caller asks for them.
+    ranges: dict[int, Interval] | None = None
     _with: dict[int, bool] = field(default_factory=dict)
 
     def run(self, tree: Node, box: Box) -> Jet:
@@ -70,6 +72,8 @@ class Evaluator:
         before = self.defined
         jet = self._any(node, box)
         self._require(iv.finite(jet.value))
+        if self.ranges is not None:
+            self.ranges[id(node)] = jet.value
         if self.blamed is None and not self.defined.all() and before.all():
             self.blamed = node
         return jet

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tocsin.expr.certify.boxes import MOST_ROUNDS, cuts_of, first_of, halves, is_wide, rungs, share, size, take
+from tocsin.expr.certify.boxes import MOST_ROUNDS, around, cuts_of, first_of, halves, is_wide, rungs, share, size, take
 from tocsin.expr.certify.interval import Float, Int, Interval, Truth
 from tocsin.expr.certify.jets import Box, Evaluator
 from tocsin.expr.nodes import Key, Node
@@ -37,7 +37,7 @@ class Outcome:
 def prove_monotone(tree: Node, along: Key, domain: Box, sign: int, most: int) -> Outcome:
     """Prove that an expression never falls (sign 1) or never rises (-1) along a variable."""
     evaluator, cuts, todo, count = Evaluator(along), cuts_of(tree), domain, 0
-    start = _hull(domain)
+    start = around(domain)
     for rounds in itertools.count(1):
         slope = evaluator.run(tree, todo).slope
         assert slope is not None
@@ -57,7 +57,7 @@ def prove_monotone(tree: Node, along: Key, domain: Box, sign: int, most: int) ->
 def prove_quasiconvex(tree: Node, along: Key, domain: Box, most: int) -> Outcome:
     """Prove that an expression falls, then rises, along a variable, whatever the others are."""
     evaluator, cuts = Evaluator(along, curves=True), np.array(cuts_of(tree))
-    start = _hull(domain)
+    start = around(domain)
     others = [key for key in start if key != along and is_wide(start[key])]
     cells, count, segments = start, 0, _SEGMENTS
     for rounds in itertools.count(1):
@@ -88,12 +88,6 @@ def prove_quasiconvex(tree: Node, along: Key, domain: Box, most: int) -> Outcome
         if rounds > MOST_ROUNDS or segments > _MOST_SEGMENTS or count + size(cells) * segments > most:
             return Outcome(False, count, False, first_of(cells))
     raise AssertionError
-
-
-def _hull(boxes: Box) -> Box:
-    return {
-        key: Interval(interval.lo.min(keepdims=True), interval.hi.max(keepdims=True)) for key, interval in boxes.items()
-    }
 
 
 def _edges(interval: Interval, segments: int, cuts: Float) -> Float:

@@ -91,9 +91,13 @@ class Rules:
     def __init__(self, along: Key, box: Box, *, doubles: bool = False) -> None:
         self._along, self._box, self._doubles = along, box, doubles
         self._ranges: dict[Node, Range] = {}
+        self._known: dict[int, Interval] = {}
+        self._kept: list[Node] = []
 
     def shape(self, node: Node) -> Shape:
         """The shapes that a node surely has."""
+        if not self._kept:
+            self._learn(node)
         shape = full(self._shape(node))
         if shape & (INC | DEC) and self._may_be_flat(node) and self.range(node).lo == self.range(node).hi:
             return CONSTANT
@@ -103,9 +107,16 @@ class Rules:
     def range(self, node: Node) -> Range:
         """The range of a node over the domain."""
         if node not in self._ranges:
-            value = Evaluator().run(node, self._box).value
+            if id(node) not in self._known:
+                self._learn(node)
+            value = self._known[id(node)]
             self._ranges[node] = Range(float(value.lo.min()), float(value.hi.max()))
         return self._ranges[node]
+
+    def _learn(self, tree: Node) -> None:
+        """Evaluate a tree once: that tells the ranges of all its parts as well, which live as long as it does."""
+        Evaluator(ranges=self._known).run(tree, self._box)
+        self._kept.append(tree)
 
     def _may_be_flat(self, node: Node) -> bool:
         """Tell whether it is worth a look if a node has a single value: a step or a choice, or a product with 0."""
@@ -235,10 +246,13 @@ class Rules:
 
     def _fixed_power(self, base: Node, shape: Shape, index: float) -> Shape:
         sign = self.range(base).sign
-        if index in (0.0, 1.0):
-            return shape if index else CONSTANT
-        if self._doubles and index != 2.0:
+        if index == 0:
+            return CONSTANT
+        # Only a square is a product: NumPy's power may be off even where the exponent is 1.
+        if self._doubles and index != 2:
             return NONE
+        if index == 1:
+            return shape
         if index > 0 and index % 2 == 0:
             return self._valley(base, shape, convex=True)
         if index > 0 and sign <= 0 and index % 2 == 1:

@@ -1,0 +1,142 @@
+"""Plans that leave rows out raise the same alarms as plans that keep everything, whatever was proved and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tocsin import Rule
+from tocsin.local import explain, run
+
+SECOND = 1_000_000
+DOMAINS = {"a.x": (-3.0, 3.0), "a.y": (-3.0, 3.0), "b.x": (-3.0, 3.0), "b.y": (-3.0, 3.0), "c.x": (0.0, 3.0)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A condition with a threshold to be filled in, and how the rows of stream `a` should be compared."""
+
+    expr: str
+    says: str
+
+
+KINDS = [
+    Kind("a.x - b.x > {}", "keep the largest of every 4s"),
+    Kind("abs(a.x - b.x) > {}", "largest of every 4s and smallest of every 4s"),
+    Kind("a.x * b.x > {}", "largest of every 4s and smallest of every 4s"),
+    Kind("a.x * c.x - b.x > {}", "keep the largest of every 2s"),
+    Kind("a.x ** 3 / (4 + b.x) < {}", "keep the smallest of every 4s"),
+    Kind("sqrt(a.x ** 2 + a.y ** 2) - b.x > {}", "by sqrt(a.x ** 2 + a.y ** 2)"),
+    Kind("sin(a.x) + b.x > {}", "by sin(a.x)"),
+    Kind("ln(a.x) + b.x > {}", "by ln(a.x)"),
+    Kind("1 / a.x - b.x > {}", "by 1 / a.x"),
+    Kind("a.x * c.x - a.y + b.x > {}", "by a.x and -a.y"),
+    Kind("a.x * c.x - a.y * b.x > {}", "kept whole"),
+    Kind("(a.x - b.x) ** 2 + (a.y - b.y) ** 2 < {}", "kept whole"),
+    Kind("a.x > {} and b.x < 1", "keep the largest of every 4s"),
+    Kind("a.x >= {} or b.x > 2 and a.x > 0", "keep the largest of every 4s"),
+    Kind("floor(a.x) + where(b.x > 0, b.x, 0) >= {}", "keep the largest of every 4s"),
+    Kind("max(a.x, b.x) - min(a.y, 1) > {}", "by a.x and -min(a.y, 1)"),
+]
+row = st.tuples(
+    st.sampled_from("aabbc"), st.integers(-8, 8), st.integers(-8, 8), st.integers(0, 2), st.sampled_from("kl")
+)
+rows = st.lists(row, max_size=40)
+
+
+def streams_of(rows: list[tuple[str, int, int, int, str]]) -> dict[str, dict[str, Any]]:
+    """Rows in order over all streams, some at the same time; values are halves, some outside their domains."""
+    time, found = 0, {name: [] for name in "abc"}
+    for arrival, (name, x, y, step, key) in enumerate(rows):
+        time += step
+        found[name].append((time, arrival, x / 2, y / 2, key))
+    return {name: table(given) for name, given in found.items()}
+
+
+def table(given: list[tuple[int, int, float, float, str]]) -> dict[str, Any]:
+    return {
+        "ts": np.array([one[0] * SECOND for one in given], np.int64),
+        "arrival": np.array([one[1] for one in given], np.int64),
+        "x": np.array([one[2] for one in given], np.float64),
+        "y": np.array([one[3] for one in given], np.float64),
+        "k": [one[4] for one in given],
+    }
+
+
+def rule_of(kind: Kind, threshold: float, **settings: Any) -> Rule:
+    expr = kind.expr.format(threshold)
+    used = {name: ends for name, ends in DOMAINS.items() if name in expr}
+    return Rule("x", expr, within="2s", on="k", domains=used, **{"keep_firing_for": "3s"} | settings)
+
+
+def whole(rule: Rule) -> Rule:
+    return replace(rule, shapes=dict.fromkeys(rule.domains))
+
+
+def lives(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """All that is said of alerts but which of several best combinations it was."""
+    return [(a["labels"]["k"], a["state"], a["startsAt"], a["endsAt"], a["value"], a["margin"]) for a in found]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.expr)
+def test_rows_are_compared_as_the_condition_allows(kind: Kind) -> None:
+    plan = str(explain(streams_of([]), rule_of(kind, 1.0)))
+    (line,) = [line for line in plan.splitlines() if line.startswith("  Store a(")]
+    assert kind.says in line
+
+
+def inside(rows: list[tuple[str, int, int, int, str]]) -> list[tuple[str, int, int, int, str]]:
+    """Values inside their domains: the promise is about those."""
+    return [
+        (s, abs(x) % 7 if s == "c" else max(-6, min(6, x)), max(-6, min(6, y)), step, k) for s, x, y, step, k in rows
+    ]
+
+
+@given(rows.map(inside), st.sampled_from(KINDS), st.integers(-8, 12), st.sampled_from(["0s", "2s"]))
+@example(
+    [("b", 0, 0, 0, "k"), ("a", 2, 0, 1, "k"), ("a", 1, 0, 1, "k"), ("a", 2, 0, 1, "k"), ("b", -4, 0, 1, "k")],
+    KINDS[0],
+    1,
+    "0s",
+)
+def test_the_same_alarms_are_raised(rows: Any, kind: Kind, threshold: int, lasting: str) -> None:
+    rule, streams = rule_of(kind, threshold / 2, for_=lasting), streams_of(rows)
+    reduced = run(streams, rule, arrival="arrival")
+    full = run(streams, whole(rule), arrival="arrival")
+    assert lives(reduced.alerts) == lives(full.alerts)
+
+
+@given(rows.map(inside), st.sampled_from([kind for kind in KINDS if " and " not in kind.expr]), st.integers(-8, 12))
+def test_the_same_alarms_are_raised_with_a_recovery(rows: Any, kind: Kind, threshold: int) -> None:
+    quiet = threshold / 2 + (1 if "<" in kind.expr else -1)
+    rule, streams = rule_of(kind, threshold / 2, recovery=quiet), streams_of(rows)
+    assert lives(run(streams, rule, arrival="arrival").alerts) == lives(
+        run(streams, whole(rule), arrival="arrival").alerts
+    )
+
+
+@given(rows.map(inside), st.lists(st.tuples(st.sampled_from(KINDS), st.integers(-8, 12)), min_size=2, max_size=4))
+def test_rules_that_share_what_is_remembered_raise_what_each_would_alone(rows: Any, chosen: Any) -> None:
+    streams = streams_of(rows)
+    rules = [replace(rule_of(kind, threshold / 2), alert=f"r{i}") for i, (kind, threshold) in enumerate(chosen)]
+    together = run(streams, rules, arrival="arrival").alerts
+    for rule in rules:
+        mine = [alert for alert in together if alert["alert"] == rule.alert]
+        assert lives(mine) == lives(run(streams, whole(rule), arrival="arrival").alerts)
+
+
+@given(rows, st.sampled_from(KINDS), st.integers(-8, 12), st.lists(st.integers(0, 40), max_size=3))
+def test_the_cut_into_batches_does_not_show_and_every_row_is_counted(
+    rows: Any, kind: Kind, threshold: int, cuts: list[int]
+) -> None:
+    rule, streams = rule_of(kind, threshold / 2), streams_of(rows)
+    once, cut = run(streams, rule, arrival="arrival"), run(streams, rule, arrival="arrival", cuts=sorted(cuts))
+    assert once.alerts == cut.alerts
+    assert once.counts == cut.counts
+    for counts in once.counts.values():
+        assert counts["received"] == sum(counts.get(name, 0) for name in ("retained", "omitted", "expired", "late"))
