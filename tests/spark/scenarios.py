@@ -136,7 +136,7 @@ def _magnus(values: Mapping[tuple[str, str], Any]) -> tuple[float, bool, float]:
 
 
 def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
-    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage, one twice; all are kept."""
+    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage; none is left out."""
     load: Table = {"ts": [], "at": [], "machine": [], "kw": []}
     temp: Table = {"ts": [], "at": [], "machine": [], "value": [], "note": []}
     for machine in range(machines):
