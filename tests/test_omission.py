@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tocsin import Rule
+from tocsin import Rule, RuleError
 from tocsin.local import explain, run
 
 SECOND = 1_000_000
@@ -140,3 +140,48 @@ def test_the_cut_into_batches_does_not_show_and_every_row_is_counted(
     assert once.counts == cut.counts
     for counts in once.counts.values():
         assert counts["received"] == sum(counts.get(name, 0) for name in ("retained", "omitted", "expired", "late"))
+
+
+TOLERANT = [kind for kind in KINDS[:5] if "c.x" not in kind.expr]
+
+
+@given(rows.map(inside), st.sampled_from(TOLERANT), st.integers(-8, 12), st.sampled_from([0.5, 1.0, 1.5]))
+def test_a_tolerance_misses_no_alarm_whose_margin_is_larger_than_its_cost(
+    rows: Any, kind: Kind, threshold: int, wide: float
+) -> None:
+    rule, streams = rule_of(kind, threshold / 2, emit="witness"), streams_of(rows)
+    rule = replace(rule, keep_firing_for="0s", tolerance={"a.x": wide, "b.x": wide})
+    proofs = [verdict.proof for _, verdict in explain(streams, rule).watches[0].rules[0].proofs]
+    cost = sum(float(proof.split("costs at most ")[1].split()[0]) for proof in proofs) * 1.01
+    shifted = replace(
+        whole(rule), expr=kind.expr.format(threshold / 2 + (-cost if "<" in kind.expr else cost)), tolerance={}
+    )
+    found = run(streams, rule, arrival="arrival").alerts
+    for alert in run(streams, shifted, arrival="arrival").alerts:
+        if alert["state"] == "firing":
+            # The life that it belongs to fires, or fired before and goes on.
+            mine = [one for one in found if one["labels"] == alert["labels"] and one["startsAt"] <= alert["startsAt"]]
+            assert any(one["state"] == "firing" for one in mine)
+
+
+def test_a_tolerance_remembers_less() -> None:
+    values = np.random.default_rng(1).uniform(-3, 3, 500)
+    count = len(values)
+    columns = {"ts": np.arange(count) * SECOND, "x": values, "y": values, "k": ["k"] * count}
+    none = {name: column[:0] for name, column in columns.items()}
+    rule = Rule("x", "abs(a.x - b.x) > 3", within="100s", on="k", outage="1h", domains={"a.x": (-3, 3), "b.x": (-3, 3)})
+    kept = [
+        run({"a": columns, "b": none}, replace(rule, tolerance={"a.x": wide})).counts["a"]["retained"]
+        for wide in (0.0, 0.5, 2.0)
+    ]
+    assert kept[0] > kept[1] > kept[2]
+
+
+def test_a_tolerance_needs_domains_and_one_column() -> None:
+    plain = Rule("x", "a.x * b.x > 1", within="2s", on="k", tolerance={"a.x": 0.1})
+    with pytest.raises(RuleError, match="`tolerance` of `a` needs domains on which its cost is bounded"):
+        explain(streams_of([]), replace(plain, expr="sqrt(a.x) + b.x > 1", domains={"a.x": (0, 4)}))
+    with pytest.raises(RuleError, match="those of `a` are compared by other numbers"):
+        explain(streams_of([]), replace(plain, expr="sin(a.x) + b.x > 0"))
+    with pytest.raises(RuleError, match=r"`tolerance\['a.x'\]` must be a number, not negative; got -1"):
+        replace(plain, tolerance={"a.x": -1})

@@ -236,7 +236,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         FIRST + "`closed` must be one of both, neither, left, right; got 'lft'; did you mean `left`?"),
     "an unknown shape": (
         "{air: increasing}", "{air: »convex}",
-        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex; got 'convex'"),
+        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex, whole; got 'convex'"),
     "a shape of an unknown variable": (
         "{air: increasing}", "{air: increasing, »hum: decreasing}",
         FIRST + "`shapes` must name variables of `expr` (air, surface); got 'hum'"),
@@ -376,7 +376,7 @@ def test_all_mistakes_of_a_file_come_at_once_in_the_order_of_their_places(tmp_pa
     places = [(mistake.line, mistake.message.split(";", maxsplit=1)[0]) for mistake in check(tmp_path, text).mistakes]
     assert places == [
         (8, "`idle` must be a duration such as '10s', '1h30m' or '500ms'"),
-        (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex"),
+        (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex, whole"),
         (28, "`shapes` must name variables of `expr` (air, surface)"),
         (30, "`annotations['summary']` must name values that `expr` reads (air.value, surface.heat)"),
         (36, "`expr`: `fifteen` must be one of the streams by_machine, by_site, air, surface"),

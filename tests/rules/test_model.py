@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"closed": "open"}, PLACE + "`closed` must be one of both, neither, left, right; got 'open'"),
     "an unknown shape": (
         {"shapes": {"a": "convex"}},
-        PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex; got 'convex'"),
+        PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex, whole; got 'convex'"),
     "a negative window": ({"within": "-5s"}, PLACE + "`within` must not be negative; got '-5s'"),
     "a window that is no duration": ({"within": "soon"}, PLACE + "`within` must be a duration such as '10s'"),
     "a negative for": ({"for_": -1}, PLACE + "`for` must not be negative; got -1"),

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tocsin.errors import RuleError
-from tocsin.expr.certify import Verdict, certify
+from tocsin.expr.certify import Verdict, certify, margin_of
 from tocsin.expr.certify.boxes import UNBOUNDED, ends
 from tocsin.expr.certify.decide import is_defined, name_of, range_of
+from tocsin.expr.certify.reach import steepest
 from tocsin.expr.nodes import (
     Compare,
     Condition,
@@ -48,6 +49,7 @@ class Reading:
     below: bool = False
     why: Mapping[str, Verdict] = field(default_factory=dict)
     domains: Mapping[str, Domain] = field(default_factory=dict)
+    tolerance: float = 0.0
 
 
 def prove_readings(
@@ -64,6 +66,7 @@ def prove_readings(
         known = any(name in rule.domains for name in mine) or (
             found.by and not any(name in rule.shapes for name in mine)
         )
+        found = question.tolerant(found, stream) if any(name in rule.tolerance for name in mine) else found
         readings[stream] = replace(found, domains=stated if known else {})
     return readings
 
@@ -110,6 +113,22 @@ class _Question:
                 name: Verdict("undecided", f"{verdict.verdict}, but {reason}") for name, verdict in verdicts.items()
             }
         return Reading(why=verdicts)
+
+    def tolerant(self, reading: Reading, stream: str) -> Reading:
+        """Let values close to each other stand for each other, and say what that costs."""
+        keys = [key for key in self.domains if key[0] == stream]
+        wide = max(wide for name, wide in self.rule.tolerance.items() if name.partition(".")[0] == stream)
+        if reading.by != (Variable(*keys[0]),):
+            message = f"{self.rule.place}: `tolerance` needs rows that are compared by one column; those of `{stream}`"
+            message = f"{message} are {'compared by other numbers' if reading.by else 'kept whole'}"
+            raise RuleError(message)
+        cost = wide * steepest(margin_of(self.tree), keys[0], self.domains)
+        if not math.isfinite(cost):
+            message = f"{self.rule.place}: `tolerance` of `{stream}` needs domains on which its cost is bounded"
+            raise RuleError(message)
+        said = f"; a tolerance of {wide:g} costs at most {cost:.3g} of the margin"
+        why = {name: replace(verdict, proof=verdict.proof + said) for name, verdict in reading.why.items()}
+        return replace(reading, tolerance=float(wide), why=why)
 
     def _stated(self, key: Key, shape: str, verdict: Verdict) -> Reading:
         """Believe a stated shape unless it is refuted: by a proof of the contrary, or a point of declared domains."""

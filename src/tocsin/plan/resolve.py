@@ -175,6 +175,7 @@ def _needs(
     topo = topology(rule, streams)
     _check_names(rule, "shapes", rule.shapes, read)
     _check_names(rule, "domains", rule.domains, read)
+    _check_names(rule, "tolerance", rule.tolerance, read)
     reducible = [stream for i, stream in enumerate(streams) if _may_reduce(rule, topo, i, len(read))]
     readings = prove_readings(rule, condition, read, limits, reducible)
     needs: dict[Place, Store] = {}
@@ -212,6 +213,7 @@ def _store(rule: Rule, topo: Topology, i: int, columns: tuple[str, ...], reading
         above_us=interval if reading.above else -1,
         below_us=interval if reading.below else -1,
         by=by,
+        tolerance=reading.tolerance,
     )
 
 

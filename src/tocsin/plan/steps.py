@@ -120,8 +120,7 @@ class Store:
         text = ""
         if self.hopeless is not None:
             low, high = self.hopeless
-            ends = f"from {low:.6g} to {high:.6g}"
-            text += f"; {ends} none decides"
+            text += f"; those from {low:.6g} to {high:.6g} decide nothing"
         return text + (f"; within {self.tolerance:g} as equal" if self.tolerance else "")
 
 

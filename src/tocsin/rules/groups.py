@@ -58,6 +58,14 @@ def _identity(rule: AnyRule) -> _Identity:
     return rule.alert, tuple(sorted(labels.items())), tuple(rule.on)
 
 
+def _number(text: str) -> float | str:
+    """A number, or what stands in its place, which the rule will refuse."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _called(node: Node, key: str, kind: str, number: int) -> str:
     """How messages name a group or a rule: by its name, else by its number."""
     named = node.entries[key][1] if isinstance(node, MapNode) and key in node.entries else None
@@ -139,9 +147,10 @@ class _RuleReader:
         count = self.context.mistakes.count
         given["within"] = self._within(fields, where)
         self.is_joined = self.context.mistakes.count == count
-        for name in ("shapes", "annotations"):
+        for name in ("shapes", "annotations", "tolerance"):
             given[name] = dict(fields[name] or {})
             self._place_map(name, fields.nodes.get(name))
+        given["tolerance"] = {name: _number(text) for name, text in given["tolerance"].items()}
         given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
         self._place_map("labels", self.group_node)
         self._place_map("labels", fields.nodes.get("labels"))

@@ -18,6 +18,7 @@ from tocsin.rules.nearest import nearest
 from tocsin.rules.template import TemplateError, parse_template
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
+WHOLE = "whole"
 CLOSED = ("both", "neither", "left", "right")
 EMITS = ("witness", "all")
 
@@ -60,7 +61,8 @@ class Rule:
         Key columns that must be equal.
     shapes
         What `expr` does as one variable grows while the others stand: `increasing`, `decreasing` or `quasiconvex`
-        (falls, then rises). Rows of such a stream that cannot decide an alarm are left out of the state.
+        (falls, then rises), where that cannot be proved; it is believed unless it is refuted. `whole`, or None: nothing
+        is left out of that stream.
     domains
         (low, high) of a variable, on which its shape holds; a value outside is kept and counted, and excuses no other
         row.
@@ -84,6 +86,9 @@ class Rule:
     recovery
         A threshold apart from the firing one: the alert is resolved only when the left side of `expr`, a single
         comparison with a number or a limit, is past this too.
+    tolerance
+        Per variable, how far apart two values may be and still stand for each other: fewer rows are remembered, and an
+        alarm whose margin is smaller than what that costs, which `explain` shows, may be missed.
     limits
         Tables of numbers that differ per key, by the name that `expr` reads them by. A key that a table does not have
         has no limit: what needs it is undefined, and so never true.
@@ -107,6 +112,7 @@ class Rule:
     annotations: Mapping[str, str] = field(default_factory=dict)
     recovery: float | None = None
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check what can be checked without knowing the streams."""
@@ -119,7 +125,9 @@ class Rule:
             object.__setattr__(self, "on", (self.on,))
         for check in (_check_kinds, _check_words, _check_durations, _check_domains):
             check(self)
-        for check in (_check_labels, _check_annotations, _check_recovery, _check_limits):
+        # Files say it in a word.
+        object.__setattr__(self, "shapes", {name: None if s == WHOLE else s for name, s in self.shapes.items()})
+        for check in (_check_labels, _check_annotations, _check_recovery, _check_limits, _check_tolerance):
             check(self)
 
     @property
@@ -133,7 +141,7 @@ def _refuse(rule: Rule, sentence: str, *path: object, offset: int | None = None)
 
 
 def _check_kinds(rule: Rule) -> None:
-    for name in ("shapes", "domains", "labels", "annotations", "limits"):
+    for name in ("shapes", "domains", "labels", "annotations", "limits", "tolerance"):
         if not isinstance(getattr(rule, name), Mapping):
             _refuse(rule, f"`{name}` must map names to settings; got {getattr(rule, name)!r}", name)
     if not isinstance(rule.on, Sequence):
@@ -145,7 +153,8 @@ def _check_words(rule: Rule) -> None:
         (("emit",), rule.emit, EMITS),
         (("closed",), rule.closed, CLOSED),
     ]
-    words += [(("shapes", name), shape, SHAPES) for name, shape in rule.shapes.items() if shape is not None]
+    shapes = [(name, shape) for name, shape in rule.shapes.items() if shape is not None]
+    words += [(("shapes", name), shape, (*SHAPES, WHOLE)) for name, shape in shapes]
     for path, word, known in words:
         if word not in known:
             _refuse(rule, f"`{_written(path)}` must be one of {', '.join(known)}; got {word!r}", *path)
@@ -272,3 +281,11 @@ def _check_limits(rule: Rule) -> None:
         if missing:
             sentence = f"`on` must have the key columns of the limits {name!r} ({', '.join(table.on)})"
             _refuse(rule, f"{sentence}; {missing[0]!r} is not in it", "limits", name)
+
+
+def _check_tolerance(rule: Rule) -> None:
+    for name, value in rule.tolerance.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < math.inf:
+            sentence = f"`tolerance[{name!r}]` must be a number, not negative; got {value!r}"
+            _refuse(rule, sentence, "tolerance", name)

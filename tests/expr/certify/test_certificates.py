@@ -8,7 +8,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expr.certify.contradict import contradiction
@@ -17,6 +17,9 @@ from expr.trees import Tree, build
 from naive import exact
 from tocsin.errors import ExprError
 from tocsin.expr.certify import certify
+
+# Two certificates, or many points of one, for each example.
+FEWER = settings.default.max_examples // 3
 
 randoms = st.builds(Random, st.integers(0, 2**32 - 1))
 
@@ -44,6 +47,7 @@ def _renamed(tree: Tree, names: dict[str, str]) -> Tree:
 HOSTILE = (("x0", "x1", "x2", "x3"), ("k!0", "v0", "slack", "0"), ("part", "y!1", "If", "r"), ("z", "w", "x", "y"))
 
 
+@settings(max_examples=FEWER)
 @given(randoms, st.sampled_from(HOSTILE))
 def test_names_of_streams_and_the_order_of_domains_change_nothing(random: Random, others: tuple[str, ...]) -> None:
     tree, given_domains = _question(random)
@@ -55,6 +59,7 @@ def test_names_of_streams_and_the_order_of_domains_change_nothing(random: Random
         assert after[names[name]].rounding == verdict.rounding
 
 
+@settings(max_examples=FEWER)
 @given(randoms)
 def test_a_verdict_is_the_same_every_time(random: Random) -> None:
     tree, given_domains = _question(random)
@@ -111,6 +116,7 @@ def _contradicts(word: str, results: list[tuple[Fraction | float, bool]]) -> boo
     return any(results[i] > min(results[:i]) and results[i] > min(results[i + 1 :]) for i in range(1, len(results) - 1))
 
 
+@settings(max_examples=FEWER)
 @given(randoms)
 def test_truth_keeps_the_shape_of_a_condition_too_where_the_margin_is_zero(random: Random) -> None:
     tree = _flat_test(random, 2)

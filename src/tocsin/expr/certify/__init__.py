@@ -2,8 +2,8 @@
 
 `certify` is the door. Per variable: definedness and finiteness by intervals (boxes.py), rules of composition
 (shapes.py), a search for counterexamples that exact arithmetic confirms (refute.py, exact.py), branch and bound on
-slopes (jets.py, search.py) and a solver for algebraic expressions (solve.py). What rounding may do to a proof is
-bounded (rounding.py).
+slopes (jets.py, search.py) and a solver for algebraic expressions (solve.py), both on what is left when outer layers
+are taken off (strip.py). What rounding may do to a proof is bounded (rounding.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def certify(
 ) -> Certificate:
     """Prove, per variable, what an expression does as that variable grows.
 
-    `expr` is a number or a condition; of a condition it is the margin by which it holds. `domains` has (low, high) per
+    `expr` is a number or a condition; of a condition it is the margin by which it holds, and where that is 0 whether it
+    does. `domains` has (low, high) per
     variable; an end may be infinite, and a variable without a domain may be anything up to 1e50. With `only`, no more
     than the variables named are decided.
 

@@ -5,7 +5,7 @@ is proved monotone or quasiconvex, over all of it for any other. As a function o
 the shape of the margin, so the values that stay below 0 form one interval, whose ends are found by bisection.
 Guarantee: for a value in the interval and others inside their domains, the margin is below 0 in exact arithmetic
 and in doubles (intervals enclose both; what rounding may add to a proof of shape is subtracted).
-Cost: one evaluation where there is no such value; else four or eight of some thousand boxes.
+Cost: one evaluation where there is no such value; else six or twelve of some thousand boxes.
 
 Source: our own; the paper's omission compares rows with each other, this one with the threshold.
 """
@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tocsin.expr.certify.boxes import ends
+from tocsin.expr.certify.boxes import cover, ends, whole
 from tocsin.expr.certify.certificate import Verdict
-from tocsin.expr.certify.interval import Float, Interval, Truth
+from tocsin.expr.certify.interval import Float, Interval, Truth, magnitude
 from tocsin.expr.certify.jets import Evaluator
 from tocsin.expr.nodes import Call, Key, Node, walk
 
@@ -28,7 +28,7 @@ Domain = tuple[float, float]
 
 _MOST_CORNERS = 64
 # So many values are tried at once, so many times, each time between two neighbours of the time before.
-_PROBES, _ROUNDS = 33, 4
+_PROBES, _ROUNDS = 33, 6
 
 
 def hopeless(margin: Node, key: Key, domains: Mapping[Key, Domain], verdicts: Mapping[Key, Verdict]) -> Domain | None:
@@ -56,6 +56,15 @@ def hopeless(margin: Node, key: Key, domains: Mapping[Key, Domain], verdicts: Ma
     inside = np.linspace(low, high, 2 * _PROBES - 1)
     inside = inside[below(inside)]
     return (_edge(below, inside[0], low), _edge(below, inside[-1], high)) if len(inside) else None
+
+
+def steepest(margin: Node, key: Key, domains: Mapping[Key, Domain]) -> float:
+    """A bound on how much the margin can change per unit of a variable, anywhere inside the domains."""
+    boxes = cover(margin, whole({other: domains[other] for other in domains}))
+    if boxes.blamed is not None:
+        return math.inf
+    slope = Evaluator(key).run(margin, boxes.boxes).slope
+    return 0.0 if slope is None else float(magnitude(slope).max())
 
 
 def _corners(others: list[Key], domains: Mapping[Key, Domain], verdicts: Mapping[Key, Verdict]) -> Float | None:
