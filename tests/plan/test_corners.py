@@ -37,7 +37,7 @@ def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, li
         time = np.arange(len(mine))
         memory = Remembered(watch.stores[i], keys)
         segments.append(memory.merge(StreamRows(key, time, time, {"value": value}, None)))
-    corners = Corners(threshold, [watch.stores[i] for i in threshold.stores])
+    corners = Corners(threshold)
     assert corners.known
     return corners.hopeless(segments, limits or {}).tolist()
 

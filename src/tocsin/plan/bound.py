@@ -14,7 +14,7 @@ from tocsin.expr.certify.boxes import UNBOUNDED
 from tocsin.expr.certify.decide import range_of
 from tocsin.expr.certify.reach import hopeless
 from tocsin.expr.nodes import Compare, Condition, Key, Node, Number, Unary, Variable, children, variables, with_children
-from tocsin.plan.prove import Domain, domains_of, named_by_column, verdict_of
+from tocsin.plan.prove import Domain, domains_of, named_by_column, shape_of
 from tocsin.plan.steps import Limit, Store
 from tocsin.rules.model import Rule
 
@@ -32,7 +32,7 @@ def hopeless_numbers(
         domains[compared] = max(low, -UNBOUNDED), min(high, UNBOUNDED)
     keys = [variable.key for variable in variables(tree)]
     known = {key: domains[key] for key in keys}
-    verdicts = {key: verdict_of(tree, key, known) for key in keys}
+    verdicts = {key: shape_of(tree, key, known) for key in keys}
     return hopeless(margin_of(tree), compared, known, verdicts) if verdicts[compared].proved else None
 
 

@@ -39,8 +39,14 @@ def compile_rule(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, l
         args=program.args,
         consts=program.consts,
         depth=program.stack,
+        turn=np.array([_turn(need) for need in rule.needs], np.int64),
     )
     return condition, hoisted
+
+
+def _turn(need: Store) -> int:
+    """By which numbers of a stream a condition becomes truer, as the join wants to know it."""
+    return (need.above_us >= 0) + 2 * (need.below_us >= 0) if len(need.by) < 2 else 0
 
 
 def limit_key(stream: str, number: int) -> Key:

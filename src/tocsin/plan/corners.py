@@ -33,10 +33,9 @@ MOST_CORNERS = 16
 class Corners:
     """The corners of one rule: `known` if the shape of every stream is, and corners are few."""
 
-    def __init__(self, rule: Threshold, stores: Sequence[Store]) -> None:
-        self.rule, self.stores = rule, stores
-        self.sides = [_sides(store) for store in stores]
-        # A store of a rule that joins has the sides that it needs; a rule of one stream may use one made for others.
+    def __init__(self, rule: Threshold) -> None:
+        stores = self.stores = rule.needs
+        self.rule, self.sides = rule, [_sides(store) for store in stores]
         corners = int(np.prod([len(sides) for sides in self.sides]))
         self.variables: list[Key] = [compared_as(store).key for store in stores]
         self.condition = by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)

@@ -68,7 +68,7 @@ class Followed:
         self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + others, np.int64)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
         self.condition, self.hoisted = compile_rule(rule, self.stores)
-        self.corners = Corners(rule, self.stores)
+        self.corners = Corners(rule)
         self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
         self.progress, self.seen_us = np.full(keys, NEVER_SEEN), np.zeros(keys, np.int64)
         self.lived = Lived(rule, keys, len(self.stores), int(self.value_offsets[-1]))
@@ -178,6 +178,7 @@ class Followed:
             np.concatenate([segment.rank for segment in segments]),
             np.concatenate([segment.gone for segment in segments]),
             slots,
+            np.concatenate([_number(need, segment) for need, segment in zip(self.rule.needs, segments, strict=True)]),
         )
 
     def _limits(self, segment: Segments) -> dict[Key, Float]:
@@ -224,6 +225,12 @@ class Followed:
         # State of the first versions knows when a key was seen by any rule.
         self.seen_us = arrays[f"{prefix}seen"] if f"{prefix}seen" in arrays else arrays["seen"].copy()
         self.lived.load(arrays, prefix)
+
+
+def _number(need: Store, segment: Segments) -> Float:
+    """What rows are compared by; NaN for those of which nothing is known: no proof speaks of them."""
+    numbers, apart = need.numbers(segment.values)
+    return np.where(apart, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
 
 
 def _bases(segments: Sequence[Segments]) -> Int:

@@ -38,6 +38,7 @@ from tocsin.rules.model import Rule
 Domain = tuple[float, float]
 
 _FREE: Domain = (-math.inf, math.inf)
+_LEAST = UNBOUNDED * 1e-300
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ class _Question:
         if None in stated:
             return Reading(why={stream: Verdict("undecided", "the rule says to keep it whole")})
         if len(columns) == 1:
-            verdict = verdict_of(self.tree, columns[0], self.domains)
             if stated and stated[0] is not None:
-                return self._stated(columns[0], stated[0], verdict)
+                return self._stated(columns[0], stated[0], verdict_of(self.tree, columns[0], self.domains))
+            verdict = shape_of(self.tree, columns[0], self.domains)
             if verdict.proved:
                 return _reading({Variable(*columns[0]): verdict})
         return self._by_parts(stream, columns)
@@ -102,7 +103,7 @@ class _Question:
         mine = [key for key in domains if key[0] == stream]
         # Rows whose number lies further out are not compared, so nothing need be proved of them.
         domains |= {key: (max(domains[key][0], -UNBOUNDED), min(domains[key][1], UNBOUNDED)) for key in mine}
-        why = {parts.get(key, Variable(*key)): verdict_of(residual, key, domains) for key in mine}
+        why = {parts.get(key, Variable(*key)): shape_of(residual, key, domains) for key in mine}
         if all(verdict.proved for verdict in why.values()) and (len(why) == 1 or all(map(_is_monotone, why.values()))):
             return _reading(why)
         # What the user can act on are the columns themselves.
@@ -128,7 +129,8 @@ class _Question:
             raise RuleError(message)
         said = f"; a tolerance of {wide:g} costs at most {cost:.3g} of the margin"
         why = {name: replace(verdict, proof=verdict.proof + said) for name, verdict in reading.why.items()}
-        return replace(reading, tolerance=float(wide), why=why)
+        # Steps so small are more than doubles can count, and tell nothing apart.
+        return replace(reading, tolerance=float(wide) if wide > _LEAST else 0.0, why=why)
 
     def _stated(self, key: Key, shape: str, verdict: Verdict) -> Reading:
         """Believe a stated shape unless it is refuted: by a proof of the contrary, or a point of declared domains."""
@@ -168,22 +170,32 @@ def _is_monotone(verdict: Verdict) -> bool:
 
 
 def verdict_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
+    """Certify one variable of a condition, in words that a user can act on."""
+    found = shape_of(tree, key, domains)
+    if found.proved:
+        return found
+    # What is said of a counterexample, or of a place, names the variables.
+    named = tuple((name_of(variable.key), domains[variable.key]) for variable in variables(tree))
+    return _certified_by_name(without_threshold(tree), name_of(key), named)
+
+
+def shape_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
     """Certify one variable of a condition; rules of one kind differ in names and thresholds, and are proved once."""
     keys = [variable.key for variable in variables(tree)]
     plain = {k: Variable(f"v{i}") for i, k in enumerate(keys)}
     ordered = tuple(domains[k] for k in keys)
-    found = _certified(_renamed(without_threshold(tree), plain), keys.index(key), ordered)
-    if found.proved:
-        return found
-    # What is said of a counterexample, or of a place, names the variables.
-    named = {name_of(k): domains[k] for k in keys}
-    return certify(without_threshold(tree), named, only=[name_of(key)])[name_of(key)]
+    return _certified(_renamed(without_threshold(tree), plain), keys.index(key), ordered)
 
 
 @lru_cache(maxsize=4096)
 def _certified(tree: Node, number: int, domains: tuple[Domain, ...]) -> Verdict:
     name = f"v{number}"
     return certify(tree, {f"v{i}": domain for i, domain in enumerate(domains)}, only=[name])[name]
+
+
+@lru_cache(maxsize=4096)
+def _certified_by_name(tree: Node, name: str, domains: tuple[tuple[str, Domain], ...]) -> Verdict:
+    return certify(tree, dict(domains), only=[name])[name]
 
 
 def _renamed(node: Node, names: Mapping[Key, Variable]) -> Node:

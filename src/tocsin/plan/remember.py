@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int, Payload
+from tocsin.plan.alike import tags
 from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Store
 from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
@@ -237,11 +238,7 @@ class Remembered:
 
     def _tags(self, rows: StreamRows, values: tuple[Float, ...], source: Int) -> Int:
         """One number per row that equals where all values and the columns that are not read do."""
-        tag = np.zeros(len(source), np.int64)
-        with np.errstate(over="ignore"):
-            for value in values:
-                tag = (tag ^ (value + 0.0).view(np.int64)) * np.int64(-7046029254386353131)
-                tag ^= tag >> np.int64(29)
+        tag = tags(values, len(source))
         if rows.payload is not None or self.payload is not None:
             alike = [payload_alike(text, self.store.columns) for text in self._texts(rows, source)]
             tag ^= np.fromiter((0 if text is None else hash(text) for text in alike), np.int64, len(alike))

@@ -242,6 +242,7 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
         condition=one.condition,
         stores=tuple(stores),
+        needs=tuple(stores.values()),
         columns=tuple(read.items()),
         topology=topo,
         for_us=microseconds(rule.for_, "`for`"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
+from tocsin.plan.alike import marks
 from tocsin.plan.identity import Identity, Lane, digest
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -53,7 +55,11 @@ class Store:
     @property
     def id(self) -> str:
         """By what its rows are found again."""
-        cut = [self.above_us, self.below_us, self.domains[0] if self.domains else None] if self.alone else []
+        cut: list[object] = []
+        if self.alone:
+            # Rules of one stream that differ in any of these have stores of their own.
+            cut = [self.above_us, self.below_us, self.domains[0] if self.domains else None]
+            cut += [self.tolerance] if self.tolerance else []
         by = [str(node) for node in self.by]
         return digest(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut, *by)
 
@@ -77,9 +83,12 @@ class Store:
         return numbers, apart
 
     def compared(self, values: Sequence[Float]) -> tuple[list[Float], NDArray[np.bool_]]:
-        """The same, with those equal that may stand for each other."""
+        """The same, with those equal that may stand for each other; a row apart equals one that came again alone."""
         numbers, apart = self.numbers(values)
-        return [self._blurred(number) for number in numbers], apart
+        numbers = [self._blurred(number) for number in numbers]
+        if apart.any():
+            numbers = [np.where(apart, marks(values, len(apart)), number) for number in numbers]
+        return numbers, apart
 
     def _blurred(self, number: Float) -> Float:
         """Make equal what may stand for each other: a map that never turns the order round."""
@@ -146,6 +155,7 @@ class Limit:
 class Threshold:
     """One rule: which stores it joins within which bounds, its condition, and how its alerts live.
 
+    `needs` are the stores as this rule alone would have them; those that it shares may remember more.
     `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
     one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
@@ -157,6 +167,7 @@ class Threshold:
     labels: tuple[tuple[str, str], ...]
     condition: Node
     stores: tuple[int, ...]
+    needs: tuple[Store, ...]
     columns: tuple[tuple[tuple[str, str | None], str], ...]
     topology: Topology
     for_us: int
@@ -188,7 +199,7 @@ class Threshold:
     @property
     def rounding(self) -> float:
         """How far below 0 the margin of a remembered combination may be where that of one left out is above."""
-        return max((verdict.rounding for _, verdict in self.proofs if verdict.proved), default=0.0)
+        return sum(verdict.rounding for _, verdict in self.proofs if verdict.proved)
 
     def tables_without(self, key: tuple[str, ...]) -> list[str]:
         """The tables of limits that do not have a key."""

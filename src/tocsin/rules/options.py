@@ -106,7 +106,7 @@ RULE = (
     Field(
         "shapes",
         "map",
-        "per variable `increasing`, `decreasing` or `quasiconvex`, where it is not proved; `whole`: nothing is left out",
+        "per variable `increasing`, `decreasing`, `quasiconvex`, where it is not proved; `whole`: nothing is left out",
     ),
     Field("tolerance", "map", "per variable, how far apart values may be and still stand for each other, as numbers"),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),

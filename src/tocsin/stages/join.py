@@ -5,8 +5,13 @@ and had not yet gone, as the reduce stage dated them, so a whole batch is joined
 what one-at-a-time processing would have seen. Partners are searched depth first in the rule's stream order inside the
 tightest implied bounds; candidates come in time order, so the first best found is the one with the earliest times.
 
-Guarantee: exactly the combinations of docs/concepts/semantics.md among the remembered rows.
-Cost: a binary search per stream and probe, then one visit per remembered candidate and one evaluation per combination.
+Where it is known what a condition does with the last two streams, their rows with the most extreme numbers come first,
+and others only if they could meet more.
+
+Guarantee: the best of the combinations of docs/concepts/semantics.md among the remembered rows; of equally good ones
+the earliest among those tried, which depends on nothing but the rows remembered at that moment.
+Cost: a binary search per stream and probe, then one visit per remembered candidate and one evaluation per combination;
+where the last two streams are known and rows come in order, one look at each candidate and one to four evaluations.
 Source: symmetric m-way window join (Golab and Özsu, VLDB 2003), with the condition evaluated inside.
 """
 
@@ -23,13 +28,17 @@ from tocsin.logic import Float, Int
 
 
 class Tuples(NamedTuple):
-    """Rows of all streams of a rule: for stream i and key k those from offsets[i*keys + k] on, in time order."""
+    """Rows of all streams of a rule: for stream i and key k those from offsets[i*keys + k] on, in time order.
+
+    `number` is what rows of a stream are compared by; NaN: of this row nothing is known.
+    """
 
     offsets: Int
     time: Int
     rank: Int
     gone: Int
     slots: Float
+    number: Float
 
 
 class Probes(NamedTuple):
@@ -42,7 +51,10 @@ class Probes(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What makes a combination: implied bounds (upper[i, j] >= t_j - t_i), hopping windows, the compiled condition."""
+    """What makes a combination: implied bounds (upper[i, j] >= t_j - t_i), hopping windows, the compiled condition.
+
+    `turn` says, per stream, by which numbers it can become truer: 1 larger ones, 2 smaller ones, 3 both, 0 not known.
+    """
 
     upper: Int
     hop: int
@@ -54,6 +66,7 @@ class Condition(NamedTuple):
     args: Int
     consts: Float
     depth: int
+    turn: Int
 
 
 class Evaluations(NamedTuple):
@@ -179,7 +192,110 @@ def more(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 @kernel
-def combine(  # noqa: PLR0915 - one loop, for speed
+def turn_of(level: int, order: Int, chosen: Int, number: Float, turn: Int, vague: NDArray[np.bool_]) -> int:
+    """What is known of the stream at a level, beside rows chosen before and any of the level behind it.
+
+    Nothing, where one of those chosen, or any that may be chosen, is not known itself. Further up nothing is asked.
+    """
+    last = order.shape[0] - 1
+    if level < last - 1 or (level == last - 1 and vague[order[last]]):
+        return 0
+    for j in range(level):
+        if np.isnan(number[chosen[order[j]]]):
+            return 0
+    return int(turn[order[level]])
+
+
+@kernel
+def is_beaten(way: int, n: float, window: tuple[int, int], seen: tuple[Float, Int]) -> bool:
+    """Tell whether a candidate of this level that came before meets all that this one can, and makes it no less true.
+
+    `seen` has the least and the largest number so far, and the windows that they leave the next level.
+    """
+    numbers, windows = seen
+    above = n <= numbers[1] and window[0] >= windows[2] and window[1] <= windows[3]
+    below = n >= numbers[0] and window[0] >= windows[0] and window[1] <= windows[1]
+    return (way == 1 and above) or (way == 2 and below) or (way == 3 and above and below)
+
+
+@kernel
+def clipped(
+    window: tuple[int, int], rows: Int, count: int, now: int, columns: tuple[Int, Int, Float]
+) -> tuple[int, int]:
+    """A window as far as there are remembered rows."""
+    time, gone, _ = columns
+    first, last = 0, count - 1
+    while first <= last and gone[rows[first]] <= now:
+        first += 1
+    while first <= last and gone[rows[last]] <= now:
+        last -= 1
+    if first > last:
+        return window[0], window[0]
+    return max(window[0], time[rows[first]]), min(window[1], time[rows[last]])
+
+
+@kernel
+def note(n: float, window: tuple[int, int], seen: tuple[Float, Int]) -> None:
+    """Take a candidate for the least or the largest number."""
+    numbers, windows = seen
+    if n < numbers[0]:
+        numbers[0], windows[0], windows[1] = n, window[0], window[1]
+    if n > numbers[1]:
+        numbers[1], windows[2], windows[3] = n, window[0], window[1]
+
+
+@kernel
+def extremes(
+    way: int, rows: Int, count: int, start: int, until: tuple[int, int], columns: tuple[Int, Int, Float]
+) -> tuple[int, int]:
+    """Find, among remembered rows from `start` on, those with the largest and the least number, if asked for."""
+    time, gone, number = columns
+    largest, least = -1, -1
+    for at in range(start, count):
+        row = rows[at]
+        if time[row] > until[0]:
+            break
+        if gone[row] <= until[1] or np.isnan(number[row]):
+            continue
+        if way & 1 and (largest < 0 or number[row] > number[rows[largest]]):
+            largest = at
+        if way & 2 and (least < 0 or number[row] < number[rows[least]]):
+            least = at
+    return largest, (least if least != largest else -1)
+
+
+@kernel
+def advance(level: int, rows: Int, count: int, until: tuple[int, int], columns: tuple[Int, Int, Float], at: Int) -> int:
+    """Give the place of the next candidate of a level: the extreme ones first, then the rest in time order; -1: none.
+
+    `at` has, per level, the places of the two extreme ones, how many of these were given, and where the rest stands.
+    """
+    time, gone, _ = columns
+    while at[level, 2] < 2:
+        at[level, 2] += 1
+        if at[level, at[level, 2] - 1] >= 0:
+            return int(at[level, at[level, 2] - 1])
+    place = at[level, 3] + 1
+    while place < count and (gone[rows[place]] <= until[1] or place == at[level, 0] or place == at[level, 1]):
+        place += 1
+    if place >= count or time[rows[place]] > until[0]:
+        return -1
+    at[level, 3] = place
+    return int(place)
+
+
+@kernel
+def are_vague(key: int, keys: int, offsets: Int, number: Float, vague: NDArray[np.bool_]) -> None:
+    """Tell which streams have rows of a key of which nothing is known."""
+    for stream in range(vague.shape[0]):
+        vague[stream] = False
+        segment = stream * keys + key
+        for row in range(offsets[segment], offsets[segment + 1]):
+            vague[stream] |= np.isnan(number[row])
+
+
+@kernel
+def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
     tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool
 ) -> tuple[Evaluations, Int, Float]:
     """Evaluate each probe; with `every`, also list all true combinations (tuple per stream) with margin and value."""
@@ -194,15 +310,18 @@ def combine(  # noqa: PLR0915 - one loop, for speed
     witness = np.empty((count, streams), np.int64)
     matches, scores, match_count = np.empty((16, streams), np.int64), np.empty((16, 2)), 0
     order, chosen = np.empty(streams, np.int64), np.empty(streams, np.int64)
-    cursor, latest = np.empty(streams, np.int64), np.empty(streams, np.int64)
+    cursor, latest = np.empty((streams, 4), np.int64), np.empty(streams, np.int64)
     x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
     alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
     limits = np.empty(streams, np.int64)
+    number, turn, vague = tuples.number, condition.turn, np.zeros(streams, np.bool_)
+    ways, least_most, windows = np.zeros(streams, np.int64), np.empty((streams, 2)), np.zeros((streams, 4), np.int64)
     key = -1
     for p in range(count):
         if probe_key[p] != key:
             key = probe_key[p]
             wake(key, keys, offsets, rank, alive, counts)
+            are_vague(key, keys, offsets, number, vague)
             for stream in range(streams):
                 limits[stream] = 2 * counts[stream] + 16
         probe = probe_row[p]
@@ -213,20 +332,43 @@ def combine(  # noqa: PLR0915 - one loop, for speed
         while level >= 0:
             stream = order[level]
             if level > 0:  # Move on to the next remembered candidate of this level, or step back.
-                at, end = cursor[level] + 1, counts[stream]
-                while at < end and gone[alive[stream, at]] <= now:
-                    at += 1
-                if at >= end or time[alive[stream, at]] > latest[level]:
+                at = advance(level, alive[stream], counts[stream], (latest[level], now), (time, gone, number), cursor)
+                if at < 0:
                     level = level - 1 if level > 1 else -1
                     continue
-                cursor[level], chosen[stream] = at, alive[stream, at]
+                chosen[stream] = alive[stream, at]
+                if (
+                    level == streams - 1
+                    and ways[level]
+                    and at == cursor[level, 3]
+                    and not np.isnan(number[chosen[stream]])
+                ):
+                    continue  # The extreme ones are at least as good.
             begin = slot_offsets[stream]
             for slot in range(begin, slot_offsets[stream + 1]):
                 x[slot] = slots[chosen[stream], slot - begin]
             if level < streams - 1:  # Open the next level at the start of its window.
+                low, high = join_window(level + 1, order, chosen, time, upper)
+                after = order[level + 1]
+                if level > 0 and ways[level]:
+                    n, here = number[chosen[stream]], (least_most[level], windows[level])
+                    span = clipped((low, high), alive[after], counts[after], now, (time, gone, number))
+                    if is_beaten(ways[level], n, span, here):
+                        continue
+                    note(n, span, here)
                 level += 1
-                low, latest[level] = join_window(level, order, chosen, time, upper)
-                cursor[level] = first_not_before(alive, order[level], counts[order[level]], time, low) - 1
+                start = first_not_before(alive, after, counts[after], time, low)
+                latest[level], cursor[level, 3] = high, start - 1
+                ways[level] = 0 if every or hop else turn_of(level, order, chosen, number, turn, vague)
+                least_most[level, 0], least_most[level, 1] = np.inf, -np.inf
+                cursor[level, 0], cursor[level, 1], cursor[level, 2] = -1, -1, 2
+                if ways[level]:
+                    cursor[level, 0], cursor[level, 1] = extremes(
+                        ways[level], alive[after], counts[after], start, (high, now), (time, gone, number)
+                    )
+                    cursor[level, 2] = 0
+                    if level == streams - 1 and not vague[after]:
+                        cursor[level, 3] = counts[after]  # No other can be better.
                 continue
             if hop == 0 or share_window(order, chosen, time, condition):
                 m, ok, v = run_program(ops, args, consts, stack, x)

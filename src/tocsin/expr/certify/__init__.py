@@ -31,9 +31,8 @@ def certify(
     """Prove, per variable, what an expression does as that variable grows.
 
     `expr` is a number or a condition; of a condition it is the margin by which it holds, and where that is 0 whether it
-    does. `domains` has (low, high) per
-    variable; an end may be infinite, and a variable without a domain may be anything up to 1e50. With `only`, no more
-    than the variables named are decided.
+    does. `domains` has (low, high) per variable; an end may be infinite, and a variable without one may be anything
+    up to 1e50. With `only`, no more than the variables named are decided.
 
     >>> cert = certify("ln(h/100) + 18.678*a/(257.14+a) - s > 0", {"h": (1, 100), "a": (-40, 60), "s": (-40, 60)})
     >>> {name: verdict.verdict for name, verdict in cert.items()}

@@ -203,7 +203,7 @@ def _questions(tree: Node, along: Key, domains: Domains, *, apart: bool) -> tupl
     found: list[_Question] = []
     blamed = None
     for candidate in [smaller, tree] if parts else [tree]:
-        mine = {v.key for v in variables(candidate)}
+        mine = [v.key for v in variables(candidate)]
         ranges = {variable.key: range_of(part, domains) for part, variable in parts.items() if variable.key in mine}
         chosen = {key: domains[key] if key in domains else ranges[key] for key in mine}
         covered = cover(candidate, whole(chosen))

@@ -18,7 +18,7 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.stages.reduce.bracket import Rows
 from tocsin.stages.reduce.queues import HOPPING, OPEN, Float
-from tocsin.stages.reduce.remembered import NEVER, Array, Index, Int, compact, first, place, sort
+from tocsin.stages.reduce.remembered import NEVER, Array, Index, Int, compact, first, has, place, sort
 
 __all__ = ["going_dominated"]
 
@@ -52,10 +52,13 @@ def _follow(count: int, rows: Rows, values: Float, reach: tuple[int, int], alive
     """Take the new tuples of one segment, one at a time."""
     limit = 2 * count + 64
     for i in range(count, rows.t.size):
-        if not rows.fixed[i]:
-            if rows.enter[i] > rows.leave[i] or _is_excused(i, alive[:count], rows, values, reach, gone):
-                gone[i] = rows.rank[i]
-                continue
+        if rows.fixed[i]:
+            refused = has(i, (alive, count), rows.t, rows.v, gone)
+        else:
+            refused = rows.enter[i] > rows.leave[i] or _is_excused(i, alive[:count], rows, values, reach, gone)
+        if refused:
+            gone[i] = rows.rank[i]
+            continue
         count = place(i, alive, count, rows.t)
         if not rows.fixed[i]:
             _excuse(i, alive[:count], rows, values, reach, gone)
