@@ -12,7 +12,7 @@ BENCHMARKS = {
     "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
     "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
-    "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside one rule, and beside single runs",
+    "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
     "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
 }
