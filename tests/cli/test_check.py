@@ -199,3 +199,15 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith("tocsin 0.")
+
+
+def test_proofs_are_shown_for_each_rule_and_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "cold-store.yaml")
+    assert main(["check", "--proofs", example]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "    air.value: increasing: composition of -; to the last bit" in lines
+    assert sum(line.startswith("  Store ") for line in lines) == 3
+    assert main(["check", "--proofs", "--json", example]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    proofs = {one["alert"]: one["proofs"] for one in file["rules_proved"]}
+    assert proofs["DoorOpen"]["surface.temp"]["verdict"] == "decreasing"

@@ -137,7 +137,7 @@ def test_the_end_of_a_run_delivers_what_was_written_and_waits_for_a_dead_sink_no
         wait_until(lambda: all(each["pending"] == 0 for each in delivery.status().values()))
         # Written at the last moment: the sinks have just looked, and found nothing.
         write_log(tmp_path, [[row(key="a"), row(key="b")]])
-        assert not delivery.finish(2.0)
+        assert not delivery.finish(6.0)
         found = delivery.status()
         assert sum(len(body["alerts"]) for body in hook.bodies()) == 2
     assert (found["hook"]["delivered"], found["dead"]["delivered"], found["dead"]["pending"]) == (2, 0, 2)

@@ -2,6 +2,7 @@
 
     tocsin check cold-store.yaml
     tocsin check --strict rules/*.yaml
+    tocsin check --proofs cold-store.yaml
     tocsin check --json rules/*.yaml | jq '.files[].mistakes[]'
 
 A mistake is one line, as compilers write them:
@@ -25,6 +26,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.plan.steps import Watch
     from tocsin.rules.load import Checked
 
 SUMMARY = "say everything that is wrong with rule files"
@@ -44,6 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a rule file")
     parser.add_argument("--json", action="store_true", help="write one JSON object instead of lines")
     parser.add_argument("--strict", action="store_true", help="let warnings count as mistakes for the exit code")
+    parser.add_argument(
+        "--proofs", action="store_true", help="show, for each rule and stream, what is left out and how that is proved"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,10 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         gc.enable()
     if arguments.json:
-        print(json.dumps({"ok": _is_fine(checked, arguments), "files": [_object(one) for one in checked]}, indent=2))
+        found = [_object(one, proofs=arguments.proofs) for one in checked]
+        print(json.dumps({"ok": _is_fine(checked, arguments), "files": found}, indent=2))
     else:
         for one in checked:
-            _print(one)
+            _print(one, proofs=arguments.proofs)
     return 0 if _is_fine(checked, arguments) else 1
 
 
@@ -77,7 +83,7 @@ def write_mistakes(checked: Checked) -> None:
         write_line(str(mistake), sys.stderr, "yellow" if mistake.warning else "red")
 
 
-def _print(checked: Checked) -> None:
+def _print(checked: Checked, *, proofs: bool) -> None:
     from tocsin.cli.terminal import write_line
 
     write_mistakes(checked)
@@ -85,6 +91,17 @@ def _print(checked: Checked) -> None:
         counts = _counts(checked)
         parts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items())
         write_line(f"{checked.path}: {parts}: ok", sys.stdout, "green")
+        for watch in _watches(checked) if proofs else ():
+            used = sorted({store for rule in watch.rules for store in rule.stores})
+            for line in [*watch.store_lines(used), *(line for rule in watch.rules for line in rule.lines)]:
+                print(f"  {line}")
+
+
+def _watches(checked: Checked) -> Sequence[Watch]:
+    """What is remembered for the rules of a file, and why."""
+    from tocsin.plan.file import plan_file
+
+    return plan_file(checked.file).watches if checked.file is not None and checked.file.rules else ()
 
 
 def _counts(checked: Checked) -> dict[str, int]:
@@ -94,13 +111,20 @@ def _counts(checked: Checked) -> dict[str, int]:
     return {"groups": len(file.groups), "rules": len(file.rules), "streams": len(file.streams)}
 
 
-def _object(checked: Checked) -> dict[str, Any]:
+def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:
+    watches = _watches(checked) if proofs else ()
+    told = [
+        {"alert": rule.alert, "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs}}
+        for watch in watches
+        for rule in watch.rules
+    ]
     return {
         "file": checked.path,
         "ok": checked.file is not None,
         **_counts(checked),
         "mistakes": [place(mistake) for mistake in checked.mistakes],
         "warnings": [place(mistake) for mistake in checked.warnings],
+        **({"rules_proved": told} if proofs else {}),
     }
 
 
