@@ -9,6 +9,10 @@ import pytest
 
 from tocsin.cli.main import main
 from tocsin.cli.progress import Bar
+from tocsin.cli.tables import lines_of
+from tocsin.plan import Plan
+from tocsin.report import Result
+from tocsin.report.result import DeadRows, StoreSummary
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
@@ -16,6 +20,7 @@ EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--from", "yesterday"], "argument --from: must be a time such as 2026-01-01T00:00:00Z; got 'yesterday'"),
+    (["--from", "2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z"], "`--from` must not lie after `--to`"),
     (["--conf", "spark.driver.memory"], "`--conf` must be KEY=VALUE; got 'spark.driver.memory'"),
 ])  # fmt: skip
 def test_wrong_usage_gives_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +54,32 @@ def test_a_folder_with_other_files_is_no_run_directory(tmp_path: Path, capsys: p
     assert main(["backtest", EXAMPLE, "--run-dir", str(tmp_path)]) == 1
     assert "must be new, empty, or that of a run; it has other files" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def lines(*stores: StoreSummary, dead: tuple[DeadRows, ...] = ()) -> list[str]:
+    result = Result("rules.yaml", Plan(()), (), stores, (), dead=dead)
+    return list(lines_of([result], None, {"rows": 9, "seconds": 1.0}))
+
+
+def test_tables_and_the_last_line_tell_of_rows_outside_their_domain_and_without_limits_where_there_are_any() -> None:
+    plain = lines(StoreSummary("air", {"received": 9}))
+    assert plain[-1] == "9 rows in 1.0 s"
+    assert not any("domain" in line or "limits" in line for line in plain)
+    told = lines(StoreSummary("air", {"received": 9, "out_of_domain": 4}), StoreSummary("oil", {"without_limits": 1}))
+    head = next(line for line in told if line.startswith("stream"))
+    row = next(line for line in told if line.startswith("air"))
+    assert "not usable  outside domain  without limits  a plain join keeps" in head
+    assert row.split() == ["air", "9", "0", "0", "0", "0", "4", "0", "9"]
+    assert told[-1] == (
+        "9 rows in 1.0 s; 4 rows of `air` outside the domain; 1 row of `oil` without a row in a table of limits"
+    )
+
+
+def test_the_last_line_has_the_reason_of_most_dead_rows() -> None:
+    first = DeadRows("air", "value `mms` is missing", 7)
+    said = "rows could not be used (stream `air`: value `mms` is missing"
+    assert lines(dead=(first,))[-1] == f"9 rows in 1.0 s; 7 {said})"
+    assert lines(dead=(first, DeadRows("air", "no", 1)))[-1] == f"9 rows in 1.0 s; 8 {said}; and other reasons)"
 
 
 def test_where_nobody_watches_progress_is_a_line_now_and_then(

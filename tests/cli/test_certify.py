@@ -228,9 +228,47 @@ def test_one_rule_of_a_file_is_certified_and_its_domain_can_be_tried_otherwise(f
     assert main(["certify", "-f", "rules.yaml", "Pair"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("Pair: air + ln(surface) > 15\nvariable")
-    assert out.endswith("\nrules.yaml: 1 of 2 variables proved\n")
+    # What is not proved of a column may be of the number that reads it.
+    assert "\n  Store surface(heat): keep the largest of every 15s (about 2 rows) by ln(surface.heat)" in out
+    assert "\n    ln(surface.heat): increasing: " in out
+    assert out.endswith("\nrules.yaml: 1 of 2 variables proved; no stream is kept whole\n")
     assert main(["certify", "-f", "rules.yaml", "-d", "surface=1..100", "Pair"]) == 0
-    assert capsys.readouterr().out.endswith("\nrules.yaml: 2 of 2 variables proved\n")
+    out = capsys.readouterr().out
+    assert "\n    surface.heat: increasing: " in out
+    assert "ln(surface.heat)" not in out
+    assert out.endswith("\nrules.yaml: 2 of 2 variables proved; no stream is kept whole\n")
+
+
+def test_a_stream_that_is_proved_in_each_value_and_kept_whole_is_said(folder: Path, capsys: Captured) -> None:
+    far = "(air - surface)**2 + (air.temp - surface)**2 > 15"
+    Path("rules.yaml").write_text(GOOD.replace("air.temp - surface > 15", far))
+    assert main(["certify", "-f", "rules.yaml", "Pair"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  Store air(value, temp): kept whole\n" in out
+    assert out.endswith("\nrules.yaml: 3 of 3 variables proved; kept whole: air\n")
+    answer = _certified(["-f", "rules.yaml", "Pair"], capsys)
+    assert "Store air(value, temp): kept whole" in answer["rules"][0]["plan"]
+
+
+def test_the_plan_is_that_of_explain(folder: Path, capsys: Captured) -> None:
+    (pair,) = _certified(["-f", "rules.yaml", "Pair"], capsys)["rules"]
+    assert main(["explain", "rules.yaml", "Pair"]) == 0
+    lines = [line.removeprefix("  ") for line in capsys.readouterr().out.splitlines()]
+    assert pair["plan"] == [line for line in lines if not line.startswith(("Watch ", "Threshold "))]
+
+
+def test_a_domain_may_be_tried_by_the_name_that_the_plan_has(folder: Path, capsys: Captured) -> None:
+    (one,) = _certified(["-f", "rules.yaml", "Pair", "-d", "surface=1..9"], capsys)["rules"]
+    (two,) = _certified(["-f", "rules.yaml", "Pair", "-d", "surface.heat=1..9"], capsys)["rules"]
+    assert one == two
+    assert _refused(["-f", "rules.yaml", "-d", "surface=1..9", "-d", "surface.heat=1..9"], capsys) == [
+        "`-d` must name a variable once; 'surface' stands twice"
+    ]
+
+
+@pytest.mark.parametrize("name", ["rules.yaml", "other.yml", "limits.csv"])
+def test_a_file_without_its_option_is_refused(folder: Path, name: str, capsys: Captured) -> None:
+    assert _refused([name], capsys) == [f"EXPR must be a condition; got the file {name!r}; did you mean `-f {name}`?"]
 
 
 def test_nothing_is_asked_of_a_limit_but_its_numbers(folder: Path, capsys: Captured) -> None:
@@ -281,7 +319,7 @@ def test_the_help_says_what_the_exit_codes_mean(capsys: Captured) -> None:
         main(["certify", "--help"])
     assert caught.value.code == 0
     assert re.search(
-        r"0  every variable is proved\n  1  one is refuted or.*\n  2  wrong usage", capsys.readouterr().out
+        r"0  every variable is proved;.*\n  1  one is refuted or.*\n  2  wrong usage", capsys.readouterr().out
     )
 
 

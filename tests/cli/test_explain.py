@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
 PLAN = """\
 Watch on machine; outage 6h
-  Store air(value): keep the largest of every 10s, about 2 of them; shared by 3 rules
-  Store surface(temp): keep the smallest of every 10s, about 2 of them; shared by 2 rules
+  Store air(value): keep the largest of every 10s (about 2 rows); shared by 3 rules
+  Store surface(temp): keep the smallest of every 10s (about 2 rows); shared by 2 rules
   Threshold alert "DoorOpen" if air - surface > 15 within 10s (keep_firing_for 30s, stale 10s)
     air.value: increasing: composition of -; to the last bit
     surface.temp: decreasing: composition of -; to the last bit

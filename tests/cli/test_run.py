@@ -32,6 +32,7 @@ groups:
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
     Path("good.yaml").write_text(GOOD)
     Path("bad.yaml").write_text(GOOD.replace("keys:", "kays:").replace("air > 30", "air >"))
 
@@ -155,16 +156,92 @@ def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(0, "0 rows in all, 0 alerts fire"), (1, "1 row in all, 1 alert fires"),
-                        (1000, "1,000 rows in all, 1,000 alerts fire")]
+    ("count", "said"), [(0, "0 rows in all, 0 alerts fired, 0 resolved, 0 still fire"),
+                        (1, "1 row in all, 1 alert fired, 0 resolved, 1 still fires"),
+                        (1000, "1,000 rows in all, 1,000 alerts fired, 0 resolved, 1,000 still fire")]
 )  # fmt: skip
 def test_the_end_of_a_run_counts_as_people_do(count: int, said: str) -> None:
+    text = end_of(Tally(rows={"air": count}, alerts={"Hot": {"firing": count}}))
+    assert text == f"the input was taken to its end; {said}; run has them"
+
+
+def end_of(whole: Tally) -> str:
     from tocsin.spark.run import Ended, Options
 
-    whole = Tally(rows={"air": count}, alerts={"Hot": {"firing": count}})
     progress = Progress(0, "1970-01-01T00:00:10.000000Z", whole, whole, {})
-    text = _told(Ended(stopped=False, progress=progress, delivered=True, sinks={}), Stop(), Options(Path("run")))
-    assert text == f"the input was taken to its end; {said}; run has them"
+    return _told(Ended(stopped=False, progress=progress, delivered=True, sinks={}), Stop(), Options(Path("run")))
+
+
+def test_the_end_of_a_run_tells_alerts_that_ended_and_matches() -> None:
+    text = end_of(
+        Tally(alerts={"Hot": {"firing": 20, "resolved": 20}, "Wet": {"firing": 6, "resolved": 5, "match": 3}})
+    )
+    assert "; 0 rows in all, 26 alerts fired, 25 resolved, 1 still fires, 3 matched; run has them" in text
+
+
+def test_the_end_of_a_run_tells_rows_that_were_not_used_and_the_reason_of_most() -> None:
+    lines = [("ts is missing", 1), ("no \x1b value", 2)]
+    dead = [json.dumps({"stream": "air", "reason": why, "raw": ""}) for why, count in lines for _ in range(count)]
+    RunDir("run").dead.write(0, dead)
+    counts = {"air": {"received": 9, "out_of_domain": 4}, "oil": {"without_limits": 1}}
+    text = end_of(Tally(rows={"air": 9}, dead={"air": 3}, counts=counts))
+    assert text.split("; ", 2)[2] == (
+        r"3 rows could not be used (stream `air`: no \x1b value; and other reasons); "
+        "4 rows of `air` outside the domain; 1 row of `oil` without a row in a table of limits; run has them"
+    )
+
+
+def test_a_folder_that_is_not_there_is_said_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in").rmdir()
+    line = refused(capsys)
+    path = load_file("good.yaml").streams["air"].source.options["path"]
+    assert line == f"tocsin run: stream `air`: path `{path}` must be there when a run starts; it is not"
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "master", "conf"),
+    [("in*", "local[*]", {}), ("s3a://bucket/in", "local[*]", {}), ("in", "spark://host:7077", {}),
+     ("in", "local[*]", {"spark.hadoop.fs.defaultFS": "hdfs://host"})],
+)  # fmt: skip
+def test_a_path_that_may_lie_elsewhere_is_left_to_spark(path: str, master: str, conf: dict[str, str]) -> None:
+    from tocsin.errors import PlanError
+    from tocsin.rules.rulefile import Source, Stream
+    from tocsin.spark.sources import check_paths
+
+    Path("in").rmdir()
+    check_paths([Stream("air", Source("json", {"path": path}))], master, conf)
+    with pytest.raises(PlanError, match="stream `air`: path `in` must be there"):
+        check_paths([Stream("air", Source("json", {"path": "in"}))], "local[*]", {})
+
+
+def test_times_far_off_are_told_once_per_stream_with_the_unit_that_is_meant(caplog: pytest.LogCaptureFixture) -> None:
+    from tocsin.rules.rulefile import Source, Stream
+    from tocsin.spark.far_off import Warner
+
+    now = 1_790_000_000_000_000
+    # Seconds read as milliseconds are a thousandth; a day in 1900 is near by no unit.
+    newest = {"slow": now // 1000, "old": -70 * 365 * 86_400_000_000, "fine": now - 9 * 365 * 86_400_000_000}
+    units = {"slow": "ms", "old": "us", "fine": "us"}
+    warner = Warner({name: Stream(name, Source("json"), time_unit=unit) for name, unit in units.items()})
+    progress = Progress(0, "2026-09-21T14:13:20.000000Z", Tally(), Tally(), newest)
+    assert progress.seconds * 1e6 == now
+    for _ in range(2):
+        warner.note(progress)
+    assert sorted(caplog.messages) == [
+        "stream `old`: its newest row is at 1900-01-18T00:00:00Z, more than ten years from now",
+        "stream `slow`: its newest row is at 1970-01-21T17:13:20Z, more than ten years from now; "
+        "is `time_unit: s` meant?",
+    ]
+
+
+def test_the_line_of_a_batch_has_counts_that_add_up() -> None:
+    from tocsin.spark.listener import line_of as logged
+
+    gained = Tally(rows={"air": 9}, counts={"air": {"received": 9, "retained": -1, "expired": 4, "omitted": 6}})
+    whole = Tally(rows={"air": 20}, counts={"air": {"received": 20, "retained": 7, "expired": 5, "omitted": 8}})
+    progress = Progress(7, "1970-01-01T00:00:10.000000Z", gained, whole)
+    assert logged(progress, {}).startswith("batch=7 rows=9 retained=7 expired=4 omitted=6 late=0 quarantined=0 dead=0")
 
 
 def test_the_line_that_moves_says_what_matters() -> None:

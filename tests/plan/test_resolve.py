@@ -271,9 +271,9 @@ def test_the_plan_says_what_is_remembered_and_joined() -> None:
     lines = str(tocsin.explain(streams, [given, loose])).split("\n")
     assert lines[0] == "Watch on site; outage 2h"
     assert lines[1:4] == [
-        "  Store air(humidity, temp): keep the largest of every 5s by air.humidity + air.temp, about 2 of them",
-        "  Store surface(temp): keep the smallest of every 5s, about 2 of them",
-        "  Store wall(value): keep the largest of every 5s and smallest of every 5s, about 4 of them",
+        "  Store air(humidity, temp): keep the largest of every 5s (about 2 rows) by air.humidity + air.temp",
+        "  Store surface(temp): keep the smallest of every 5s (about 2 rows)",
+        "  Store wall(value): keep the largest of every 5s and smallest of every 5s (about 4 rows)",
     ]
     assert re.fullmatch(r'  Threshold alert "dew" if .*air\.humidity.* within 5s \(for 1m, stale 5s\)', lines[4])
     assert [line.split(": ")[:2] for line in lines[5:8]] == [
@@ -290,7 +290,7 @@ def test_the_plan_says_what_is_remembered_and_joined() -> None:
 
 def test_the_plan_says_what_a_rule_of_one_stream_keeps() -> None:
     lines = str(plan(rule("wall > 3", shapes={"wall": "increasing"}, within="10m"))).split("\n")
-    assert lines[1] == "  Store wall(value): keep the largest of every 10m, about 2 of them"
+    assert lines[1] == "  Store wall(value): keep the largest of every 10m (about 2 rows)"
     assert re.fullmatch(r'  Threshold alert "x" if .*wall.* on rows kept, 10m behind \(stale 20m\)', lines[2])
 
 

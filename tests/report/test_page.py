@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,6 +14,7 @@ from tocsin import Rule
 from tocsin.report import Result, choose, compare
 from tocsin.report.axis import Scale
 from tocsin.report.page import About, page
+from tocsin.report.result import StoreSummary
 from tocsin.report.timeline import MOST_KEYS, timeline
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror="alert(2)">\x00&amp;'
@@ -68,6 +70,28 @@ def test_every_element_is_closed_and_hostile_text_makes_none(text: str) -> None:
     assert not [name for name, _ in tags.attributes if name.startswith("on")]
     assert "&lt;script&gt;" in text
     assert "\x00" not in text
+
+
+def test_of_two_versions_title_and_tables_name_both() -> None:
+    first = result(streams(["m1"]))
+    second = replace(result(streams(["m1"]), Rule("Other", "air > 24", on="machine")), path="strict.yaml")
+    told = page(first, ABOUT, (), (second, compare(first, second)))
+    assert "<title>Backtest of rules.yaml against strict.yaml</title>" in told
+    rules = told.partition("<h2>Rules</h2>")[2].partition("<h2>")[0]
+    assert rules.index("<h3>rules.yaml</h3>") < rules.index("<td>Hot</td>") < rules.index("<h3>strict.yaml</h3>")
+    assert rules.index("<h3>strict.yaml</h3>") < rules.index("<td>Other</td>")
+    became = told.partition("<h2>What became of the rows</h2>")[2].partition("<h2>")[0]
+    assert became.index("<h3>rules.yaml</h3>") < became.index("<h3>strict.yaml</h3>")
+    assert "<h2>When alerts fired (rules.yaml)</h2>" in told
+
+
+def test_rows_outside_their_domain_and_without_limits_have_a_column_where_there_are_any() -> None:
+    found = result(streams(["m1"]))
+    assert "outside domain" not in page(found, ABOUT)
+    odd = StoreSummary("air", {"received": 5, "retained": 5, "out_of_domain": 3, "without_limits": 2})
+    told = page(replace(found, stores=(odd,)), ABOUT)
+    assert "<th>not usable</th><th>outside domain</th><th>without limits</th>" in told
+    assert "<td>0</td><td>0</td><td>3</td><td>2</td>" in told
 
 
 def test_it_refers_to_nothing_outside(text: str) -> None:

@@ -92,6 +92,35 @@ def test_our_own_examples_give_no_warning(path: Path) -> None:
     assert (checked.mistakes, checked.warnings) == ((), ())
 
 
+BELIEVED = "`shapes` of 'air' is stated, not proved: if it is false, alarms are lost"
+
+
+def _shaped(expr: str, shapes: str, *settings: str) -> str:
+    """The file with a rule of this condition and these shapes."""
+    text = _pauses("for: 1s", f"shapes: {{{shapes}}}", *settings).replace("air - surface > 0", expr)
+    return text.replace("no_data: {for: 10m}", "values: {heat: {domain: [0, 9]}}")
+
+
+def test_a_shape_that_is_believed_gives_a_warning_where_it_is_stated(tmp_path: Path) -> None:
+    text, place = marked(_shaped("ln(air) - surface > 0", "air: »increasing"))
+    assert _warned(tmp_path, text) == [f'{place}: warning: group "cold": rule "Wet": {BELIEVED}']
+
+
+@pytest.mark.parametrize(
+    ("expr", "shapes", "settings"),
+    [
+        ("air - surface > 0", "air: increasing", ()),  # it is proved
+        ("ln(air) - surface > 0", "air: whole", ()),
+        ("ln(air) - surface > 0", "air: increasing", ("emit: all",)),  # nothing is left out
+        ("ln(air) > 0", "air: increasing", ()),  # `for` counts every row
+    ],
+)
+def test_a_shape_that_is_proved_or_leaves_nothing_out_gives_none(
+    tmp_path: Path, expr: str, shapes: str, settings: tuple[str, ...]
+) -> None:
+    assert _warned(tmp_path, _shaped(expr, shapes, *settings)) == _warned(tmp_path, _shaped(expr, "", *settings))
+
+
 TWICE = "`alert` and `labels` together must be unique among rules with the same `on`; "
 
 

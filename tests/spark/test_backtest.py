@@ -21,6 +21,7 @@ from tocsin.cli.main import main
 from tocsin.deliver import AlertLog
 from tocsin.deliver.encode import alert_of
 from tocsin.rundir import read_dead, read_manifest
+from tocsin.trace.words import date
 
 pytestmark = pytest.mark.spark
 
@@ -219,6 +220,19 @@ def test_a_source_that_is_not_there_is_a_sentence(done: Done, capsys: pytest.Cap
     path = write(done.folder, name="gone.yaml", surface="data/nowhere")
     assert main(["backtest", str(path)]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("tocsin backtest: ")
-    assert "nowhere" in err
-    assert len(err.splitlines()) == 1
+    where = done.folder / "data" / "nowhere"
+    assert err == f"tocsin backtest: stream `surface`: path `{where}` must be there when a run starts; it is not\n"
+
+
+def test_a_span_without_rows_says_where_the_rows_lie_and_times_far_off_are_told(
+    done: Done, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = done.folder / "rules.yaml"
+    assert main(["backtest", str(rules), "--from", "2001-01-01T00:00:00Z"]) == 0
+    out, err = capsys.readouterr()
+    times = [row["ts"] * 1_000_000 for column in ("temp", "value") for row in rows(column)]
+    told = f"the sources have rows from {date(min(times))} to {date(max(times))}"
+    assert f"no row lies between --from and --to; {told}" in out
+    assert err == ""
+    assert main(["backtest", str(rules)]) == 0
+    assert "tocsin backtest: stream `air`: its newest row is at 1970-" in capsys.readouterr().err

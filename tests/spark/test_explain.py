@@ -75,9 +75,7 @@ def test_a_silence_is_explained_by_the_last_row_that_was_heard(rules: str, capsy
 
 def test_a_key_that_is_not_there(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = lines(capsys, rules, "Warm", "--key", "machine=m9", "--at", "1970-01-01T00:40:00Z")
-    assert told[1:] == [
-        "  no row of `air` for this key that can be used", "  no row of `surface` for this key that can be used"
-    ]  # fmt: skip
+    assert told[1:] == ["  the sources have no row of this key (machine=m9)"]
 
 
 def test_a_key_with_very_many_rows_is_refused(

@@ -102,13 +102,29 @@ def test_a_stream_may_read_one_file(spark: Any, tmp_path: Path, kind: str) -> No
 def test_a_header_names_what_is_needed_once(spark: Any, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     for text, message in {
-        "m1,10,1\n": r"the header of its CSV files must name `machine`, `ts`; got 'm1,10,1'",
+        "m1,10,1\n": r"the header of its CSV files must name `machine`, `ts`, `value`; got 'm1,10,1'",
+        "machine,ts,valu\n": r"stream `air`: the header of its CSV files must name `value`; got 'machine,ts,valu'",
         "machine,ts,value,value\n": "must name each column once; got 'machine,ts,value,value'",
         "\n": r"must have a CSV file with its header when a run starts; it has none",
     }.items():
         file.write_text(text)
         with pytest.raises(PlanError, match=message):
             rows(spark, stream("csv", tmp_path), streaming=False)
+
+
+def test_a_header_names_each_value_and_the_arrival(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("machine,ts,mm_s\nm1,10,1\n")
+    given = stream("csv", tmp_path, ("mm_s", "mms"), arrival="came")
+    with pytest.raises(PlanError, match=r"must name `came`, `mms`; got 'machine,ts,mm_s'"):
+        rows(spark, given, streaming=False)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_schema_of_parquet_names_what_is_needed(spark: Any, tmp_path: Path, streaming: bool) -> None:
+    pq.write_table(pa.table({"machine": ["m"], "time": [1], "mm_s": [2]}), tmp_path / "a.parquet")
+    message = r"stream `air`: the schema of its Parquet files must name `ts`, `mms`; got 'machine, time, mm_s'"
+    with pytest.raises(PlanError, match=message):
+        rows(spark, stream("parquet", tmp_path, ("mms",)), streaming=streaming)
 
 
 @pytest.mark.parametrize(("unit", "number"), [("s", 2), ("ms", 2_000), ("us", 2_000_000), ("ns", 2_000_000_999)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from testing import files
+from tocsin.testing.report import lines
+from tocsin.testing.run import Result
 
 RULES = """\
 streams:
@@ -16,8 +18,7 @@ groups:
 """
 
 
-def outcomes(folder: Path, series: dict[str, str], cases: str) -> list[list[tuple[str, str]]]:
-    """Give per case what differs: its kind, and a label."""
+def ran(folder: Path, series: dict[str, str], cases: str) -> Result:
     (folder / "rules.yaml").write_text(RULES, encoding="utf-8")
     path = folder / "test.yaml"
     path.write_text(files.one_test(series, cases), encoding="utf-8")
@@ -27,6 +28,12 @@ def outcomes(folder: Path, series: dict[str, str], cases: str) -> list[list[tupl
     with files.plain_kernels(0):
         (result,) = files.run_suite(checked.suite, checked.suite.scenarios)
     assert not any(case.error for case in result.cases)
+    return result
+
+
+def outcomes(folder: Path, series: dict[str, str], cases: str) -> list[list[tuple[str, str]]]:
+    """Give per case what differs: its kind, and a label."""
+    result = ran(folder, series, cases)
     return [[(one.kind, one.labels["machine"]) for one in case.differences] for case in result.cases]
 
 
@@ -43,6 +50,18 @@ def test_a_gap_fires_by_the_clock_and_is_over_with_the_next_row(tmp_path: Path) 
     cases = [case("4m"), case("4m1s", "m1", extra=starts), case("6m", "m1"), case("7m"), case("20m", "m1", "m2")]
     assert outcomes(tmp_path, AIR, "\n".join(cases)) == [[]] * 5
     assert outcomes(tmp_path, AIR, case("6m", "m2")) == [[("missing", "m2"), ("unexpected", "m1")]]
+
+
+def test_a_missing_alert_of_silence_has_its_reason_and_one_that_is_there_no_margin(tmp_path: Path) -> None:
+    cases = [case("2m", "m1"), case("4m", "m3"), case("6m")]
+    result = ran(tmp_path, AIR, "\n".join(cases))
+    reasons = [one.reason for found in result.cases for one in found.differences if one.kind == "missing"]
+    assert reasons == [
+        "the last row of `air` is at 1m; `for` is 3m, over at 4m",
+        "no row of `air` with these labels: a key is not silent before its first row",
+    ]
+    got = [line for line in lines([result]) if "got: {" in line]
+    assert got == ['        got: {machine="m1", stream="air", team="hvac"} firing since 4m, value 180']
 
 
 def test_other_streams_of_the_key_let_event_time_pass(tmp_path: Path) -> None:

@@ -115,6 +115,10 @@ def test_a_stream_is_missing() -> None:
     ]
 
 
+def test_a_key_that_no_source_has_is_told() -> None:
+    assert told(JOIN, at=0, air="", surface="") == [("missing", "the sources have no row of this key (machine=m1)")]
+
+
 def test_rows_lie_outside_the_band() -> None:
     assert told(JOIN, at=6, air="0:30", surface="12:20") == [
         ("outside-band", "outside the band: `surface` at 1970-01-01T00:00:12Z is 12s after `air` at "
@@ -203,11 +207,12 @@ def test_a_domain_that_a_neighbour_declares_is_not_told() -> None:
 def test_a_key_that_stands_in_no_table_of_limits_is_told() -> None:
     table = Limits("limits.csv", ("machine",), ("least", "most"), {("m2",): (1.0, 2.0)})
     rule = Rule("Hot", "air > by.most - by.least", on="machine", limits={"by": table})
-    kinds = [reason.kind for reason in answer(rule, at=0, air="0:30").reasons]
-    assert kinds == ["without-limits", "undefined"]
-    assert told(rule, at=0, air="0:30")[0][1] == (
-        "no row in the table of limits `by` for machine=m1: a comparison with its numbers is never true"
-    )
+    assert told(rule, at=0, air="0:30") == [
+        (
+            "without-limits",
+            "no row in the table of limits `by` for machine=m1: a comparison with its numbers is never true",
+        )
+    ]
     half = replace(rule, expr="air > 20 or air > by.most")
     assert answer(half, at=0, air="0:30").verdict == "firing"
 
@@ -245,6 +250,9 @@ def test_of_many_rows_a_few_are_told() -> None:
     kinds = [kind for kind, _ in reasons]
     assert kinds.count("omitted") == 3
     assert reasons[-1] == ("omitted", "and 4 more rows of `air` that were left out")
+    dead = (Dead("air", "broken", "x", 0),) * 3
+    found = answer(hot(), at=0, air="0:5", dead=dead)
+    assert found.reasons[-1].text == "and 1 more row of `air` that is not usable"
 
 
 def test_rules_of_one_name_are_told_apart_by_their_labels() -> None:

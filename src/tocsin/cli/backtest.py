@@ -20,7 +20,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tocsin.cli.given import GivenUpError, add_span, add_spark, give_up, interrupted, read_file, run_errors, settings
+from tocsin.cli.given import (
+    GivenUpError,
+    add_span,
+    add_spark,
+    ends,
+    give_up,
+    interrupted,
+    read_file,
+    run_errors,
+    settings,
+)
 
 if TYPE_CHECKING:
     from tocsin.cli.history import Version
@@ -67,28 +77,39 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _backtest(arguments: argparse.Namespace) -> int:
-    from tocsin.cli.history import run_versions, scratch, session, write_manifest, write_summary
+    from tocsin.cli.history import reach_of, run_versions, scratch, session, warnings_of, write_manifest, write_summary
     from tocsin.cli.progress import Bar
     from tocsin.cli.tables import lines_of, object_of
     from tocsin.errors import TocsinError
     from tocsin.report import compare
     from tocsin.spark.failure import secrets_of, sentence_of
 
-    conf = settings(arguments)
+    conf, span = settings(arguments), ends(arguments)
     if arguments.report:
         _check_report(arguments.report)
     versions = [_version(path, arguments) for path in (arguments.rules, arguments.against) if path is not None]
     files = [version.file for version in versions]
-    ends = (arguments.from_us, arguments.to_us)
+    streams = [stream for version in versions for stream in version.streams.values()]
     failed = ""
-    with run_errors(), scratch(arguments.run_dir) as run, session(run, files, arguments.master, conf) as started:
+    with (
+        run_errors(),
+        scratch(arguments.run_dir) as run,
+        session(run, files, streams, arguments.master, conf) as started,
+    ):
         # Before the work, so that what an interrupted one leaves is known for what it is.
         write_manifest(run, versions[0])
         write_summary(run, {})
         with Bar("backtest", quiet=arguments.json) as bar:
-            results, seconds = run_versions(started, versions, ends, run, bar.told)
+            results, seconds = run_versions(started, versions, span, run, bar.told)
+        for text in warnings_of(versions, results):
+            print(f"tocsin backtest: {text}", file=sys.stderr)
+        # A look at all rows, but only where there is nothing else to tell.
+        is_empty = results[0].oldest_us is None and span != (None, None)
+        reach = reach_of(started, versions[0]) if is_empty else None
         difference = compare(*results) if len(results) > 1 else None
         summary = object_of(results, difference, seconds)
+        if reach is not None:
+            summary["elsewhere"] = {"oldest_us": reach[0], "newest_us": reach[1]}
         if arguments.report:
             try:
                 written = _report(arguments, started, versions[0], results, difference, seconds)
@@ -147,9 +168,9 @@ def _report(
     from tocsin.report.page import About, page
     from tocsin.rundir.manifest import package_version
 
-    ends = (arguments.from_us, arguments.to_us)
-    pictures = trace_picks(started, version, choose(results[0]), ends)
-    about = About(time_text(time.time()).partition(".")[0] + "Z", package_version(), seconds, *ends)
+    span = ends(arguments)
+    pictures = trace_picks(started, version, choose(results[0]), span)
+    about = About(time_text(time.time()).partition(".")[0] + "Z", package_version(), seconds, *span)
     against = None if difference is None else (results[1], difference)
     data = page(results[0], about, pictures, against).encode("utf-8", "replace")
     replace_file(Path(arguments.report), data)

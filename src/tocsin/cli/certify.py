@@ -12,6 +12,8 @@ which it holds (left less right side of `>`), of an expression that is a number 
 A proof holds on the domains of the variables. -d h=0..100 states one; either end may be left out, which stands for
 1e50, and so may the whole option. With -f the conditions of a rule file are certified, on the domains that its streams
 declare; a column of a table of limits has its least and its largest number; -d replaces one, to try what it would do.
+Below each stands what the plan of the file does with its streams, as `tocsin explain` says it: a stream whose variables
+are not proved may still be compared by a number made of them, and one that is read by two may be kept whole.
 """
 
 from __future__ import annotations
@@ -19,24 +21,29 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tocsin.cli.given import GivenUpError, give_up, interrupted, no_such_rule, read_file
 
 if TYPE_CHECKING:
     from tocsin.expr.certify import Certificate
-    from tocsin.expr.nodes import Node
+    from tocsin.expr.nodes import Node, Variable
+    from tocsin.plan import Threshold, Watch
     from tocsin.rules.model import Rule
+    from tocsin.rules.rulefile import RuleFile
 
 Domain = tuple[float, float]
 
 SUMMARY = "prove what conditions do along each variable, or show that they do not"
 EPILOG = """\
 exit codes:
-  0  every variable is proved
+  0  every variable is proved; what the plan makes of it does not count
   1  one is refuted or undecided, mistakes in the rule file, or no such rule
   2  wrong usage: an option, a domain or a condition that cannot be read
 
@@ -74,6 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Certify; give 1 if a variable is not proved."""
     if arguments.file is None and arguments.expr is None:
         arguments.refuse("EXPR or -f RULES.yaml must be given; got neither")
+    if arguments.file is None and (arguments.expr.endswith((".yaml", ".yml")) or os.path.isfile(arguments.expr)):
+        arguments.refuse(
+            f"EXPR must be a condition; got the file {arguments.expr!r}; did you mean `-f {arguments.expr}`?"
+        )
     try:
         return _of_file(arguments) if arguments.file is not None else _of_text(arguments)
     except GivenUpError as error:
@@ -107,27 +118,65 @@ def _of_file(arguments: argparse.Namespace) -> int:
     rules = _chosen(file.rules, arguments.expr)
     mistakes: list[str] = []
     names = [name for rule in rules for name in _names(parse_condition(rule.expr))]
-    given = _domains(arguments.domain, names, mistakes)
+    given = _domains(arguments.domain, names, mistakes, _own_names(file, rules))
     if mistakes:
         _refuse(arguments, mistakes)
-    certs = []
-    for rule in rules:
+    certs, plans = [], _planned(file, rules, given)
+    for rule, (watch, threshold) in zip(rules, plans, strict=True):
         tree, cert = _certified(rule, given)
         certs.append(cert)
         if not arguments.json:
             print(printable(f"{rule.alert}: {cert.expr}"))
             _show(tree, cert)
-            print()
+            print("plan:", *map(printable, _plan_lines(watch, threshold)), sep="\n  ", end="\n\n")
     proved, of = sum(map(_proved, certs)), sum(map(len, certs))
     if arguments.json:
         found = [
-            {"alert": rule.alert, "labels": dict(rule.labels), **_object(cert)}
-            for rule, cert in zip(rules, certs, strict=True)
+            {"alert": rule.alert, "labels": dict(rule.labels), **_object(cert), "plan": _plan_lines(*plan)}
+            for rule, cert, plan in zip(rules, certs, plans, strict=True)
         ]
         print(json.dumps({"ok": proved == of, "file": file.path, "rules": found}, indent=2))
     else:
-        print(printable(f"{file.path}: {proved} of {of} variables proved"))
+        print(printable(f"{file.path}: {proved} of {of} variables proved; {_kept_whole(plans)}"))
     return 0 if proved == of else 1
+
+
+def _planned(file: RuleFile, chosen: Sequence[Rule], given: Mapping[str, Domain]) -> list[tuple[Watch, Threshold]]:
+    """What becomes of some rules among all of the file, with the domains that are tried."""
+    from tocsin.errors import TocsinError
+    from tocsin.plan.file import plan_file
+
+    rules = [replace(rule, domains=_tried(rule, given)) for rule in file.rules]
+    try:
+        plan = plan_file(file, [*rules, *file.no_data])
+    except TocsinError as error:
+        raise GivenUpError(str(error)) from None
+    found = {(watch.on, one.alert, one.labels): (watch, one) for watch in plan.watches for one in watch.rules}
+    return [found[tuple(rule.on), rule.alert, tuple(sorted(rule.labels.items()))] for rule in chosen]
+
+
+def _tried(rule: Rule, given: Mapping[str, Domain]) -> dict[str, Domain]:
+    """The domains of what a rule reads of streams."""
+    read = map(str, _read_of_streams(rule))
+    return {**rule.domains, **{name: given[name] for name in read if name in given}}
+
+
+def _read_of_streams(rule: Rule) -> list[Variable]:
+    from tocsin.expr.nodes import variables
+    from tocsin.expr.parse import parse_condition
+
+    return [variable for variable in variables(parse_condition(rule.expr)) if variable.stream not in rule.limits]
+
+
+def _plan_lines(watch: Watch, threshold: Threshold) -> list[str]:
+    """What is remembered of each stream, and why that is enough; as `tocsin explain` says it."""
+    return watch.store_lines(sorted(threshold.stores)) + threshold.lines[1:]
+
+
+def _kept_whole(plans: Sequence[tuple[Watch, Threshold]]) -> str:
+    stores = [watch.stores[i] for watch, threshold in plans for i in threshold.stores]
+    names = dict.fromkeys(store.stream for store in stores if store.remember and store.whole)
+    return f"kept whole: {', '.join(names)}" if names else "no stream is kept whole"
 
 
 def _object(cert: Certificate) -> dict[str, Any]:
@@ -167,13 +216,27 @@ def _refuse(arguments: argparse.Namespace, mistakes: Sequence[str]) -> NoReturn:
     raise AssertionError
 
 
-def _domains(texts: Sequence[str], names: Sequence[str] | None, mistakes: list[str]) -> dict[str, Domain]:
+def _own_names(file: RuleFile, rules: Sequence[Rule]) -> dict[str, str]:
+    """How conditions name what is also named by stream and column, as a plan does it."""
+    read = [variable for rule in rules for variable in _read_of_streams(rule)]
+    written = {str(variable) for variable in read}
+    named = {f"{v.stream}.{file.streams[v.stream].column(v.column)}": str(v) for v in read}
+    return {name: own for name, own in named.items() if name not in written}
+
+
+def _domains(
+    texts: Sequence[str],
+    names: Sequence[str] | None,
+    mistakes: list[str],
+    own: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Domain]:
     """Read domains of variables; what is wrong with them is added to the mistakes. No names: any may be meant."""
     from tocsin.rules.nearest import nearest
 
     found: dict[str, Domain] = {}
     for text in texts:
         name, sign, ends = (part.strip() for part in text.partition("="))
+        name = own.get(name, name)
         domain = _ends(ends) if name and sign else None
         if domain is None:
             mistakes.append(f"`-d` must be NAME=LOW..HIGH, with finite numbers or nothing as ends; got {text!r}")

@@ -25,6 +25,7 @@ from tocsin.cli.given import (
     GivenUpError,
     add_span,
     add_spark,
+    ends,
     give_up,
     interrupted,
     moment,
@@ -173,9 +174,9 @@ def _traced(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen])
     watches = {id(watch): watch for watch, _ in chosen}
     keys = {number: _key(arguments, watch) for number, watch in watches.items()}
     _around(arguments)  # which is refused, if it must be, before anything is read
-    ends, conf = (arguments.from_us, arguments.to_us), settings(arguments)
+    span, conf = ends(arguments), settings(arguments)
     found = {
-        number: trace_key(file, watch, keys[number], ends, arguments.master, conf) for number, watch in watches.items()
+        number: trace_key(file, watch, keys[number], span, arguments.master, conf) for number, watch in watches.items()
     }
     return [(found[id(watch)], rule) for watch, rule in chosen]
 

@@ -36,6 +36,14 @@ def add_span(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--to", dest="to_us", type=moment, metavar="TIME", help="read rows up to this time")
 
 
+def ends(arguments: argparse.Namespace) -> tuple[int | None, int | None]:
+    """What --from and --to say; a span that can hold no row is refused."""
+    first, last = arguments.from_us, arguments.to_us
+    if first is not None and last is not None and first > last:
+        arguments.refuse("`--from` must not lie after `--to`")
+    return first, last
+
+
 def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the settings of Spark; more may be added to their group."""
     group = parser.add_argument_group("Spark")

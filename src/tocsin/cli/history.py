@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import GivenUpError, in_a_sentence, needs_spark
 from tocsin.plan import Plan, Watch
-from tocsin.rules.rulefile import RuleFile
+from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.rundir import RunDir
 from tocsin.rundir.annotate import annotated
 
@@ -58,25 +58,30 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def session(run: RunDir, files: Sequence[RuleFile], master: str, conf: Mapping[str, str]) -> Iterator[Session]:
-    """Start Spark as the files need it; what goes wrong inside is said in a sentence."""
+def session(
+    run: RunDir, files: Sequence[RuleFile], streams: Iterable[Stream], master: str, conf: Mapping[str, str]
+) -> Iterator[Session]:
+    """Start Spark as the files need it, once the streams are there; what goes wrong inside is said in a sentence."""
     needs_spark()
     from tocsin.spark.quiet import bounded_session
+    from tocsin.spark.sources import check_paths
 
     kafka = any(stream.source.kind == "kafka" for file in files for stream in file.streams.values())
-    with in_a_sentence(files, conf), bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
-        yield started
+    with in_a_sentence(files, conf):
+        check_paths(streams, master, conf)
+        with bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
+            yield started
 
 
 def trace_key(
     file: RuleFile, watch: Watch, key: tuple[str, ...], ends: Ends, master: str, conf: Mapping[str, str]
 ) -> Traced:
     """Read the rows of one key, and trace them."""
-    with scratch(None) as run, session(run, [file], master, conf) as started:
+    streams = {name: file.streams[name] for name in watch.streams}
+    with scratch(None) as run, session(run, [file], streams.values(), master, conf) as started:
         from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
         from tocsin.trace import trace
 
-        streams = {name: file.streams[name] for name in watch.streams}
         frames = open_streams(started, streams, Span(*ends))
         ((rows, dead),) = rows_of_keys(frames, watch, [Wanted(key, Span())])
         return trace(watch, key, rows, dead)
@@ -88,6 +93,13 @@ class Version:
 
     file: RuleFile
     plan: Plan
+
+    @property
+    def streams(self) -> dict[str, Stream]:
+        """The streams that are read."""
+        from tocsin.spark.sources import streams_of
+
+        return streams_of(self.file, self.plan)
 
 
 def run_versions(
@@ -123,9 +135,8 @@ def _run(
     from tocsin.report import Gatherer
     from tocsin.spark.history import Span, open_streams, rows_of_plans
     from tocsin.spark.quiet import telling
-    from tocsin.spark.sources import streams_of
 
-    streams = {name: one for version in versions for name, one in streams_of(version.file, version.plan).items()}
+    streams = {name: one for version in versions for name, one in version.streams.items()}
     gatherers = [Gatherer(version.file.path, version.plan) for version in versions]
     writers = [_Writer(run, version.file, first + number) for number, version in enumerate(versions)]
     frames = open_streams(started, streams, Span(*ends))
@@ -143,6 +154,27 @@ def _run(
     for writer in writers:
         writer.close()
     return [gatherer.result(dead) for gatherer in gatherers]
+
+
+def warnings_of(versions: Sequence[Version], results: Sequence[Result]) -> list[str]:
+    """Tell of streams whose times were perhaps read in the wrong unit, each once."""
+    from tocsin.spark.far_off import far_off
+
+    now_us = round(time.time() * 1e6)
+    found = [
+        far_off(stream, result.newest[name], now_us)
+        for version, result in zip(versions, results, strict=True)
+        for name, stream in version.streams.items()
+        if name in result.newest
+    ]
+    return [text for text in dict.fromkeys(found) if text]
+
+
+def reach_of(started: Session, version: Version) -> tuple[int, int] | None:
+    """From when to when the sources have rows, if they have any: one pass over them, where a span holds none."""
+    from tocsin.spark.history import Span, open_streams, reach
+
+    return reach(open_streams(started, version.streams, Span()))
 
 
 def _count(gatherers: Sequence[Any], said: Mapping[str, Any]) -> None:
@@ -180,9 +212,8 @@ def trace_picks(
 ) -> list[tuple[Pick, Traced | str]]:
     """Read the rows around some alerts and trace them; where they are too many, say so instead."""
     from tocsin.spark.history import Span, open_streams
-    from tocsin.spark.sources import streams_of
 
-    frames = open_streams(started, streams_of(version.file, version.plan), Span(*ends))
+    frames = open_streams(started, version.streams, Span(*ends))
     found: dict[int, Traced | str] = {}
     for watch in version.plan.watches:
         mine = [place for place, pick in enumerate(picks) if pick.watch is watch]

@@ -25,12 +25,18 @@ from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
+from tocsin.cli.remarks import counted, remarks
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType
 
     from tocsin.rules.rulefile import RuleFile
+    from tocsin.rundir import Tally
     from tocsin.spark.run import Ended, Options
+
+# Dead rows that are looked at for the reason that the last line tells.
+_MOST_DEAD = 10_000
 
 SUMMARY = "run a rule file on Spark"
 EPILOG = """\
@@ -190,16 +196,44 @@ class Stop:
 
 def _told(ended: Ended, stop: Stop, options: Options) -> str:
     """Say how it ended, in one sentence."""
+    from tocsin.rundir import Tally
+
     why = f"stopped by {stop.name}" if ended.stopped else "the input was taken to its end"
-    whole = ended.progress.total if ended.progress else None
-    rows, firing = (sum(whole.rows.values()), sum(whole.firing().values())) if whole else (0, 0)
-    taken = f"{rows:,} {'row' if rows == 1 else 'rows'} in all"
-    text = f"{why}; {taken}, {firing:,} {'alert fires' if firing == 1 else 'alerts fire'}; {options.run_dir} has them"
+    whole = ended.progress.total if ended.progress else Tally()
+    dead = sum(whole.dead.values())
+    said = [
+        why,
+        f"{counted(sum(whole.rows.values()), 'row')} in all, {_alerts(whole)}",
+        *remarks(dead, _reasons(options.run_dir) if dead else [], whole.counts),
+    ]
+    text = "; ".join([*said, f"{options.run_dir} has them"])
     if not ended.delivered:
         behind = [f"{name} ({status['pending']:,})" for name, status in ended.sinks.items() if status["pending"]]
         waiting = ", ".join(behind) or "some sinks"
         text += f"; not delivered within {options.drain_s:g} s, and left to the next run: {waiting}"
     return text
+
+
+def _alerts(whole: Tally) -> str:
+    """Say how many alerts began, ended and go on; matches of `emit: all` are no alerts that last."""
+    number = {
+        state: sum(one.get(state, 0) for one in whole.alerts.values()) for state in ("firing", "resolved", "match")
+    }
+    left = number["firing"] - number["resolved"]
+    text = f"{counted(number['firing'], 'alert')} fired, {number['resolved']:,} resolved, {left:,} still "
+    text += "fires" if left == 1 else "fire"
+    return f"{text}, {number['match']:,} matched" if number["match"] else text
+
+
+def _reasons(run_dir: Path) -> list[tuple[str, str]]:
+    """Why rows could not be used, the most frequent reason first; a look at the first ones is enough."""
+    from collections import Counter
+    from itertools import islice
+
+    from tocsin.rundir import read_dead
+
+    found = Counter((row.stream, row.reason) for row in islice(read_dead(run_dir), _MOST_DEAD))
+    return [why for why, _ in found.most_common()]
 
 
 def _object(ended: Ended, options: Options) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tocsin.cli.remarks import counted, remarks
 from tocsin.report import Difference, Result, RuleSummary
+from tocsin.report.result import RARE
 from tocsin.rules.durations import duration_text
 from tocsin.rules.mistakes import printable
 from tocsin.testing.model import labels_text
@@ -14,6 +16,7 @@ from tocsin.trace.model import Life
 from tocsin.trace.words import date, rounded, size_text
 
 _MOST = 20
+PLAIN = "a plain join keeps"
 
 
 def lines_of(results: Sequence[Result], difference: Difference | None, summary: Mapping[str, Any]) -> Iterator[str]:
@@ -25,11 +28,19 @@ def lines_of(results: Sequence[Result], difference: Difference | None, summary: 
         yield from _difference(results, difference)
         yield ""
     yield from _dead(results[0])
-    rows, seconds = summary["rows"], summary["seconds"]
-    yield f"{rows:,} rows in {seconds:.1f} s"
+    if "elsewhere" in summary:
+        oldest, newest = (date(summary["elsewhere"][name]) for name in ("oldest_us", "newest_us"))
+        yield f"no row lies between --from and --to; the sources have rows from {oldest} to {newest}"
+    yield "; ".join([f"{counted(summary['rows'], 'row')} in {summary['seconds']:.1f} s", *_remarks(results[0])])
     for name in ("report", "run_dir"):
         if name in summary:
             yield f"{name.replace('_', ' ')}: {printable(str(_path(summary[name])))}"
+
+
+def _remarks(result: Result) -> Iterator[str]:
+    reasons = [(row.stream, row.reason) for row in result.dead]
+    counts = {store.name: store.counts for store in result.stores}
+    yield from remarks(sum(row.count for row in result.dead), reasons, counts)
 
 
 def _path(value: Any) -> Any:
@@ -47,10 +58,12 @@ def _result(result: Result) -> Iterator[str]:
         [_rule(rule) for rule in result.rules],
     )
     yield ""
+    told = [(name, words) for name, words in RARE.items() if any(store.counts.get(name) for store in result.stores)]
+    names = ["omitted", "late", "quarantined", *(name for name, _ in told)]
     yield from table(
-        ["stream", "received", "kept", "omitted", "late", "not usable", "a plain join keeps"],
+        ["stream", "received", "kept", "omitted", "late", "not usable", *(words for _, words in told), PLAIN],
         [
-            [store.name, *_numbers(store.received, store.kept), *_counts(store.counts), f"{store.plain:,}"]
+            [store.name, *_numbers(store.received, store.kept), *_counts(store.counts, names), f"{store.plain:,}"]
             for store in result.stores
         ],
     )
@@ -67,8 +80,8 @@ def _numbers(*numbers: int) -> list[str]:
     return [f"{number:,}" for number in numbers]
 
 
-def _counts(counts: Mapping[str, int]) -> list[str]:
-    return _numbers(*(counts.get(name, 0) for name in ("omitted", "late", "quarantined")))
+def _counts(counts: Mapping[str, int], names: Sequence[str]) -> list[str]:
+    return _numbers(*(counts.get(name, 0) for name in names))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Iterator[str]:

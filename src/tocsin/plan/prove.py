@@ -12,9 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from tocsin.errors import RuleError
-from tocsin.expr.certify import Verdict, certify, margin_of
+from tocsin.expr.certify import Verdict, certify, exact, margin_of
 from tocsin.expr.certify.boxes import UNBOUNDED, ends
 from tocsin.expr.certify.decide import is_defined, name_of, range_of
 from tocsin.expr.certify.reach import steepest
@@ -57,7 +58,7 @@ def prove_readings(
     rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit], reducible: Sequence[str]
 ) -> dict[str, Reading]:
     """Find out, for each stream of a rule, how its rows may be compared; none of those that cannot be reduced."""
-    question = _Question(rule, named_by_column(condition, read), domains_of(rule, read, limits), tuple(read))
+    question = _Question(rule, named_by_column(condition, read), domains_of(rule, read, limits), read)
     readings = {}
     for stream in dict.fromkeys(stream for stream, _ in read):
         found = question.reading(stream) if stream in reducible else Reading()
@@ -77,7 +78,7 @@ class _Question:
     rule: Rule
     tree: Node
     domains: Mapping[Key, Domain]
-    read: tuple[Key, ...]
+    read: Mapping[Key, str]
 
     def reading(self, stream: str) -> Reading:
         """How the rows of one stream may be compared."""
@@ -87,7 +88,7 @@ class _Question:
             return Reading(why={stream: Verdict("undecided", "the rule says to keep it whole")})
         if len(columns) == 1:
             if stated and stated[0] is not None:
-                return self._stated(columns[0], stated[0], verdict_of(self.tree, columns[0], self.domains))
+                return self._stated(columns[0], stated[0])
             verdict = shape_of(self.tree, columns[0], self.domains)
             if verdict.proved:
                 return _reading({Variable(*columns[0]): verdict})
@@ -132,19 +133,41 @@ class _Question:
         # Steps so small are more than doubles can count, and tell nothing apart.
         return replace(reading, tolerance=float(wide) if wide > _LEAST else 0.0, why=why)
 
-    def _stated(self, key: Key, shape: str, verdict: Verdict) -> Reading:
+    def _stated(self, key: Key, shape: str) -> Reading:
         """Believe a stated shape unless it is refuted: by a proof of the contrary, or a point of declared domains."""
-        fits = verdict.verdict in ("constant", shape) or (shape == "quasiconvex" and verdict.proved)
-        contrary = not fits and verdict.verdict in ("increasing", "decreasing")
-        declared = all(name_of(key) in self.rule.domains for key in self.read)
-        if contrary or (verdict.verdict == "refuted" and declared):
-            found = f"{verdict.verdict}, {verdict.proof}" if contrary else verdict.proof
+        verdict = verdict_of(self.tree, key, self.domains)
+        refuted = verdict if self._refutes(verdict, shape) else None
+        if verdict.verdict == "undecided":
+            refuted = self._refuted_on_a_piece(key, shape)
+        if refuted is not None:
+            found = refuted.proof if refuted.verdict == "refuted" else f"{refuted.verdict}, {refuted.proof}"
             message = (
                 f"{self.rule.place}: `shapes` must be true of `expr`; it is not {shape} in `{name_of(key)}`: {found}"
             )
             raise RuleError(message)
+        fits = verdict.verdict in ("constant", shape) or (shape == "quasiconvex" and verdict.proved)
         known = verdict if fits else Verdict("undecided", f"stated {shape}, not proved")
         return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {name_of(key): known})
+
+    def _refutes(self, verdict: Verdict, shape: str) -> bool:
+        if verdict.verdict == "refuted":
+            return all(name_of(key) in self.rule.domains for key in self.read)
+        return {verdict.verdict, shape} == {"increasing", "decreasing"}
+
+    def _refuted_on_a_piece(self, key: Key, shape: str) -> Verdict | None:
+        """What refutes a shape on a piece of the declared domain, such as one on which a logarithm is defined.
+
+        What has a shape on its domain has it on every piece. What never falls need not rise, so that is looked at too.
+        """
+        if not any((own[0], column) == key and name_of(own) in self.rule.domains for own, column in self.read.items()):
+            return None
+        low, high = self.domains[key]
+        for piece in pairwise(low + (high - low) * i / 4 for i in range(5)):
+            domains = {**self.domains, key: piece}
+            found = verdict_of(self.tree, key, domains)
+            if self._refutes(found, shape) and (found.verdict == "refuted" or _moves(self.tree, key, domains)):
+                return replace(found, proof=f"{found.proof}, for {name_of(key)} from {piece[0]:g} to {piece[1]:g}")
+        return None
 
 
 def _reading(why: Mapping[Node, Verdict]) -> Reading:
@@ -167,6 +190,15 @@ def _undefined_is_false(tree: Node) -> bool:
 
 def _is_monotone(verdict: Verdict) -> bool:
     return verdict.verdict in ("constant", "increasing", "decreasing")
+
+
+def _moves(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> bool:
+    """Tell whether the margin surely differs at the ends of a variable's domain, with the others in their middle."""
+    if not exact.available():
+        return False
+    middle = {key: low / 2 + high / 2 for key, (low, high) in domains.items()}
+    low, high = (exact.ball(margin_of(tree), {**middle, key: end}) for end in domains[key])
+    return None not in (low, high) and bool(low < high or high < low)
 
 
 def verdict_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tocsin.errors import ExprError, PlanError, RuleError
 from tocsin.expr import parse_condition, variables
 from tocsin.expr.certify.certificate import Verdict
+from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
 from tocsin.plan.bound import hopeless_numbers
 from tocsin.plan.numbers import check_recovery, limits_of
@@ -134,6 +135,7 @@ def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[st
     named = [limit.variable for limit in limits]
     read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
     recovery = check_recovery(rule, condition)
+    rule = _by_own_names(rule, read)
     needs, topo, proofs = _needs(rule, condition, read, limits)
     return _Resolved(rule, condition, read, topo, needs, proofs, recovery, limits)
 
@@ -173,9 +175,6 @@ def _needs(
         message = f"{rule.place}: `expr` must read 1 to {MOST_STREAMS} streams; it reads {len(streams)}"
         raise RuleError(message)
     topo = topology(rule, streams)
-    _check_names(rule, "shapes", rule.shapes, read)
-    _check_names(rule, "domains", rule.domains, read)
-    _check_names(rule, "tolerance", rule.tolerance, read)
     reducible = [stream for i, stream in enumerate(streams) if _may_reduce(rule, topo, i, len(read))]
     readings = prove_readings(rule, condition, read, limits, reducible)
     needs: dict[Place, Store] = {}
@@ -305,15 +304,25 @@ def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special:
     raise RuleError(message)
 
 
-def _check_names(rule: Rule, field: str, given: Mapping[str, object], read: Mapping[Key, str]) -> None:
-    known = {stream if column is None else f"{stream}.{column}" for stream, column in read}
-    for name in given:
-        if name not in known:
-            names = ", ".join(sorted(known))
-            message = f"{rule.place}: `{field}` must name variables of `expr` ({names}); got {name!r}"
-            raise RuleError(message)
+def _by_own_names(rule: Rule, read: Mapping[Key, str]) -> Rule:
+    """Name what is set of variables as `expr` does; they may be named with their columns too, as the plan does."""
+    own = {f"{key[0]}.{column}": name_of(key) for key, column in read.items()} | {
+        name_of(key): name_of(key) for key in read
+    }
+    named: dict[str, Any] = {}
+    for field in ("shapes", "domains", "tolerance"):
+        mine = named.setdefault(field, {})
+        for name, value in getattr(rule, field).items():
+            if name not in own:
+                names = ", ".join(sorted(map(name_of, read)))
+                message = f"{rule.place}: `{field}` must name variables of `expr` ({names}); got {name!r}"
+                raise RuleError(message)
+            if own[name] in mine:
+                message = f"{rule.place}: `{field}` must name a variable once; `{own[name]}` stands twice, got {name!r}"
+                raise RuleError(message)
+            mine[own[name]] = value
+    return replace(rule, **named)
 
 
 def _setting(given: Mapping[str, T], key: Key) -> T | None:
-    stream, column = key
-    return given.get(stream if column is None else f"{stream}.{column}")
+    return given.get(name_of(key))

@@ -105,6 +105,14 @@ class Store:
 
     def __str__(self) -> str:
         """Say what is remembered."""
+        return self._text()
+
+    @property
+    def described(self) -> str:
+        """The same, with how many rows stay: of independent numbers about two per side, of however many there are."""
+        return self._text(f" (about {2 * (self.above_us >= 0) + 2 * (self.below_us >= 0)} rows)")
+
+    def _text(self, expected: str = "") -> str:
         name = f"{self.stream}({', '.join(self.columns)})"
         if not self.remember:
             return f"{name}: nothing to remember"
@@ -114,14 +122,8 @@ class Store:
         kept = " and ".join(f"{word} of every {duration_text(us)}" for word, us in sides if us >= 0)
         by = f" by {' and '.join(map(str, self.by))}" if self.by else ""
         hop = f", hopping by {duration_text(self.hop_us)}" if self.hop_us else ""
-        return f"{name}: keep the {kept}{by}{hop}{self._equal_text()}"
-
-    @property
-    def expected(self) -> str:
-        """Say how many rows stay: of independent numbers about two per side, of however many in an interval."""
-        if self.whole or not self.remember or len(self.by) > 1:
-            return ""
-        return f", about {2 * (self.above_us >= 0) + 2 * (self.below_us >= 0)} of them"
+        expected = expected if len(self.by) <= 1 else ""
+        return f"{name}: keep the {kept}{expected}{by}{hop}{self._equal_text()}"
 
     def _equal_text(self) -> str:
         """Say which numbers count as equal."""
@@ -192,7 +194,7 @@ class Threshold:
     def lines(self) -> list[str]:
         """What is joined and when it alerts; then, for each stream, why rows of it may be left out, or why not."""
         proofs = [f"  {name}: {verdict.verdict}: {verdict.proof}" for name, verdict in self.proofs]
-        helps = [f"; try {verdict.help}" if verdict.help else "" for _, verdict in self.proofs]
+        helps = [f"; {verdict.help}" if verdict.help else "" for _, verdict in self.proofs]
         return [f"Threshold {self}", *(proof + more for proof, more in zip(proofs, helps, strict=True))]
 
     @property
@@ -299,7 +301,7 @@ class Watch:
         for i in which:
             readers = [rule.alert for rule in self.rules if i in rule.stores]
             shared = f"; shared by {len(readers)} rules" if len(readers) > 1 else ""
-            lines.append(f"Store {self.stores[i]}{self.stores[i].expected}{shared}")
+            lines.append(f"Store {self.stores[i].described}{shared}")
         return lines
 
     @property

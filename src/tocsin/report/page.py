@@ -18,7 +18,7 @@ from tocsin.report.bars import bars
 from tocsin.report.choose import Pick
 from tocsin.report.compare import Difference
 from tocsin.report.picture import picture
-from tocsin.report.result import Result
+from tocsin.report.result import RARE, Result
 from tocsin.report.svg import visible
 from tocsin.report.timeline import timeline
 from tocsin.trace import Traced
@@ -47,17 +47,23 @@ def page(
     against: tuple[Result, Difference] | None = None,
 ) -> str:
     """Write the report; what stands in the place of a trace says why there is no picture."""
+    results = [result] if against is None else [result, against[0]]
+    counts = [store.counts for one in results for store in one.stores]
     return _template().render(
+        title=" against ".join(one.path for one in results),
+        whose="" if against is None else f" ({result.path})",
+        results=results,
         result=result,
         about=about,
         lines=_lines(result),
-        bars=bars(result.stores),
+        bars=[(one, bars(one.stores)) for one in results],
         pictures=[_picture(result, pick, traced) for pick, traced in pictures],
         other=against[0] if against else None,
         difference=against[1] if against else None,
         kept=sum(store.kept for store in result.stores),
         plain=sum(store.plain for store in result.stores),
         most=MOST_LISTED,
+        rare={name: words for name, words in RARE.items() if any(one.get(name) for one in counts)},
         date=date,
         duration=rounded,
         labels=labels_text,

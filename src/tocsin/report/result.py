@@ -18,6 +18,9 @@ from tocsin.trace.model import Life, is_of, life_of
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
 MOST_WITNESSES = 50_000
 
+# Counts that are told where there are any; they tell more of rows that have their fate among the others.
+RARE = {"out_of_domain": "outside domain", "without_limits": "without limits"}
+
 Labels = tuple[tuple[str, str], ...]
 Alerts = tuple[Watch, Threshold | Silence, list[Life]]
 
@@ -94,6 +97,7 @@ class Result:
     newest_us: int | None = None
     dead: tuple[DeadRows, ...] = ()
     changes: int = 0
+    newest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -170,7 +174,7 @@ class Gatherer:
                 remembers[name] = remembers.get(name, False) or store.remember
         times = self._sums.newest
         oldest = [-time for name, time in times.items() if name.startswith("-")]
-        newest = [time for name, time in times.items() if not name.startswith("-")]
+        newest = {name: time for name, time in times.items() if not name.startswith("-")}
         rows = tuple(DeadRows(row["stream"], row["reason"], row["count"], tuple(row["samples"])) for row in dead)
         whole = Result(
             self.path,
@@ -180,9 +184,10 @@ class Gatherer:
             tuple(lives),
             state_bytes,
             min(oldest, default=None),
-            max(newest, default=None),
+            max(newest.values(), default=None),
             rows,
             self.changes,
+            newest,
         )
         return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
 

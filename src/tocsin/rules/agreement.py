@@ -47,7 +47,9 @@ def check_rule(placed: Placed, rule: Rule, read: Read, known: Known) -> Any:
     if not placed.is_joined:
         rule = replace(rule, within="1s", hop=None)
     # A shape holds on a domain; where that is in doubt, so is what the planner would say of the shape.
-    vague = {str(variable) for variable in read.variables if read.domain(variable) is DOUBTFUL}
+    doubtful = [variable for variable in read.variables if read.domain(variable) is DOUBTFUL]
+    vague = {str(variable) for variable in doubtful}
+    vague |= {f"{v.stream}.{read.streams[v.stream].column(v.column)}" for v in doubtful}
     if vague:
         rule = replace(rule, shapes={name: word for name, word in rule.shapes.items() if name not in vague})
     return _check_plan(placed, rule, read, known)

@@ -20,8 +20,10 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
             "threshold the alert flaps; got neither it nor `for` nor `recovery`"
         )
         placed.warn(message, "alert")
+    (threshold,) = plan.watches[0].rules
     if rule.stale is None:
-        _warn_of_pauses(placed, read, for_us, plan.watches[0].rules[0].stale_us)
+        _warn_of_pauses(placed, read, for_us, threshold.stale_us)
+    _warn_of_beliefs(placed, rule, read, threshold)
 
 
 def _has_band(rule: Rule) -> bool:
@@ -42,3 +44,18 @@ def _warn_of_pauses(placed: Placed, read: Read, for_us: int, stale_us: int) -> N
             f"begins anew; `no_data` of {longest!r} takes up to {duration_text(quiet[longest])} for normal"
         )
         placed.warn(message, "for")
+
+
+def _warn_of_beliefs(placed: Placed, rule: Rule, read: Read, threshold: Any) -> None:
+    """Warn of shapes on whose strength rows are left out, and that nothing proves."""
+    reduced = {store.stream for store in threshold.needs if not store.whole}
+    proofs = dict(threshold.proofs)
+    for variable in read.variables:
+        if variable.stream not in reduced:
+            continue
+        column = f"{variable.stream}.{read.streams[variable.stream].column(variable.column)}"
+        believed = column in proofs and not proofs[column].proved
+        for name in dict.fromkeys((str(variable), column)):
+            if believed and rule.shapes.get(name) is not None:
+                message = f"`shapes` of {name!r} is stated, not proved: if it is false, alarms are lost"
+                placed.warn(message, "shapes", name)

@@ -28,15 +28,13 @@ from tocsin.rules.rulefile import Stream
 from tocsin.spark.alerts import prepare
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import feeds_of, payload_of
-from tocsin.spark.sources import read
+from tocsin.spark.sources import FILES, read
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.versions import Versions
 from tocsin.trace import Dead, KeyRows
 
 # Buckets of a bounded run: a bucket's rows may all be in memory at once, where files hold whole keys.
 BUCKETS = 64
-# Sources whose rows arrived when they say so, or at their time.
-_FILES = ("parquet", "json", "csv")
 # Rows of one key that are worth tracing in memory.
 MOST_ROWS = 2_000_000
 
@@ -65,14 +63,22 @@ class Span:
 def open_streams(session: SparkSession, streams: Mapping[str, Stream], span: Span) -> dict[str, DataFrame]:
     """Open the sources of streams, bounded, with the rows of a span.
 
-    A stream that says nothing of arrival has no such column: eight bytes less of each row pass the shuffle.
+    Rows of files arrived when they say so, or at their time. A stream that says nothing of arrival has no such column:
+    eight bytes less of each row pass the shuffle.
     """
     frames = {}
     for name, stream in streams.items():
         frame = read(session, stream, streaming=False).where(span.holds(F.col(TIME)))
-        silent = stream.arrival is None and stream.source.kind in _FILES
+        silent = stream.arrival is None and stream.source.kind in FILES
         frames[name] = frame.drop(ARRIVAL) if silent else frame
     return frames
+
+
+def reach(frames: Mapping[str, DataFrame]) -> tuple[int, int] | None:
+    """The oldest and the newest time of streams; None if no row has one."""
+    ends = [frame.agg(F.min(TIME), F.max(TIME)).collect()[0] for frame in frames.values()]
+    found = [(first, last) for first, last in ends if first is not None]
+    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
 
 
 @contextmanager

@@ -13,10 +13,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from tocsin.logic import FATES
 from tocsin.rundir import Progress
 
 log = logging.getLogger("tocsin.run")
-_COUNTS = ("retained", "omitted", "late", "quarantined")
+# Told always; other fates where a row has one. Of rows that are there it is told how many there are now.
+_COUNTS = ("retained", "expired", "omitted", "late", "quarantined")
+_NOW = ("held", "retained")
 _KEPT = 64
 
 
@@ -59,9 +62,10 @@ def line_of(progress: Progress, more: Mapping[str, float]) -> str:
     """One line of key=value: what the micro-batch gained, and what there is now."""
     gained, whole = progress.gained, progress.total
     parts: dict[str, object] = {"batch": progress.batch, "rows": sum(gained.rows.values())}
-    for name in _COUNTS:
-        source = whole if name == "retained" else gained
-        parts[name] = sum(counts.get(name, 0) for counts in source.counts.values())
+    for name in FATES:
+        source = whole if name in _NOW else gained
+        number = sum(counts.get(name, 0) for counts in source.counts.values())
+        parts |= {name: number} if number or name in _COUNTS else {}
     parts["dead"] = sum(gained.dead.values())
     unlimited = sum(counts.get("without_limits", 0) for counts in gained.counts.values())
     parts |= {"without_limits": unlimited} if unlimited else {}

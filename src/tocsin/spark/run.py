@@ -34,12 +34,13 @@ from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of
+from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
 from tocsin.spark.metrics import Meter, served
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
-from tocsin.spark.sources import read, streams_of
+from tocsin.spark.sources import check_paths, read, streams_of
 
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
@@ -112,6 +113,8 @@ def run(
 
 def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report, sessions: Sessions | None) -> Ended:
     plan = plan_file(file)
+    streams = streams_of(file, plan)
+    check_paths(streams.values(), options.master, options.conf)
     sinks = name_sinks(make_sink(sink.kind, sink.options) for sink in file.sinks)
     with RunDir(options.run_dir).held() as place:
         manifest = _begin(place, file, plan, tuple(sinks), options)
@@ -122,11 +125,12 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
             log.info(_first_words(place, meter.progress, options))
             with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
                 listener = BatchListener(meter.seconds.observe)
-                recorder = Recorder(place, plan, file.rules, archive, (meter.note, listener.note, report))
+                hearers = (meter.note, listener.note, report, Warner(streams).note)
+                recorder = Recorder(place, plan, file.rules, archive, hearers)
                 stopped = stop.is_set()
                 if not stopped:
                     rows = _rows(session, file, recorder, manifest, options)
-                    log.info(_opened(streams_of(file, plan), manifest, place))
+                    log.info(_opened(streams, manifest, place))
                     with _listening(session, listener):
                         query = _start(rows, recorder, options)
                         listener.run_id = str(query.runId)

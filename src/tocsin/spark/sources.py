@@ -7,8 +7,9 @@ cannot be used stays in the DataFrame with the reason and its text, so that it i
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from tocsin.spark import factory, kafka, mqtt
 from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.usable import usable
+
+# Kinds of sources that are files.
+FILES = ("parquet", "json", "csv")
+# Most characters that are shown of a header.
+_MOST_SHOWN = 200
 
 
 def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
@@ -72,7 +78,9 @@ def _parquet(session: SparkSession, stream: Stream, *, streaming: bool) -> Field
     reader, path = _open(session, stream, streaming=streaming)
     if streaming:
         reader = reader.schema(session.read.parquet(str(stream.source.options["path"])).schema)
-    return of_columns(reader.parquet(path))
+    frame = reader.parquet(path)
+    _check_named(stream, frame.columns, "the schema of its Parquet files", ", ".join(frame.columns))
+    return of_columns(frame)
 
 
 def _lines(session: SparkSession, stream: Stream, *, streaming: bool) -> DataFrame:
@@ -103,15 +111,37 @@ def _header(session: SparkSession, stream: Stream) -> str:
 
 
 def _columns(stream: Stream, header: str) -> list[str]:
-    """The names of a header; key and time must be there, and none twice."""
+    """The names of a header; all that the stream names must be there, and none twice."""
     names = [name.strip() for name in next(csv.reader([header]))]
-    place, shown = f"stream `{stream.name}`: the header of its CSV files", header[:200]
-    missing = [name for name in (*stream.keys, stream.time) if name not in names]
-    if missing:
-        message = f"{place} must name {', '.join(f'`{name}`' for name in missing)}; got {shown!r}"
-        raise PlanError(message)
+    place = "the header of its CSV files"
+    _check_named(stream, names, place, header)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        message = f"{place} must name each column once; got {shown!r}"
+        message = f"stream `{stream.name}`: {place} must name each column once; got {header[:_MOST_SHOWN]!r}"
         raise PlanError(message)
     return names
+
+
+def _check_named(stream: Stream, names: Collection[str], place: str, shown: str) -> None:
+    """Refuse a column that no row can have: all rows would be dead, or a rule never evaluated."""
+    wanted = dict.fromkeys(name for name in (*stream.keys, stream.time, stream.arrival, *stream.values) if name)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        listed = ", ".join(f"`{name}`" for name in missing)
+        message = f"stream `{stream.name}`: {place} must name {listed}; got {shown[:_MOST_SHOWN]!r}"
+        raise PlanError(message)
+
+
+def check_paths(streams: Iterable[Stream], master: str, conf: Mapping[str, str]) -> None:
+    """Look for the files of streams before Spark starts, which takes half a minute to say that they are not there.
+
+    Only where a plain path can mean nothing but this machine's files.
+    """
+    elsewhere = "HADOOP_CONF_DIR" in os.environ or any("fs.default" in name for name in conf)
+    if elsewhere or not master.startswith("local"):
+        return
+    for stream in streams:
+        path = str(stream.source.options.get("path", "")) if stream.source.kind in FILES else ""
+        if path and not re.search(r"[*?{}\[\]\\]|^[A-Za-z][A-Za-z0-9+.-]*:", path) and not Path(path).exists():
+            message = f"stream `{stream.name}`: path `{path}` must be there when a run starts; it is not"
+            raise PlanError(message)

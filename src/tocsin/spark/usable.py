@@ -32,7 +32,8 @@ from tocsin.spark.fields import Fields
 
 # Most characters that are shown of a row that cannot be used.
 MOST_SHOWN = 65_536
-_PER_MICROSECOND = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
+# Microseconds in each unit of time.
+PER_UNIT = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 _GIVEN, _READ = "_tocsin_given_{}", "_tocsin_read_{}"
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _KEYS = (StringType, BooleanType, *_WHOLE)
@@ -157,7 +158,7 @@ def _micros(given: Column, kind: DataType, unit: str) -> Column:
     if isinstance(kind, TimestampType):
         micros = F.unix_micros(given)
     elif isinstance(kind, _WHOLE) and unit != "ns":
-        micros = F.try_multiply(given.cast("long"), F.lit(int(_PER_MICROSECOND[unit])).cast("long"))
+        micros = F.try_multiply(given.cast("long"), F.lit(int(PER_UNIT[unit])).cast("long"))
     elif isinstance(kind, NumericType):
         micros = _scaled(given, unit)
     elif isinstance(kind, TimestampNTZType):
@@ -184,5 +185,5 @@ def _of_iso(given: Column) -> Column:
 def _scaled(number: Column, unit: str) -> Column:
     """Whole microseconds of a number; whole numbers stay exact."""
     whole = number.try_cast("decimal(38,9)")
-    scaled = F.try_multiply(whole, F.lit(_PER_MICROSECOND[unit]).cast("decimal(10,3)"))
+    scaled = F.try_multiply(whole, F.lit(PER_UNIT[unit]).cast("decimal(10,3)"))
     return F.floor(scaled).try_cast("long")

@@ -26,6 +26,9 @@ from tocsin.expr.machine import run_program
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 
+# Later than any time, with room to add bounds.
+NEVER = 1 << 61
+
 
 class Tuples(NamedTuple):
     """Rows of all streams of a rule: for stream i and key k those from offsets[i*keys + k] on, in time order.
@@ -235,6 +238,27 @@ def clipped(
 
 
 @kernel
+def all_beaten(
+    level: int, order: Int, rows: tuple[Int, Int, Int], upper: Int, span: tuple[int, int], seen: tuple[int, Int]
+) -> bool:
+    """Tell whether the extreme candidates of a level meet all that any other can, whose times lie in `span`.
+
+    `rows` are those chosen, the times, and, of the next level, the first and last time that is remembered.
+    """
+    chosen, time, ends = rows
+    way, windows = seen
+    stream, after = order[level], order[level + 1]
+    low, high = max(span[0] - upper[after, stream], ends[0]), min(span[1] + upper[stream, after], ends[1])
+    for j in range(level):
+        other = order[j]
+        low = max(low, time[chosen[other]] - upper[after, other])
+        high = min(high, time[chosen[other]] + upper[other, after])
+    above = not way & 1 or (low >= windows[2] and high <= windows[3])
+    below = not way & 2 or (low >= windows[0] and high <= windows[1])
+    return above and below
+
+
+@kernel
 def note(n: float, window: tuple[int, int], seen: tuple[Float, Int]) -> None:
     """Take a candidate for the least or the largest number."""
     numbers, windows = seen
@@ -310,7 +334,8 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
     witness = np.empty((count, streams), np.int64)
     matches, scores, match_count = np.empty((16, streams), np.int64), np.empty((16, 2)), 0
     order, chosen = np.empty(streams, np.int64), np.empty(streams, np.int64)
-    cursor, latest = np.empty((streams, 4), np.int64), np.empty(streams, np.int64)
+    cursor, ends = np.empty((streams, 4), np.int64), np.empty(2, np.int64)
+    earliest, latest = np.empty(streams, np.int64), np.empty(streams, np.int64)
     x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
     alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
     limits = np.empty(streams, np.int64)
@@ -333,6 +358,12 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
             stream = order[level]
             if level > 0:  # Move on to the next remembered candidate of this level, or step back.
                 at = advance(level, alive[stream], counts[stream], (latest[level], now), (time, gone, number), cursor)
+                if at >= 0 and at == cursor[level, 3] and level == streams - 2 and ways[level] and not vague[stream]:
+                    after = order[level + 1]
+                    ends[0], ends[1] = clipped((-NEVER, NEVER), alive[after], counts[after], now, (time, gone, number))
+                    rows, seen = (chosen, time, ends), (ways[level], windows[level])
+                    if all_beaten(level, order, rows, upper, (earliest[level], latest[level]), seen):
+                        at = -1
                 if at < 0:
                     level = level - 1 if level > 1 else -1
                     continue
@@ -358,7 +389,7 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                     note(n, span, here)
                 level += 1
                 start = first_not_before(alive, after, counts[after], time, low)
-                latest[level], cursor[level, 3] = high, start - 1
+                earliest[level], latest[level], cursor[level, 3] = low, high, start - 1
                 ways[level] = 0 if every or hop else turn_of(level, order, chosen, number, turn, vague)
                 least_most[level, 0], least_most[level, 1] = np.inf, -np.inf
                 cursor[level, 0], cursor[level, 1], cursor[level, 2] = -1, -1, 2

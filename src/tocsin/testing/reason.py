@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.errors import TocsinError
-from tocsin.plan import Threshold
+from tocsin.logic import Int
+from tocsin.plan import Threshold, Watch
+from tocsin.plan.steps import Silence
 from tocsin.rules.durations import duration_text
 from tocsin.testing.model import Scenario
 from tocsin.testing.replay import Moment
 from tocsin.testing.rows import make_batches
 from tocsin.testing.units import Unit
-from tocsin.trace import KeyRows, Traced, trace
+from tocsin.trace import KeyRows, trace
 from tocsin.trace.answer import closest, closest_text
 from tocsin.trace.words import life_text
 
@@ -25,10 +27,13 @@ def explain(scenario: Scenario, unit: Unit, moment: Moment, name: str, labels: M
     rule = unit.step(name, labels)
     if lives:
         return life_text(lives[-1].state, lives[-1].starts_at_us, lives[-1].ends_at_us, rule.for_us, duration_text)
-    if not isinstance(rule, Threshold):
-        return ""
+    watch = unit.only([name])
+    key = tuple(str(labels.get(column)) for column in watch.on)
+    rows = _arrived(scenario, unit, watch, key, time_us)
+    if isinstance(rule, Silence):
+        return _not_silent(rule, rows[rule.stream].time - scenario.start_us, time_us)
     try:
-        traced = _trace(scenario, unit, labels, name, time_us)
+        traced = trace(watch, key, rows)
     except TocsinError:
         return ""
     until = scenario.start_us + time_us
@@ -37,16 +42,26 @@ def explain(scenario: Scenario, unit: Unit, moment: Moment, name: str, labels: M
     return f"{text}; {_waiting(rule)}" if best is not None and best.margin > 0 else text
 
 
-def _trace(scenario: Scenario, unit: Unit, labels: Mapping[str, str], name: str, time_us: int) -> Traced:
-    """Trace the rows of the key that labels have, as far as they have arrived by a time."""
-    watch, rows = unit.only([name]), dict[str, KeyRows]()
-    key = tuple(str(labels.get(column)) for column in watch.on)
+def _arrived(scenario: Scenario, unit: Unit, watch: Watch, key: tuple[str, ...], time_us: int) -> dict[str, KeyRows]:
+    """The rows of a key, as far as they have arrived by a time."""
+    rows = dict[str, KeyRows]()
     for batch in make_batches(scenario, unit.file, watch):
         at = batch.arrival <= scenario.start_us + time_us
         at &= batch.key == (batch.keys.index(key) if key in batch.keys else -1)
         values = {column: value[at] for column, value in batch.values.items()}
         rows[batch.stream] = KeyRows(batch.time[at], batch.arrival[at], values)
-    return trace(watch, key, rows)
+    return rows
+
+
+def _not_silent(silence: Silence, times: Int, time_us: int) -> str:
+    """Why a key does not count as silent: it has no row, its time is not over, or nothing has passed its end."""
+    if not len(times):
+        return f"no row of `{silence.stream}` with these labels: a key is not silent before its first row"
+    last = int(times.max())
+    due = last + silence.for_us
+    wait = f"`for` is {duration_text(silence.for_us)}, over at {duration_text(due)}"
+    text = f"the last row of `{silence.stream}` is at {duration_text(last)}; {wait}"
+    return f"{text}; no row has passed {duration_text(due)} yet" if time_us > due else text
 
 
 def _waiting(rule: Threshold) -> str:

@@ -70,8 +70,9 @@ def _shown(alert: Alert) -> str:
     if alert.ends_at_us is not None:
         span = f"from {duration_text(alert.starts_at_us)} to {duration_text(alert.ends_at_us)}"
     late = ", late" if alert.is_late else ""
-    numbers = f"value {plain(alert.value)}, margin {plain(alert.margin)}"
-    return f"{labels_text(alert.labels)} {alert.state} {span}{late}, {numbers} ({values})"
+    # A silence has no row that decided, and no margin that says anything.
+    why = f", margin {plain(alert.margin)} ({values})" if values else ""
+    return f"{labels_text(alert.labels)} {alert.state} {span}{late}, value {plain(alert.value)}{why}"
 
 
 def _story(result: Result) -> Iterator[str]:

@@ -59,7 +59,10 @@ def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = Non
         verdict, reason = _of_life(traced, best, rule, at_us)
         first = [reason]
     if verdict == "not firing":
-        first = [*first, *_without_limits(traced, rule), *_without_life(traced, rule, at_us, reach)]
+        unlimited = _without_limits(traced, rule)
+        rest = _without_life(traced, rule, at_us, reach)
+        # A number that is not there makes a condition undefined: that has been said.
+        first = [*first, *unlimited, *(one for one in rest if not unlimited or one.kind != "undefined")]
     notes = row_reasons(traced, rule, at_us, reach)
     return Answer(verdict, (*first, *(Reason(*note) for note in notes)))
 
@@ -159,6 +162,9 @@ def closest_text(traced: Traced, rule: Threshold, evaluation: Evaluation | None,
 def _not_evaluated(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list[Reason]:
     """Nothing was evaluated: a stream has no rows near, or its rows lie outside the band."""
     stores = traced.stores_of(rule)
+    if not traced.dead and not any(len(rows.time) for rows in traced.rows.values()):
+        key = ", ".join(f"{name}={text}" for name, text in zip(traced.watch.on, traced.key, strict=True))
+        return [Reason("missing", f"the sources have no row of this key ({key})", {"streams": list(traced.rows)})]
     missing = [reason for store in stores if (reason := _missing(store, at_us, reach)) is not None]
     if missing:
         return missing

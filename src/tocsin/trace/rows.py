@@ -17,10 +17,10 @@ from tocsin.trace.words import date
 # More of a kind would hide the others.
 MOST = 2
 _WERE = {
-    "omitted": "were left out",
-    "late": "came too late",
-    "quarantined": "are not usable",
-    "out-of-domain": "are outside the domain",
+    "omitted": ("was left out", "were left out"),
+    "late": ("came too late", "came too late"),
+    "quarantined": ("is not usable", "are not usable"),
+    "out-of-domain": ("is outside the domain", "are outside the domain"),
 }
 
 # Kind, sentence, facts.
@@ -53,8 +53,15 @@ def row_reasons(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list
 def _more(store: StoreTrace, kind: str, count: int) -> list[Note]:
     if count <= MOST:
         return []
-    text = f"and {count - MOST} more rows of `{store.store.stream}` that {_WERE[kind]}"
+    text = _more_text(count - MOST, store.store.stream, kind)
     return [(kind, text, {"stream": store.store.stream, "more": count - MOST})]
+
+
+def _more_text(count: int, stream: str, kind: str) -> str:
+    one, many = _WERE[kind]
+    return (
+        f"and 1 more row of `{stream}` that {one}" if count == 1 else f"and {count} more rows of `{stream}` that {many}"
+    )
 
 
 def _note(traced: Traced, store: StoreTrace, row: int) -> Note:
@@ -121,7 +128,7 @@ def _dead(traced: Traced, stream: str, at_us: int, reach: int) -> list[Note]:
         text = f"not usable: a row of `{stream}`{when}: {row.reason}"
         notes.append(("quarantined", text, {"stream": stream, "raw": row.raw[:200]}))
     if len(near) > MOST:
-        notes.append(("quarantined", f"and {len(near) - MOST} more rows of `{stream}` that are not usable", {}))
+        notes.append(("quarantined", _more_text(len(near) - MOST, stream, "quarantined"), {}))
     return notes
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tocsin.expr.certify import exact, solve
+from tocsin.expr.certify import advice, exact, solve
 from tocsin.expr.certify.boxes import Cover, cover, whole
 from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.functions import written
@@ -69,7 +69,7 @@ def decide(tree: Node, along: Key, domains: Domains, *, apart: bool = True) -> V
         return _proved(questions[0], _word(shape), f"composition of {_path(questions[0])}")
     seen = sample(tree, along, domains, 2 * rounding_bound(questions[0].tree, questions[0].boxes))
     if seen.xs is not None:
-        return _refuted(along, seen)
+        return _refuted(tree, along, domains, seen)
     return _search([*_smaller(questions[0]), *questions], seen, valley=QCVX in shape)
 
 
@@ -181,7 +181,7 @@ def _confirmed(question: _Question, xs: tuple[float, ...], at: Mapping[Key, floa
     triple = (xs[0], xs[1], xs[2])
     if not exact.is_peak(question.tree, question.along, triple, at):
         return None
-    return _refuted(question.along, Sample(triple, dict(at), True, True))
+    return _refuted(question.tree, question.along, question.domains, Sample(triple, dict(at), True, True))
 
 
 def _inside(value: float, domain: tuple[float, float]) -> bool:
@@ -193,7 +193,7 @@ def _peak_inside(question: _Question, found: Outcome) -> Verdict | None:
     if any(key[0] == _PARAMETER for key in question.domains):
         return None
     seen = sample(question.tree, question.along, found.where, seed=1)
-    return None if seen.xs is None else _refuted(question.along, seen)
+    return None if seen.xs is None else _refuted(question.tree, question.along, question.domains, seen)
 
 
 def _questions(tree: Node, along: Key, domains: Domains, *, apart: bool) -> tuple[list[_Question], Cover | None]:
@@ -261,28 +261,27 @@ def _word(shape: Shape) -> str:
     return "constant" if (INC | DEC) in shape else "increasing" if INC in shape else "decreasing"
 
 
-def _refuted(along: Key, seen: Sample) -> Verdict:
+def _refuted(tree: Node, along: Key, domains: Domains, seen: Sample) -> Verdict:
     assert seen.xs is not None
     at = {name_of(key): value for key, value in seen.at.items()}
     there = "".join(f", {name} = {value:.6g}" for name, value in at.items())
     x1, x2, x3 = seen.xs
     proof = f"higher at {x2:.6g} than at {x1:.6g} and {x3:.6g}{there}"
-    help_ = f"a narrower domain of `{name_of(along)}` that ends before it falls again"
+    help_ = advice.of_peak(tree, along, domains, seen)
     return Verdict("refuted", proof, {"x": list(seen.xs), "at": at}, help=help_)
 
 
 def _undefined(found: Cover) -> Verdict:
     where = ", ".join(f"{name_of(key)} in {_span(ends)}" for key, ends in found.where.items() if key[0] != _PARAMETER)
     proof = f"`{found.blamed}` is not proved defined and finite" + (f" for {where}" if where else "")
-    return Verdict(
-        "undecided", proof, help="declare domains on which it is defined, away from zeros of divisors and logarithms"
-    )
+    assert found.blamed is not None
+    return Verdict("undecided", proof, help=advice.of_undefined(found.blamed))
 
 
 def _open(question: _Question, found: Outcome) -> Verdict:
     where = ", ".join(f"{name_of(key)} in {_span(ends)}" for key, ends in found.where.items() if key[0] != _PARAMETER)
     proof = f"neither a proof nor a counterexample after {found.boxes:,} boxes; open is {where}"
-    return Verdict("undecided", proof, help="narrower domains, or a simpler form of the terms that read it")
+    return Verdict("undecided", proof, help=advice.OPEN)
 
 
 def _span(ends: tuple[float, float]) -> str:
