@@ -179,14 +179,12 @@ def test_nothing_is_certified_twice_when_rules_are_planned(monkeypatch: pytest.M
 # Left as they are.
 
 
-@pytest.mark.xfail(strict=True, reason="a shape stated for one of several columns of a stream is silently ignored")
 def test_a_stated_shape_that_is_refuted_is_refused_though_the_stream_has_other_columns() -> None:
     """omission, Domains: a stated shape is believed if it is not refuted; this one is proved to be the contrary."""
     with pytest.raises(RuleError, match="`shapes` must be true of `expr`"):
         explain(streams_of([]), Rule("x", "a.x + b.x - a.y > 1", within="2s", on="k", shapes={"a.x": "decreasing"}))
 
 
-@pytest.mark.xfail(strict=True, reason="the excuse names rows that are smaller as `at least as large`")
 @pytest.mark.parametrize(
     ("tolerance", "values"), [({"a.x": 1.0}, (2.1, 2.8, 2.0)), ({}, (-3.0, -2.1, -2.5))], ids=["tolerance", "hopeless"]
 )
@@ -202,7 +200,6 @@ def test_an_excuse_that_is_told_is_true(tolerance: dict[str, float], values: tup
     assert "at least as large" not in text
 
 
-@pytest.mark.xfail(strict=True, reason="reduced rules of one stream that differ in domains alone count under one name")
 def test_stores_have_names_of_their_own() -> None:
     """Each counts its rows: under one name, four rows are `received` eight times."""
     rule = Rule("B", "a.x > 2", within="10s", on="k", shapes={"a.x": "increasing"}, domains={"a.x": (0, 10)})

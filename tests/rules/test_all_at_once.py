@@ -122,6 +122,9 @@ def test_a_domain_with_a_mistake_hides_no_mistake_of_the_rules_that_read_it(tmp_
         ("[-40, 85]", "[85, -40]"),
     )
     assert _sentences(tmp_path, wrong) == [domain]
+    # On which domain a shape is false cannot be said, however its variable is named.
+    for name in ("air", "air.value"):
+        assert _sentences(tmp_path, wrong, ("{air: increasing}", f"{{{name}: decreasing}}")) == [domain]
     changes = [(EXPR, "air.tmp - surface > 2"), ("recovery: -1", "recovery: 3"), ("$values.air", "$values.hum")]
     assert _sentences(tmp_path, wrong, *changes) == [
         domain,

@@ -92,6 +92,11 @@ class _Question:
             verdict = shape_of(self.tree, columns[0], self.domains)
             if verdict.proved:
                 return _reading({Variable(*columns[0]): verdict})
+        for own, column in self.read.items():
+            # Of one of several columns a shape says too little to leave rows out, and must be true all the same.
+            shape = self.rule.shapes.get(name_of(own)) if own[0] == stream else None
+            if shape is not None:
+                self._stated((stream, column), shape)
         return self._by_parts(stream, columns)
 
     def _by_parts(self, stream: str, columns: Sequence[Key]) -> Reading:

@@ -292,8 +292,13 @@ class Watch:
     def store_names(self) -> tuple[str, ...]:
         """How counts name each store: its stream; where a stream has several, with the columns, then all of it."""
         forms = [(store.stream, f"{store.stream}({', '.join(store.columns)})", str(store)) for store in self.stores]
-        taken = [[form[i] for form in forms] for i in range(2)]
-        return tuple(next((form[i] for i in range(2) if taken[i].count(form[i]) == 1), form[2]) for form in forms)
+        taken = [[form[i] for form in forms] for i in range(3)]
+        names = []
+        for number, form in enumerate(forms):
+            alone = [form[i] for i in range(3) if taken[i].count(form[i]) == 1]
+            # Stores that differ in their domains alone, or in the ends of their windows, are numbered.
+            names.append(alone[0] if alone else f"{form[2]} ({taken[2][: number + 1].count(form[2])})")
+        return tuple(names)
 
     def store_lines(self, which: Iterable[int]) -> list[str]:
         """Say what some stores remember, and for which rules where there are several."""

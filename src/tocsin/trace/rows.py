@@ -100,17 +100,20 @@ def _sides(store: StoreTrace, excuse: Excuse) -> Iterator[str]:
 
 
 def _side(store: StoreTrace, pair: tuple[int, int], word: str, length_us: int) -> str:
-    times = store.rows.time
-    numbers, _ = store.store.numbers([store.rows.values[column] for column in store.store.columns])
+    times, own = store.rows.time, store.store
+    numbers, _ = own.numbers([store.rows.values[column] for column in own.columns])
     told = [" and ".join(words.number(float(number[row])) for number in numbers) for row in dict.fromkeys(pair)]
     shown = [f"{text} at {date(int(times[row]))}" for text, row in zip(told, dict.fromkeys(pair), strict=True)]
-    if store.store.hop_us:
-        return f"every window that holds it holds a row at least as {word} ({' or '.join(shown)})"
+    by = f", by {' and '.join(map(str, own.by))}" if own.by else ""
+    # Within a tolerance, or where none decides anything, a smaller one may stand for it too.
+    like = "that may stand for it" if own.tolerance or own.hopeless else f"at least as {word}"
+    if own.hop_us:
+        return f"every window that holds it holds a row {like} ({' or '.join(shown)}{by})"
     if len(shown) == 1:
-        return f"a row at least as {word} stands at the same time ({shown[0]})"
+        return f"a row {like} stands at the same time ({shown[0]}{by})"
     apart = words.rounded(int(abs(times[pair[1]] - times[pair[0]])))
     most = duration_text(length_us)
-    return f"it lies between rows at least as {word}: {' and '.join(shown)}, {apart} apart, where {most} is enough"
+    return f"it lies between rows {like}: {' and '.join(shown)}{by}, {apart} apart, where {most} is enough"
 
 
 def _outside(store: StoreTrace, row: int, ends: tuple[float, float]) -> Note:

@@ -3,7 +3,8 @@
 `certify` is the door. Per variable: definedness and finiteness by intervals (boxes.py), rules of composition
 (shapes.py), a search for counterexamples that exact arithmetic confirms (refute.py, exact.py), branch and bound on
 slopes (jets.py, search.py) and a solver for algebraic expressions (solve.py), both on what is left when outer layers
-are taken off (strip.py). What rounding may do to a proof is bounded (rounding.py).
+are taken off (strip.py). What rounding may do to a proof is bounded (rounding.py); where there
+is none, it is said what would help (advice.py).
 """
 
 from tocsin.expr.certify.certificate import PROVED, VERDICTS, Certificate, Verdict
