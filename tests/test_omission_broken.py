@@ -205,3 +205,22 @@ def test_stores_have_names_of_their_own() -> None:
     rule = Rule("B", "a.x > 2", within="10s", on="k", shapes={"a.x": "increasing"}, domains={"a.x": (0, 10)})
     (watch,) = explain(streams_of([]), [rule, replace(rule, alert="C", domains={"a.x": (0, 5)})]).watches
     assert len(set(watch.store_names)) == len(watch.stores)
+
+
+def test_a_row_outside_its_domain_that_comes_later_changes_nothing_before_it() -> None:
+    """Laws: the cut into batches does not show; beside c = 99 nothing is passed over, before it the extreme rows are."""
+    domains = {"a.x": (-50, 50), "b.x": (-50, 50), "c.x": (0, 10)}
+    rule = Rule("x", "abs(b.x - a.x) - c.x > 1", within="100s", on="k", domains=domains)
+    rows = [("b", 1, -5.0), ("b", 2, 5.0), ("c", 3, 0.0), ("a", 4, 0.0), ("c", 5, 99.0)]
+    streams = {
+        name: {
+            "ts": np.array([t * SECOND for stream, t, _ in rows if stream == name], np.int64),
+            "x": np.array([x for stream, _, x in rows if stream == name]),
+            "k": ["k" for stream, *_ in rows if stream == name],
+        }
+        for name in "abc"
+    }
+    once = run(streams, rule)
+    assert [alert["state"] for alert in once.alerts][:1] == ["firing"]
+    for cut in range(1, 5):
+        assert run(streams, rule, cuts=[cut]).alerts == once.alerts

@@ -104,7 +104,7 @@ def _of_text(arguments: argparse.Namespace) -> int:
     cert = certify(tree, given)
     proved = _proved(cert) == len(cert)
     if arguments.json:
-        print(json.dumps({"ok": proved, **_object(cert)}, indent=2))
+        print(json.dumps({"ok": proved, **cert.to_dict()}, indent=2))
     else:
         _show(tree, cert)
     return 0 if proved else 1
@@ -132,7 +132,7 @@ def _of_file(arguments: argparse.Namespace) -> int:
     proved, of = sum(map(_proved, certs)), sum(map(len, certs))
     if arguments.json:
         found = [
-            {"alert": rule.alert, "labels": dict(rule.labels), **_object(cert), "plan": _plan_lines(*plan)}
+            {"alert": rule.alert, "labels": dict(rule.labels), **cert.to_dict(), "plan": _plan_lines(*plan)}
             for rule, cert, plan in zip(rules, certs, plans, strict=True)
         ]
         print(json.dumps({"ok": proved == of, "file": file.path, "rules": found}, indent=2))
@@ -177,14 +177,6 @@ def _kept_whole(plans: Sequence[tuple[Watch, Threshold]]) -> str:
     stores = [watch.stores[i] for watch, threshold in plans for i in threshold.stores]
     names = dict.fromkeys(store.stream for store in stores if store.remember and store.whole)
     return f"kept whole: {', '.join(names)}" if names else "no stream is kept whole"
-
-
-def _object(cert: Certificate) -> dict[str, Any]:
-    """A certificate as JSON can hold it, which has no infinity: a rounding that nothing bounds is null."""
-    whole = cert.to_dict()
-    for one in whole["variables"].values():
-        one["rounding"] = one["rounding"] if one["rounding"] is None or math.isfinite(one["rounding"]) else None
-    return whole
 
 
 def _proved(cert: Certificate) -> int:

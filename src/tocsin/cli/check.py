@@ -85,6 +85,7 @@ def write_mistakes(checked: Checked) -> None:
 
 def _print(checked: Checked, *, proofs: bool) -> None:
     from tocsin.cli.terminal import write_line
+    from tocsin.rules.mistakes import printable
 
     write_mistakes(checked)
     if checked.file is not None:
@@ -94,7 +95,7 @@ def _print(checked: Checked, *, proofs: bool) -> None:
         for watch in _watches(checked) if proofs else ():
             used = sorted({store for rule in watch.rules for store in rule.stores})
             for line in [*watch.store_lines(used), *(line for rule in watch.rules for line in rule.lines)]:
-                print(f"  {line}")
+                print("  " + printable(line))
 
 
 def _watches(checked: Checked) -> Sequence[Watch]:
@@ -114,7 +115,11 @@ def _counts(checked: Checked) -> dict[str, int]:
 def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:
     watches = _watches(checked) if proofs else ()
     told = [
-        {"alert": rule.alert, "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs}}
+        {
+            "alert": rule.alert,
+            "labels": dict(rule.labels),
+            "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
+        }
         for watch in watches
         for rule in watch.rules
     ]

@@ -1,8 +1,8 @@
 """Corners: name the keys for which a rule cannot be true, from the extremes of their rows alone.
 
 Idea: a margin that is increasing, decreasing or quasiconvex in every stream is largest at a corner of the box that the
-rows of a key span. Where it is below 0 at all corners, no combination is true, and none needs to be looked for. Most
-keys are quiet most of the time.
+rows of a key span. Where it is below 0 at all corners, by more than rounding can bend a proof, no combination is true,
+and none needs to be looked for. Most keys are quiet most of the time.
 Guarantee: a key that is named has no true combination among the rows given, if the shapes are as declared, which is
 what omission trusts in too. A corner where the condition is undefined, or a row outside the domain, says nothing.
 Cost: one pass over the rows of a key, one evaluation per key and corner.

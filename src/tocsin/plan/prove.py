@@ -90,7 +90,7 @@ class _Question:
             if stated and stated[0] is not None:
                 return self._stated(columns[0], stated[0])
             verdict = shape_of(self.tree, columns[0], self.domains)
-            if verdict.proved:
+            if _is_usable(verdict):
                 return _reading({Variable(*columns[0]): verdict})
         for own, column in self.read.items():
             # Of one of several columns a shape says too little to leave rows out, and must be true all the same.
@@ -110,12 +110,17 @@ class _Question:
         # Rows whose number lies further out are not compared, so nothing need be proved of them.
         domains |= {key: (max(domains[key][0], -UNBOUNDED), min(domains[key][1], UNBOUNDED)) for key in mine}
         why = {parts.get(key, Variable(*key)): shape_of(residual, key, domains) for key in mine}
-        if all(verdict.proved for verdict in why.values()) and (len(why) == 1 or all(map(_is_monotone, why.values()))):
+        several = len(columns) > 1 and all(map(_is_monotone, why.values()))
+        if all(map(_is_usable, why.values())) and (len(why) == 1 or several):
             return _reading(why)
         # What the user can act on are the columns themselves.
         verdicts = {name_of(key): verdict_of(self.tree, key, self.domains) for key in columns}
         if all(verdict.proved for verdict in verdicts.values()):
-            reason = "falls, then rises, in one of several values that are read together"
+            reason = "in what is read of the stream together nothing is proved"
+            if any(verdict.verdict == "quasiconvex" for verdict in verdicts.values()):
+                reason = "falls, then rises, in one of several values that are read together"
+            if not all(map(_is_usable, verdicts.values())):
+                reason = "rounding is not bounded"
             verdicts = {
                 name: Verdict("undecided", f"{verdict.verdict}, but {reason}") for name, verdict in verdicts.items()
             }
@@ -180,7 +185,8 @@ def _reading(why: Mapping[Node, Verdict]) -> Reading:
     proofs = {str(node): verdict for node, verdict in why.items()}
     if len(why) == 1:
         ((node, verdict),) = why.items()
-        return Reading((node,), verdict.verdict != "decreasing", verdict.verdict != "increasing", proofs)
+        below = verdict.verdict in ("decreasing", "quasiconvex")
+        return Reading((node,), verdict.verdict != "decreasing", below, proofs)
     return Reading(
         tuple(Unary(node) if verdict.verdict == "decreasing" else node for node, verdict in why.items()),
         above=True,
@@ -191,6 +197,11 @@ def _reading(why: Mapping[Node, Verdict]) -> Reading:
 def _undefined_is_false(tree: Node) -> bool:
     """Tell whether an undefined part makes the condition false whatever the rest is: `or` and `where` look past it."""
     return not any(getattr(node, "op", "") == "or" or getattr(node, "name", "") == "where" for node in walk(tree))
+
+
+def _is_usable(verdict: Verdict) -> bool:
+    """Tell whether rows may be left out by a proof: it is one, and rounding bends it only so far."""
+    return verdict.proved and math.isfinite(verdict.rounding)
 
 
 def _is_monotone(verdict: Verdict) -> bool:
@@ -259,8 +270,15 @@ def named_by_column(node: Node, read: Mapping[Key, str]) -> Node:
 
 
 def domains_of(rule: Rule, read: Mapping[Key, str], limits: Sequence[Limit]) -> dict[Key, Domain]:
-    """The domains of what a rule reads, by stream and column; limits lie between the least and the largest number."""
-    domains: dict[Key, Domain] = {(key[0], column): _declared(rule, key) for key, column in read.items()}
+    """The domains of what a rule reads, by stream and column; limits lie between the least and the largest number.
+
+    A column that is read under two names has what both allow.
+    """
+    domains: dict[Key, Domain] = {}
+    for key, column in read.items():
+        low, high = domains.get((key[0], column), _FREE)
+        own = _declared(rule, key)
+        domains[key[0], column] = max(low, own[0]), min(high, own[1])
     return domains | {limit.variable: _spread(limit) for limit in limits}
 
 

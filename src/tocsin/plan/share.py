@@ -45,7 +45,7 @@ def _shared(one: Store, other: Store) -> Store:
     if not other.remember:
         return one
     if one.whole or other.whole:
-        return replace(one, above_us=-1, below_us=-1, by=(), domains=_narrower(one.domains, other.domains))
+        return replace(one, above_us=-1, below_us=-1, tolerance=0.0, domains=_narrower(one.domains, other.domains))
     return replace(
         one,
         above_us=_shorter(one.above_us, other.above_us),

@@ -3,10 +3,10 @@
 Idea: rows are taken one at a time. A row probes the remembered rows of the other streams: those that arrived before it
 and had not yet gone, as the reduce stage dated them, so a whole batch is joined at once and still sees, row by row,
 what one-at-a-time processing would have seen. Partners are searched depth first in the rule's stream order inside the
-tightest implied bounds; candidates come in time order, so the first best found is the one with the earliest times.
+tightest implied bounds; candidates come in time order, so the first best found is the one with the earliest times,
+unless the most extreme ones come first:
 
-Where it is known what a condition does with the last two streams, their rows with the most extreme numbers come first,
-and others only if they could meet more.
+Where it is known what a condition does with the last two streams, `candidates` says which rows need not be tried.
 
 Guarantee: the best of the combinations of docs/concepts/semantics.md among the remembered rows; of equally good ones
 the earliest among those tried, which depends on nothing but the rows remembered at that moment.
@@ -25,9 +25,17 @@ from numpy.typing import NDArray
 from tocsin.expr.machine import run_program
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
-
-# Later than any time, with room to add bounds.
-NEVER = 1 << 61
+from tocsin.stages.candidates import (
+    NEVER,
+    advance,
+    all_beaten,
+    clipped,
+    count_vague,
+    extremes,
+    is_beaten,
+    note,
+    turn_of,
+)
 
 
 class Tuples(NamedTuple):
@@ -195,130 +203,6 @@ def more(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 @kernel
-def turn_of(level: int, order: Int, chosen: Int, number: Float, turn: Int, vague: NDArray[np.bool_]) -> int:
-    """What is known of the stream at a level, beside rows chosen before and any of the level behind it.
-
-    Nothing, where one of those chosen, or any that may be chosen, is not known itself. Further up nothing is asked.
-    """
-    last = order.shape[0] - 1
-    if level < last - 1 or (level == last - 1 and vague[order[last]]):
-        return 0
-    for j in range(level):
-        if np.isnan(number[chosen[order[j]]]):
-            return 0
-    return int(turn[order[level]])
-
-
-@kernel
-def is_beaten(way: int, n: float, window: tuple[int, int], seen: tuple[Float, Int]) -> bool:
-    """Tell whether a candidate of this level that came before meets all that this one can, and makes it no less true.
-
-    `seen` has the least and the largest number so far, and the windows that they leave the next level.
-    """
-    numbers, windows = seen
-    above = n <= numbers[1] and window[0] >= windows[2] and window[1] <= windows[3]
-    below = n >= numbers[0] and window[0] >= windows[0] and window[1] <= windows[1]
-    return (way == 1 and above) or (way == 2 and below) or (way == 3 and above and below)
-
-
-@kernel
-def clipped(
-    window: tuple[int, int], rows: Int, count: int, now: int, columns: tuple[Int, Int, Float]
-) -> tuple[int, int]:
-    """A window as far as there are remembered rows."""
-    time, gone, _ = columns
-    first, last = 0, count - 1
-    while first <= last and gone[rows[first]] <= now:
-        first += 1
-    while first <= last and gone[rows[last]] <= now:
-        last -= 1
-    if first > last:
-        return window[0], window[0]
-    return max(window[0], time[rows[first]]), min(window[1], time[rows[last]])
-
-
-@kernel
-def all_beaten(
-    level: int, order: Int, rows: tuple[Int, Int, Int], upper: Int, span: tuple[int, int], seen: tuple[int, Int]
-) -> bool:
-    """Tell whether the extreme candidates of a level meet all that any other can, whose times lie in `span`.
-
-    `rows` are those chosen, the times, and, of the next level, the first and last time that is remembered.
-    """
-    chosen, time, ends = rows
-    way, windows = seen
-    stream, after = order[level], order[level + 1]
-    low, high = max(span[0] - upper[after, stream], ends[0]), min(span[1] + upper[stream, after], ends[1])
-    for j in range(level):
-        other = order[j]
-        low = max(low, time[chosen[other]] - upper[after, other])
-        high = min(high, time[chosen[other]] + upper[other, after])
-    above = not way & 1 or (low >= windows[2] and high <= windows[3])
-    below = not way & 2 or (low >= windows[0] and high <= windows[1])
-    return above and below
-
-
-@kernel
-def note(n: float, window: tuple[int, int], seen: tuple[Float, Int]) -> None:
-    """Take a candidate for the least or the largest number."""
-    numbers, windows = seen
-    if n < numbers[0]:
-        numbers[0], windows[0], windows[1] = n, window[0], window[1]
-    if n > numbers[1]:
-        numbers[1], windows[2], windows[3] = n, window[0], window[1]
-
-
-@kernel
-def extremes(
-    way: int, rows: Int, count: int, start: int, until: tuple[int, int], columns: tuple[Int, Int, Float]
-) -> tuple[int, int]:
-    """Find, among remembered rows from `start` on, those with the largest and the least number, if asked for."""
-    time, gone, number = columns
-    largest, least = -1, -1
-    for at in range(start, count):
-        row = rows[at]
-        if time[row] > until[0]:
-            break
-        if gone[row] <= until[1] or np.isnan(number[row]):
-            continue
-        if way & 1 and (largest < 0 or number[row] > number[rows[largest]]):
-            largest = at
-        if way & 2 and (least < 0 or number[row] < number[rows[least]]):
-            least = at
-    return largest, (least if least != largest else -1)
-
-
-@kernel
-def advance(level: int, rows: Int, count: int, until: tuple[int, int], columns: tuple[Int, Int, Float], at: Int) -> int:
-    """Give the place of the next candidate of a level: the extreme ones first, then the rest in time order; -1: none.
-
-    `at` has, per level, the places of the two extreme ones, how many of these were given, and where the rest stands.
-    """
-    time, gone, _ = columns
-    while at[level, 2] < 2:
-        at[level, 2] += 1
-        if at[level, at[level, 2] - 1] >= 0:
-            return int(at[level, at[level, 2] - 1])
-    place = at[level, 3] + 1
-    while place < count and (gone[rows[place]] <= until[1] or place == at[level, 0] or place == at[level, 1]):
-        place += 1
-    if place >= count or time[rows[place]] > until[0]:
-        return -1
-    at[level, 3] = place
-    return int(place)
-
-
-@kernel
-def are_vague(key: int, keys: int, offsets: Int, number: Float, vague: NDArray[np.bool_]) -> None:
-    """Tell which streams have rows of a key of which nothing is known."""
-    for stream in range(vague.shape[0]):
-        vague[stream] = False
-        segment = stream * keys + key
-        for row in range(offsets[segment], offsets[segment + 1]):
-            vague[stream] |= np.isnan(number[row])
-
-
-@kernel
 def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
     tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool
 ) -> tuple[Evaluations, Int, Float]:
@@ -339,14 +223,14 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
     x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
     alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
     limits = np.empty(streams, np.int64)
-    number, turn, vague = tuples.number, condition.turn, np.zeros(streams, np.bool_)
+    number, turn, vague = tuples.number, condition.turn, np.zeros(streams, np.int64)
     ways, least_most, windows = np.zeros(streams, np.int64), np.empty((streams, 2)), np.zeros((streams, 4), np.int64)
     key = -1
     for p in range(count):
         if probe_key[p] != key:
             key = probe_key[p]
             wake(key, keys, offsets, rank, alive, counts)
-            are_vague(key, keys, offsets, number, vague)
+            count_vague(key, keys, offsets, rank, number, vague)
             for stream in range(streams):
                 limits[stream] = 2 * counts[stream] + 16
         probe = probe_row[p]
@@ -419,6 +303,8 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                 break
         stream = order[0]
         counts[stream] = remember(alive, stream, counts[stream], probe)
+        # What nothing is known of always stays, unless it was there already.
+        vague[stream] += np.isnan(number[probe]) and gone[probe] > now
         if counts[stream] >= limits[stream]:
             counts[stream] = forget(alive, stream, counts[stream], gone, now)
             limits[stream] = 2 * counts[stream] + 16

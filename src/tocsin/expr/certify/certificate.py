@@ -31,12 +31,12 @@ class Verdict:
         return self.verdict in PROVED
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in plain types."""
+        """The same in plain types; a rounding that nothing bounds is None, as it is where nothing is proved."""
         return {
             "verdict": self.verdict,
             "proof": self.proof,
             "counterexample": None if self.counterexample is None else dict(self.counterexample),
-            "rounding": self.rounding if self.proved else None,
+            "rounding": _finite(self.rounding) if self.proved else None,
             "help": self.help or None,
         }
 

@@ -91,7 +91,7 @@ def _search(questions: list[_Question], seen: Sample, *, valley: bool) -> Verdic
 def _monotone(questions: list[_Question], way: str, *, quick: bool) -> tuple[_Question, str] | None:
     """The question of which a direction was proved, and how; None: it was not."""
     rest = list(questions)
-    for most in (_FEW, 0, _MANY * (not quick)):
+    for most in (_FEW, 0) if quick else (_FEW, 0, _MANY):
         for question in list(rest):
             word = _TURNED[way] if question.turned else way
             if not most and _solvable(question):
@@ -127,7 +127,7 @@ def _by_decimals(question: _Question) -> Verdict | None:
     for word in ("increasing", "decreasing", "quasiconvex"):
         if solve.prove(question.tree, question.along, question.domains, word, decimals=True).proved:
             bound = 2 * rounding_bound(question.tree, question.boxes, decimals=True)
-            return Verdict(word, f"no counterexample exists (solver, decimals); within {bound:.1g}", rounding=bound)
+            return _rounded(word, "no counterexample exists (solver, decimals)", bound)
     return None
 
 
@@ -137,7 +137,7 @@ def _by_slopes(question: _Question, most: int) -> Verdict:
         return _proved(question, "quasiconvex", f"slopes and curvature on {found.boxes:,} segments")
     if found.refuted and not question.is_part and (refuted := _peak_inside(question, found)):
         return refuted
-    return _open(question, found)
+    return _open(found)
 
 
 def _by_solver(question: _Question) -> Verdict:
@@ -172,8 +172,7 @@ def _smaller(question: _Question) -> list[_Question]:
 
 def _confirmed(question: _Question, xs: tuple[float, ...], at: Mapping[Key, float]) -> Verdict | None:
     """A candidate of the solver or of boxes as a refutation, if exact arithmetic confirms it."""
-    named = {key for key, _ in at.items()}
-    if any(key[0] == _PARAMETER for key in named) or len(xs) != 3 or not exact.available():
+    if any(key[0] == _PARAMETER for key in at) or len(xs) != 3 or not exact.available():
         return None
     low, high = question.domains[question.along]
     if not all(low <= x <= high for x in xs) or not all(_inside(at[key], question.domains[key]) for key in at):
@@ -253,8 +252,13 @@ def _proved(question: _Question, word: str, proof: str) -> Verdict:
     need = {"increasing": INC, "decreasing": DEC, "constant": INC | DEC, "quasiconvex": QCVX}[word]
     if need in doubles:
         return Verdict(word, f"{proof}; to the last bit")
-    bound = 2 * rounding_bound(question.tree, question.boxes)
-    return Verdict(word, f"{proof}; within {bound:.1g} of rounding" if math.isfinite(bound) else proof, rounding=bound)
+    return _rounded(word, proof, 2 * rounding_bound(question.tree, question.boxes))
+
+
+def _rounded(word: str, proof: str, bound: float) -> Verdict:
+    """A proof in exact arithmetic, with how far doubles may depart from it."""
+    said = f"within {bound:.1g} of rounding" if math.isfinite(bound) else "rounding is not bounded"
+    return Verdict(word, f"{proof}; {said}", rounding=bound)
 
 
 def _word(shape: Shape) -> str:
@@ -278,7 +282,7 @@ def _undefined(found: Cover) -> Verdict:
     return Verdict("undecided", proof, help=advice.of_undefined(found.blamed))
 
 
-def _open(question: _Question, found: Outcome) -> Verdict:
+def _open(found: Outcome) -> Verdict:
     where = ", ".join(f"{name_of(key)} in {_span(ends)}" for key, ends in found.where.items() if key[0] != _PARAMETER)
     proof = f"neither a proof nor a counterexample after {found.boxes:,} boxes; open is {where}"
     return Verdict("undecided", proof, help=advice.OPEN)

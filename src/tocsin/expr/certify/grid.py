@@ -4,7 +4,7 @@ Idea: evaluate on a grid of all variables and compare the differences of neighbo
 a peak between two points is not seen, and rounding looks like one. No plan uses it: it is the baseline of a benchmark.
 Cost: `points` times `others` to the power of the number of the other variables.
 
-Source: paper 000, the pseudo-certification of user-defined functions.
+Source: Cai et al., PVLDB 14(6), 2021, section 5, which calls it pseudo-certification.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ inside; and where the variable stands in one part only, however often, the part 
 Guarantee: a shape that is proved of what is left holds of the whole. The reverse does not: a step may hide a peak.
 Cost: a few visits of the tree.
 
-Source: stage 2 and rule (d) are common practice of disciplined programming; in one dimension they need no convexity.
+Source: taking off monotone layers is common in disciplined programming; in one dimension it needs no convexity.
 """
 
 from __future__ import annotations
