@@ -208,7 +208,7 @@ def test_stores_have_names_of_their_own() -> None:
 
 
 def test_a_row_outside_its_domain_that_comes_later_changes_nothing_before_it() -> None:
-    """Laws: the cut into batches does not show; beside c = 99 nothing is passed over, before it the extreme rows are."""
+    """Laws: the cut does not show; beside c = 99 nothing is passed over, before it all but the extreme rows are."""
     domains = {"a.x": (-50, 50), "b.x": (-50, 50), "c.x": (0, 10)}
     rule = Rule("x", "abs(b.x - a.x) - c.x > 1", within="100s", on="k", domains=domains)
     rows = [("b", 1, -5.0), ("b", 2, 5.0), ("c", 3, 0.0), ("a", 4, 0.0), ("c", 5, 99.0)]
