@@ -193,6 +193,18 @@ def variables(tree: Node) -> tuple[Variable, ...]:
     return tuple(found.values())
 
 
+def is_free(node: Node, key: Key) -> bool:
+    """Tell whether a variable is not in a tree."""
+    return all(variable.key != key for variable in variables(node))
+
+
+def literal(node: Node) -> float | None:
+    """The number that a node is, written out with or without a minus; None: it is something else."""
+    if isinstance(node, Unary) and isinstance(node.operand, Number):
+        return -node.operand.value
+    return node.value if isinstance(node, Number) else None
+
+
 def depth(tree: Node) -> int:
     """Count the nodes on the longest way from the root to a leaf."""
     deepest, level = 0, [tree]

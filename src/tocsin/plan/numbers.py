@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tocsin.errors import RuleError
 from tocsin.expr import variables
-from tocsin.expr.nodes import Compare, Condition, Number, Unary, Variable
+from tocsin.expr.nodes import Compare, Condition, Variable, literal
 from tocsin.plan.steps import Limit
 from tocsin.rules.model import Rule
 
@@ -51,9 +51,10 @@ def check_recovery(rule: Rule, condition: Condition) -> float | None:
 
 
 def _thresholds(rule: Rule, condition: Condition) -> list[float]:
-    right = condition.right if isinstance(condition, Compare) else None
-    if isinstance(right, Unary) and isinstance(right.operand, Number):
-        return [-right.operand.value]
+    if not isinstance(condition, Compare):
+        return []
+    right = condition.right
     if isinstance(right, Variable) and right.stream in rule.limits and right.column:
         return rule.limits[right.stream].column(right.column)
-    return [right.value] if isinstance(right, Number) else []
+    number = literal(right)
+    return [] if number is None else [number]

@@ -24,10 +24,10 @@ from tocsin.expr.nodes import (
     Condition,
     Key,
     Node,
-    Number,
     Unary,
     Variable,
     children,
+    literal,
     variables,
     walk,
     with_children,
@@ -257,7 +257,7 @@ def without_threshold(node: Node) -> Node:
     if not isinstance(node, Compare):
         return node
     for side, other, way in ((node.left, node.right, (">", ">=")), (node.right, node.left, ("<", "<="))):
-        if isinstance(other, Number) or (isinstance(other, Unary) and isinstance(other.operand, Number)):
+        if literal(other) is not None:
             return side if node.op in way else Unary(side)
     return node
 

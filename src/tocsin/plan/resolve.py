@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tocsin.errors import ExprError, PlanError, RuleError
 from tocsin.expr import parse_condition, variables
@@ -23,8 +23,6 @@ from tocsin.rules.durations import Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.nearest import nearest
 from tocsin.rules.no_data import AnyRule, NoData
-
-T = TypeVar("T")
 
 MOST_STREAMS = 8
 # Of a store that more rules share, it is not asked which numbers decide none of their alarms.
@@ -254,7 +252,7 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
         domains=tuple(
             (key[0], column, float(domain[0]), float(domain[1]))
             for key, column in read.items()
-            if (domain := _setting(rule.domains, key)) is not None
+            if (domain := rule.domains.get(name_of(key))) is not None
         ),
         recovery=one.recovery,
         limits=one.limits,
@@ -322,7 +320,3 @@ def _by_own_names(rule: Rule, read: Mapping[Key, str]) -> Rule:
                 raise RuleError(message)
             mine[own[name]] = value
     return replace(rule, **named)
-
-
-def _setting(given: Mapping[str, T], key: Key) -> T | None:
-    return given.get(name_of(key))

@@ -51,11 +51,8 @@ def is_beaten(way: int, n: float, window: tuple[int, int], seen: tuple[Float, In
 
 
 @kernel
-def clipped(
-    window: tuple[int, int], rows: Int, count: int, now: int, columns: tuple[Int, Int, Float]
-) -> tuple[int, int]:
+def clipped(window: tuple[int, int], rows: Int, count: int, now: int, time: Int, gone: Int) -> tuple[int, int]:
     """A window as far as there are remembered rows."""
-    time, gone, _ = columns
     first, last = 0, count - 1
     while first <= last and gone[rows[first]] <= now:
         first += 1

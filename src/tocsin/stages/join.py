@@ -244,7 +244,7 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                 at = advance(level, alive[stream], counts[stream], (latest[level], now), (time, gone, number), cursor)
                 if at >= 0 and at == cursor[level, 3] and level == streams - 2 and ways[level] and not vague[stream]:
                     after = order[level + 1]
-                    ends[0], ends[1] = clipped((-NEVER, NEVER), alive[after], counts[after], now, (time, gone, number))
+                    ends[0], ends[1] = clipped((-NEVER, NEVER), alive[after], counts[after], now, time, gone)
                     rows, seen = (chosen, time, ends), (ways[level], windows[level])
                     if all_beaten(level, order, rows, upper, (earliest[level], latest[level]), seen):
                         at = -1
@@ -267,7 +267,7 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                 after = order[level + 1]
                 if level > 0 and ways[level]:
                     n, here = number[chosen[stream]], (least_most[level], windows[level])
-                    span = clipped((low, high), alive[after], counts[after], now, (time, gone, number))
+                    span = clipped((low, high), alive[after], counts[after], now, time, gone)
                     if is_beaten(ways[level], n, span, here):
                         continue
                     note(n, span, here)

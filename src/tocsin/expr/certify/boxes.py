@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.certify.functions import literal
 from tocsin.expr.certify.interval import Float, Int, Interval, Truth
 from tocsin.expr.certify.jets import Box, Evaluator
-from tocsin.expr.nodes import Key, Node, variables, walk
+from tocsin.expr.nodes import Key, Node, literal, variables, walk
 
 # An end that is not stated: values beyond it are taken as outside the domain.
 UNBOUNDED = 1e50

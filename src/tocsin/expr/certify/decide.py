@@ -15,9 +15,9 @@ from tocsin.expr.certify.refute import Sample, sample
 from tocsin.expr.certify.rounding import rounding_bound
 from tocsin.expr.certify.search import Outcome, prove_monotone, prove_quasiconvex
 from tocsin.expr.certify.shapes import DEC, INC, QCVX, Rules, Shape
-from tocsin.expr.certify.strip import common_part, is_free, replaced, stripped
+from tocsin.expr.certify.strip import common_part, replaced, stripped
 from tocsin.expr.machine import LARGEST
-from tocsin.expr.nodes import Call, Key, Node, Number, Variable, children, variables, walk, with_children
+from tocsin.expr.nodes import Call, Key, Node, Number, Variable, children, is_free, variables, walk, with_children
 
 Domains = Mapping[Key, tuple[float, float]]
 

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tocsin.expr.certify.functions import literal, written
-from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable
+from tocsin.expr.certify.functions import written
+from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, literal
 
 BITS = 256
 

@@ -10,18 +10,10 @@ import numpy as np
 
 from tocsin.expr.certify import interval as iv
 from tocsin.expr.certify.interval import Interval
-from tocsin.expr.nodes import Node, Number, Unary
 
 Three = tuple[Interval, Interval, Interval]
 
 _LN10 = iv.ln(iv.point([10.0]))
-
-
-def literal(node: Node) -> float | None:
-    """The number that a node is, written out with or without a minus; None: it is something else."""
-    if isinstance(node, Unary) and isinstance(node.operand, Number):
-        return -node.operand.value
-    return node.value if isinstance(node, Number) else None
 
 
 def written(value: float) -> Fraction:

@@ -109,11 +109,6 @@ def absolute(a: Interval) -> Interval:
     return Interval(least, magnitude(a))
 
 
-def minimum(a: Interval, b: Interval) -> Interval:
-    """The smaller of two."""
-    return Interval(np.minimum(a.lo, b.lo), np.minimum(a.hi, b.hi))
-
-
 def maximum(a: Interval, b: Interval) -> Interval:
     """The larger of two."""
     return Interval(np.maximum(a.lo, b.lo), np.maximum(a.hi, b.hi))

@@ -20,9 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.certify import interval as iv
-from tocsin.expr.certify.functions import SMOOTH, both, literal, powers
+from tocsin.expr.certify.functions import SMOOTH, both, powers
 from tocsin.expr.certify.interval import Interval, Truth
-from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, variables
+from tocsin.expr.nodes import (
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    is_free,
+    literal,
+)
 
 Box = Mapping[Key, Interval]
 
@@ -209,7 +221,7 @@ class Evaluator:
     def _has(self, node: Node) -> bool:
         """Tell whether the variable is in a node."""
         if id(node) not in self._with:
-            self._with[id(node)] = any(variable.key == self.along for variable in variables(node))
+            self._with[id(node)] = self.along is not None and not is_free(node, self.along)
         return self._with[id(node)]
 
 

@@ -15,10 +15,10 @@ from fractions import Fraction
 import numpy as np
 
 from tocsin.expr.certify.boxes import refined
-from tocsin.expr.certify.functions import SMOOTH, literal, powers, written
+from tocsin.expr.certify.functions import SMOOTH, powers, written
 from tocsin.expr.certify.interval import Float, Interval, magnitude, power, subtract
 from tocsin.expr.certify.jets import Box, Evaluator
-from tocsin.expr.nodes import Binary, Bool, Call, Compare, Node, Number, Unary, Variable
+from tocsin.expr.nodes import Binary, Bool, Call, Compare, Node, Number, Unary, Variable, literal
 
 _HALF_UNIT = 2.0**-53
 _LIBRARY = 8 * _HALF_UNIT

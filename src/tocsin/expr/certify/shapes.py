@@ -19,10 +19,21 @@ from enum import Flag, auto
 
 import numpy as np
 
-from tocsin.expr.certify.functions import literal
 from tocsin.expr.certify.interval import Interval
 from tocsin.expr.certify.jets import Box, Evaluator
-from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, variables
+from tocsin.expr.nodes import (
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    is_free,
+    literal,
+)
 
 
 class Shape(Flag):
@@ -125,7 +136,7 @@ class Rules:
         return isinstance(node, Binary) and node.op == "*" and not self._is_free(node)
 
     def _is_free(self, node: Node) -> bool:
-        return all(variable.key != self._along for variable in variables(node))
+        return is_free(node, self._along)
 
     def _shape(self, node: Node) -> Shape:
         if isinstance(node, Number) or self._is_free(node):

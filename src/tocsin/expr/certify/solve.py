@@ -14,8 +14,21 @@ from fractions import Fraction
 from typing import Any
 
 from tocsin.expr.certify.boxes import ends
-from tocsin.expr.certify.functions import literal, written
-from tocsin.expr.nodes import Binary, Bool, Call, Compare, Key, Node, Number, Unary, Variable, variables, walk
+from tocsin.expr.certify.functions import written
+from tocsin.expr.nodes import (
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    is_free,
+    literal,
+    walk,
+)
 
 Domains = Mapping[Key, tuple[float, float]]
 
@@ -125,7 +138,7 @@ class _Encoder:
 
     def number(self, node: Node, x: Any) -> Any:
         """A number; what does not contain the variable is written once."""
-        if not self._guards and all(variable.key != self._along for variable in variables(node)):
+        if not self._guards and is_free(node, self._along):
             if node not in self._free:
                 self._free[node] = self._number(node, x)
             return self._free[node]

@@ -12,18 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tocsin.expr.certify.functions import literal
-from tocsin.expr.nodes import Binary, Call, Key, Node, Number, Unary, Variable, children, variables, walk, with_children
+from tocsin.expr.nodes import (
+    Binary,
+    Call,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    children,
+    is_free,
+    literal,
+    walk,
+    with_children,
+)
 
 # Tells the sign of a part: 1, -1, or 0 where it is not known.
 Sign = Callable[[Node], int]
 
 _RISING = ("exp", "ln", "log10", "sqrt", "tanh", "floor", "ceil")
-
-
-def is_free(node: Node, along: Key) -> bool:
-    """Tell whether a variable is not in a node."""
-    return all(variable.key != along for variable in variables(node))
 
 
 def stripped(tree: Node, along: Key, sign: Sign) -> Node:
