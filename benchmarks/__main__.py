@@ -10,6 +10,8 @@ import sys
 BENCHMARKS = {
     "backtest": "the command `backtest` on a month of a fleet: wall time, memory of all its processes, rows/s",
     "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
+    "disorder": "waiting for late rows: K and recall by strategy, the figures of Ji et al. and beside them",
+    "disorder-buckets": "a wait per bucket beside one that all buckets agree on: K and recall",
     "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
     "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",

@@ -41,8 +41,8 @@ def calls(driver: Driver) -> Iterator[Called]:
     """Watch what is handed to the machine of expressions, by the join and by what is computed once per row."""
     called, combine, evaluate_number = Called(), follow.combine, follow.evaluate_number
 
-    def counted(tuples: Any, probes: Any, *rest: Any) -> Any:
-        answer = combine(tuples, probes, *rest)
+    def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
+        answer = combine(tuples, probes, *rest, every=every)
         (page,) = driver.logic.watches[0].pages
         found = np.flatnonzero(answer[0].found).tolist()
         called.rows += [

@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,11 +34,18 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left."""
+    """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left.
+
+    For alerts whose rows wait: the last wait and the recall expected, results in order and in all per period, and rows
+    that came too late.
+    """
 
     alerts: list[dict[str, Any]]
     counts: dict[str, dict[str, int]]
     state_bytes: int
+    waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    late: list[dict[str, Any]] = field(default_factory=list)
 
 
 def run_local(
@@ -91,17 +98,20 @@ def run(
 
 def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
     """Run a plan to the end of its input; with `restart` its state is written and read between calls."""
-    out, pages = Out(), dict[str, bytes]()
+    out, pages, waits = Out(), dict[str, bytes](), dict[str, tuple[int, float | None]]()
     logic = plan.build(pages)
     for number, call in enumerate(calls):
         if restart and number:
             _store(pages, logic.changed_pages())
             logic = plan.build(pages)
-        out.add(logic.on_data(call))
+        given = logic.on_data(call)
+        waits = given.waits or waits
+        out.add(given)
     out.add(logic.on_end())
     _store(pages, logic.changed_pages())
     alerts = sorted(out.alerts, key=_whose)
-    return Result([with_times(alert) for alert in alerts], out.counts, sum(len(page) for page in pages.values()))
+    size = sum(len(page) for page in pages.values())
+    return Result([with_times(alert) for alert in alerts], out.counts, size, waits, out.results, out.late)
 
 
 def _joined(results: Iterable[Result]) -> Result:
@@ -109,9 +119,10 @@ def _joined(results: Iterable[Result]) -> Result:
     whole = Out()
     size = 0
     for result in results:
-        whole.add(Out(result.alerts, result.counts))
+        mine = Out(result.alerts, result.counts, waits=result.waits, late=result.late, results=result.results)
+        whole.add(mine)
         size += result.state_bytes
-    return Result(sorted(whole.alerts, key=_whose), whole.counts, size)
+    return Result(sorted(whole.alerts, key=_whose), whole.counts, size, whole.waits, whole.results, whole.late)
 
 
 def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:

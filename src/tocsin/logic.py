@@ -27,7 +27,7 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 # What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
 FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
-COUNTS = ("received", *FATES, "out_of_domain", "without_limits", "freed_keys")
+COUNTS = ("received", *FATES, "behind", "out_of_domain", "without_limits", "freed_keys")
 
 
 class Payload(Protocol):
@@ -60,27 +60,54 @@ class Batch:
 
 @dataclass
 class Out:
-    """What a logic gives back: alert rows (dicts with the public column names), counts gained, newest times.
+    """What a logic gives back: alert rows (dicts with the public column names), counts gained, newest times, waits.
 
     Counts go by store, whose name is its stream's where a stream has one; `newest` has the newest event time of each
-    stream that had rows.
+    stream that had rows; `waits` has, per alert whose rows wait, for how many microseconds, and the recall that this is
+    estimated to give, or None: of several buckets the longest wait and the least recall. `late` has rows that came too
+    late to be used, or to be used in order. `results` has, per alert whose rows wait and period of event time (by its
+    first microsecond), how many results came in order, and how many in all. `stats` has what a bucket knows that others
+    may need, as dicts that JSON can hold: what a wait is chosen by, where buckets agree on it.
     """
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    late: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    stats: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, other: Out) -> None:
         """Take over what another call gave."""
         self.alerts += other.alerts
+        self.late += other.late
+        self.stats += other.stats
         for stream, counts in other.counts.items():
             self.count(stream, counts)
         for stream, time_us in other.newest.items():
             self.meet(stream, time_us)
+        for alert, (wait_us, recall) in other.waits.items():
+            self.wait(alert, wait_us, recall)
+        for alert, periods in other.results.items():
+            for start_us, (in_order, whole) in periods.items():
+                self.find(alert, int(start_us), in_order, whole)
 
     def meet(self, stream: str, time_us: int) -> None:
         """Note the newest event time of some rows of a stream."""
         self.newest[stream] = max(time_us, self.newest.get(stream, time_us))
+
+    def wait(self, alert: str, wait_us: int, recall: float | None) -> None:
+        """Note how long the rows of an alert wait."""
+        longest, least = self.waits.get(alert, (wait_us, recall))
+        known = [number for number in (least, recall) if number is not None]
+        self.waits[alert] = max(longest, wait_us), min(known, default=None)
+
+    def find(self, alert: str, start_us: int, in_order: int, whole: int) -> None:
+        """Add to the results of an alert in a period."""
+        periods = self.results.setdefault(alert, {})
+        before = periods.get(start_us, (0, 0))
+        periods[start_us] = before[0] + in_order, before[1] + whole
 
     def count(self, stream: str, counts: Mapping[str, int]) -> None:
         """Add to the counts of a stream."""

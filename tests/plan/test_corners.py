@@ -14,6 +14,7 @@ from tocsin import Rule
 from tocsin.local import explain
 from tocsin.plan import corners as corners_module
 from tocsin.plan.corners import Corners
+from tocsin.plan.mesh import spread
 from tocsin.plan.remember import Remembered, StreamRows
 from tocsin.rules.limits import Limits
 
@@ -27,19 +28,22 @@ def test_looking_at_corners_changes_nothing(case: Case) -> None:
 
 
 def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, limits: Any = None) -> list[bool]:
-    """Ask of rows (key, value) per stream."""
+    """Ask of rows (key, value) per stream, all rows of a key in one cell."""
     (watch,) = explain({name: {"m": [], "ts": [], "value": []} for name in rows}, rule).watches
     (threshold,) = watch.rules
-    segments = []
-    for i in threshold.stores:
+    spans = []
+    for i, need in zip(threshold.stores, threshold.needs, strict=True):
         mine = rows[watch.stores[i].stream]
         key, value = np.array([k for k, _ in mine], np.int64), np.array([v for _, v in mine], np.float64)
         time = np.arange(len(mine))
         memory = Remembered(watch.stores[i], keys)
-        segments.append(memory.merge(StreamRows(key, time, time, {"value": value}, None)))
+        segment = memory.merge(StreamRows(key, time, time, {"value": value}, None))
+        numbers, apart = need.numbers(segment.values)
+        whole = np.where(apart, np.nan, numbers[0]), segment.offsets
+        spans.append(spread(*whole, np.arange(keys), np.zeros(keys, np.int64), 0))
     corners = Corners(threshold)
     assert corners.known
-    return corners.hopeless(segments, limits or {}).tolist()
+    return corners.hopeless(spans, limits or {}).tolist()
 
 
 SETTINGS: dict[str, Any] = {"within": "1s", "on": ["m"]}
@@ -48,8 +52,8 @@ RISING = Rule("x", "a - b > 3", shapes={"a": "increasing", "b": "decreasing"}, *
 
 def test_a_key_whose_extremes_stay_below_is_named_and_one_that_touches_is_not() -> None:
     rows = {"a": [(0, 1.0), (0, 2.9), (1, 3.0), (2, 9.0), (3, 0.0)], "b": [(0, 0.0), (1, 0.0), (2, 0.0)]}
-    # The last key has no row of `b` yet; nothing is said of it.
-    assert hopeless(RISING, rows, 4) == [True, False, False, False]
+    # The last key has no row of `b` yet: there is no combination.
+    assert hopeless(RISING, rows, 4) == [True, False, False, True]
 
 
 def test_an_undefined_corner_or_a_value_outside_the_domain_says_nothing() -> None:

@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "an unknown key without a near one": (
         "keys: [machine, site]", "»colour: red\n    keys: [machine, site]",
         AIR + "`colour` is not a key of a stream; known are source, keys, time, time_unit, arrival, values, "
-        "idle, no_data"),
+        "idle, ahead, no_data"),
     "a name that is a function": (
         "  surface:", "  »max: {source: {csv: {path: x}}}\n  surface:",
         'stream "max": a name must be usable in `expr`: letters, digits and `_`, no function and no reserved word; '

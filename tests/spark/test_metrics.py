@@ -38,6 +38,7 @@ PROGRESS = Progress(
         batches=5,
     ),
     {"air": 1_500_000},
+    waits={'Hot "one"': (2_500_000, 0.97), "Damp": (0, None)},
 )
 
 
@@ -81,6 +82,9 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_batch_seconds_count", ()): 1,
         ("tocsin_state_bytes", ()): 1234,
         ("tocsin_newest_event_timestamp_seconds", ("air",)): 1.5,
+        ("tocsin_wait_seconds", ('Hot "one"',)): 2.5,
+        ("tocsin_wait_seconds", ("Damp",)): 0,
+        ("tocsin_recall_estimated", ('Hot "one"',)): 0.97,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,

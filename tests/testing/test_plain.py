@@ -59,7 +59,7 @@ def test_an_error_leaves_no_kernel_behind(fresh: Kernel[[int], int]) -> None:
 def test_every_kernel_of_the_engine_is_found_before_it_is_called() -> None:
     code = (
         "import tocsin.testing, tocsin.testing.plain as p; found = {k.__name__ for k in p._unused()}; "
-        "print({'by_key', 'combine', 'track', 'admit', 'drive', 'run_program', 'survivors'} - found)"
+        "print({'by_key', 'search', 'arrange', 'track', 'admit', 'drive', 'run_program', 'survivors'} - found)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout == "set()\n", done.stderr

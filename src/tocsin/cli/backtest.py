@@ -6,9 +6,10 @@
     tocsin backtest cold-store.yaml --run-dir runs/january --json | jq .rules
 
 It says how often each rule fired, for how many keys and how long; what became of the rows of each stream, beside what a
-join without reduction would remember; and which rows could not be used. --report writes one HTML file with pictures,
-which needs neither network nor scripts. --against runs another version of the rules over the same rows, and says which
-alerts only one of them has, which both, and what moved.
+join without reduction would remember; which rows could not be used; and, of rules whose rows wait, the recall reached:
+which share of the results came in order. --report writes one HTML file with pictures, which needs neither network nor
+scripts. --against runs another version of the rules over the same rows, and says which alerts only one of them has,
+which both, and what moved.
 """
 
 from __future__ import annotations

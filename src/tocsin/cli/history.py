@@ -133,13 +133,13 @@ def _run(
     started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None, first: int
 ) -> list[Result]:
     from tocsin.report import Gatherer
-    from tocsin.spark.history import Span, open_streams, rows_of_plans
+    from tocsin.spark.history import Span, arriving, open_streams, rows_of_plans
     from tocsin.spark.quiet import telling
 
     streams = {name: one for version in versions for name, one in version.streams.items()}
-    gatherers = [Gatherer(version.file.path, version.plan) for version in versions]
-    writers = [_Writer(run, version.file, first + number) for number, version in enumerate(versions)]
     frames = open_streams(started, streams, Span(*ends))
+    gatherers = [Gatherer(version.file.path, version.plan, arriving(frames)) for version in versions]
+    writers = [_Writer(run, version.file, first + number) for number, version in enumerate(versions)]
     with telling(started, told), rows_of_plans(frames, [version.plan for version in versions]) as rows:
         for kind, said in rows.told():
             if kind == "alert":
@@ -153,6 +153,8 @@ def _run(
             run.dead.write(0, rows.dead_lines(_MOST_DEAD))
     for writer in writers:
         writer.close()
+    with telling(started, told):
+        _tell_truth(frames, gatherers)
     return [gatherer.result(dead) for gatherer in gatherers]
 
 
@@ -180,9 +182,32 @@ def reach_of(started: Session, version: Version) -> tuple[int, int] | None:
 def _count(gatherers: Sequence[Any], said: Mapping[str, Any]) -> None:
     """Give each version its counts."""
     for number, gatherer in enumerate(gatherers):
-        mine = f"{number}:"
-        counts = {name.removeprefix(mine): count for name, count in said["counts"].items() if name.startswith(mine)}
-        gatherer.count(counts, said["newest"])
+        counts, waits, results = (_of_version(number, said[part]) for part in ("counts", "waits", "results"))
+        gatherer.count(counts, said["newest"], waits, results)
+
+
+def _of_version(number: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    mine = f"{number}:"
+    return {name.removeprefix(mine): value for name, value in said.items() if name.startswith(mine)}
+
+
+def _tell_truth(frames: Mapping[str, Any], gatherers: Sequence[Any]) -> None:
+    """Tell what rows in order of their time give to rules whose rows wait: the sources are read once more for it."""
+    from tocsin.spark.history import arriving, in_order, rows_of_plans
+
+    known = arriving(frames)
+    plans = [
+        Plan(tuple(w for w in one.plan.watches if w.order is not None and not known.isdisjoint(w.streams)))
+        for one in gatherers
+    ]
+    watches = [watch for plan in plans for watch in plan.watches]
+    if not watches:
+        return
+    with rows_of_plans(in_order(frames, watches), plans) as rows:
+        for kind, said in rows.told():
+            if kind == "counts":
+                for number, gatherer in enumerate(gatherers):
+                    gatherer.take_truth(_of_version(number, said["results"]))
 
 
 class _Writer:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-_OF_STORES = {"out_of_domain": "outside the domain", "without_limits": "without a row in a table of limits"}
+_OF_STORES = {
+    "out_of_domain": "outside the domain",
+    "without_limits": "without a row in a table of limits",
+    "behind": "came later than rows wait",
+}
 
 
 def counted(count: int, word: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tocsin.cli.remarks import counted, remarks
 from tocsin.report import Difference, Result, RuleSummary
+from tocsin.report.recall import MOST_PERIODS, Recall, recall_text, share_text
 from tocsin.report.result import RARE
 from tocsin.rules.durations import duration_text
 from tocsin.rules.mistakes import printable
@@ -58,6 +59,7 @@ def _result(result: Result) -> Iterator[str]:
         [_rule(rule) for rule in result.rules],
     )
     yield ""
+    yield from _recalls(result.recalls)
     told = [(name, words) for name, words in RARE.items() if any(store.counts.get(name) for store in result.stores)]
     names = ["omitted", "late", "quarantined", *(name for name, _ in told)]
     yield from table(
@@ -74,6 +76,26 @@ def _result(result: Result) -> Iterator[str]:
 def _rule(rule: RuleSummary) -> list[str]:
     times = [rounded(rule.firing_us), rounded(rule.longest_us)]
     return [rule.alert, *_numbers(rule.alerts, rule.keys), *times, *_numbers(rule.late, rule.open)]
+
+
+def _recalls(recalls: Sequence[Recall]) -> Iterator[str]:
+    """Tell of rules whose rows wait how much came in order."""
+    if not recalls:
+        return
+    head = ["rule whose rows wait", "asked", "recall", "lowest", "reached", "periods", "wait", "longest wait"]
+    yield from table(head, [_recall(recall) for recall in recalls], words=2)
+    blind = [recall.alert for recall in recalls if not recall.by_arrival]
+    if blind:
+        yield printable(
+            f"no stream of {', '.join(blind)} has `arrival`: rows came in order of time, and nothing was late"
+        )
+    yield ""
+
+
+def _recall(recall: Recall) -> list[str]:
+    shares = [recall_text(recall.whole), recall_text(recall.lowest), share_text(recall.reached)]
+    waits = [rounded(recall.wait_us), rounded(recall.longest_us)]
+    return [recall.alert, recall.asked_text, *shares, *_numbers(len(recall.periods)), *waits]
 
 
 def _numbers(*numbers: int) -> list[str]:
@@ -153,12 +175,34 @@ def _object(result: Result) -> dict[str, Any]:
         "oldest_us": result.oldest_us,
         "newest_us": result.newest_us,
         "rules": [{**asdict(rule), "labels": dict(rule.labels)} for rule in result.rules],
+        "recall": [_recall_object(recall) for recall in result.recalls],
         "streams": {
             store.name: {**store.counts, "kept": store.kept, "plain_join": store.plain} for store in result.stores
         },
         "state_bytes": result.state_bytes,
         "changes": result.changes,
         "dead": [asdict(row) for row in result.dead],
+    }
+
+
+def _recall_object(recall: Recall) -> dict[str, Any]:
+    told = [stretch.lowest for stretch in recall.stretches(MOST_PERIODS)]
+    whole, lowest = recall.whole, recall.lowest
+    return {
+        "alert": recall.alert,
+        "asked": recall.asked_text,
+        "asked_recall": recall.asked,
+        "over_us": recall.waiting.over_us,
+        "by_arrival": recall.by_arrival,
+        "recall": None if whole is None else whole.recall,
+        "lowest": None if lowest is None else lowest.recall,
+        "reached": recall.reached,
+        "in_order": 0 if whole is None else whole.in_order,
+        "true": 0 if whole is None else whole.true,
+        "wait_us": recall.wait_us,
+        "longest_wait_us": recall.longest_us,
+        "periods": len(recall.periods),
+        "each": [{**asdict(period), "recall": period.recall} for period in told],
     }
 
 

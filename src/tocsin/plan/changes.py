@@ -44,7 +44,8 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
     said: list[str] = []
     for name in [*before, *(name for name in after if name not in before)]:
         old, new = before.get(name), after.get(name)
-        keys = f"keys {name}" if name else "no key"
+        on, waits, _ = name.partition("~")
+        keys = (f"keys {on}" if on else "no key") + (" of rules that wait" if waits else "")
         if new is None:
             said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
         # What was described before there were silences has none.

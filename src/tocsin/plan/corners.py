@@ -1,11 +1,11 @@
-"""Corners: name the keys for which a rule cannot be true, from the extremes of their rows alone.
+"""Corners: name the stretches of time in which a rule cannot be true, from the extremes of the rows around alone.
 
 Idea: a margin that is increasing, decreasing or quasiconvex in every stream is largest at a corner of the box that the
-rows of a key span. Where it is below 0 at all corners, by more than rounding can bend a proof, no combination is true,
-and none needs to be looked for. Most keys are quiet most of the time.
-Guarantee: a key that is named has no true combination among the rows given, if the shapes are as declared, which is
+rows span which may be partners. Where it is below 0 at all corners, by more than rounding can bend a proof, no
+combination is true, and none needs to be looked for. Most keys are quiet most of the time.
+Guarantee: a cell that is named has no row that is part of a true combination, if the shapes are as declared, which is
 what omission trusts in too. A corner where the condition is undefined, or a row outside the domain, says nothing.
-Cost: one pass over the rows of a key, one evaluation per key and corner.
+Cost: one evaluation per cell and corner.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tocsin.expr.columns import evaluate_columns
 from tocsin.expr.nodes import Bool, Compare, Key, Node, variables
 from tocsin.logic import Float
 from tocsin.plan.bound import by_numbers, compared_as
+from tocsin.plan.mesh import NOBODY, VAGUE, Span
 from tocsin.plan.prove import named_by_column
-from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store, Threshold
 
 Bools = NDArray[np.bool_]
@@ -43,21 +43,31 @@ class Corners:
         self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS and read <= set(self.variables)
         self.comparisons = list(_comparisons(self.condition))
 
-    def hopeless(self, segments: Sequence[Segments], limits: dict[Key, Float]) -> Bools:
-        """Tell for which keys no combination of these rows is true."""
-        unsure = np.zeros(len(segments[0].offsets) - 1, np.bool_)
-        extremes = []
-        for store, segment, sides in zip(self.stores, segments, self.sides, strict=True):
-            numbers, apart = store.numbers(segment.values)
-            unsure |= ~(np.diff(segment.offsets) > 0) | _any(apart, segment)
-            extremes.append([_per_key(side, numbers[0], segment) for side in sides])
+    def hopeless(self, spans: Sequence[Span], limits: dict[Key, Float]) -> Bools:
+        """Tell for which cells no combination of the rows around them, given per stream, is true."""
+        unsure, nobody = np.zeros(len(spans[0].state), np.bool_), np.zeros(len(spans[0].state), np.bool_)
+        for span in spans:
+            unsure |= span.state == VAGUE
+            nobody |= span.state == NOBODY
+        at = np.flatnonzero(~(unsure | nobody))
+        corners = list(product(*([getattr(span, side)[at] for side in sides] for span, sides in self._sided(spans))))
+        columns = {key: np.concatenate([corner[i] for corner in corners]) for i, key in enumerate(self.variables)}
+        columns |= {key: np.tile(numbers[at], len(corners)) for key, numbers in limits.items()}
+        unsure[at] = self._may_be_true(columns).reshape(len(corners), len(at)).any(axis=0)
+        return ~unsure | nobody
+
+    def _sided(self, spans: Sequence[Span]) -> Iterator[tuple[Span, list[str]]]:
+        return zip(spans, self.sides, strict=True)
+
+    def _may_be_true(self, columns: dict[Key, Float]) -> Bools:
+        """Tell at which corners the condition is true or undefined; a part that is undefined may be true elsewhere."""
         with np.errstate(invalid="ignore"):
-            for corner in product(*extremes):
-                columns = dict(zip(self.variables, corner, strict=True)) | limits
-                for part in self.comparisons:
-                    unsure |= ~np.isfinite(evaluate_columns(part, columns)[0])
-                unsure |= ~(evaluate_columns(self.condition, columns)[0] < -self.rule.rounding)  # type: ignore[arg-type]
-        return ~unsure
+            margin = evaluate_columns(self.condition, columns)[0]  # type: ignore[arg-type]
+            maybe: Bools = ~((margin < -self.rule.rounding) & np.isfinite(margin))
+            for part in self.comparisons:
+                if part is not self.condition:
+                    maybe |= ~np.isfinite(evaluate_columns(part, columns)[0])
+        return maybe
 
 
 def _comparisons(node: Node) -> Iterator[Compare]:
@@ -69,25 +79,8 @@ def _comparisons(node: Node) -> Iterator[Compare]:
             yield from _comparisons(part)
 
 
-def _sides(store: Store) -> list[np.ufunc]:
+def _sides(store: Store) -> list[str]:
     """The extremes that matter of a stream; none where its shape is not known, or rows are compared by several."""
     if len(store.by) > 1:
         return []
-    return [np.maximum] * (store.above_us >= 0) + [np.minimum] * (store.below_us >= 0)
-
-
-def _per_key(side: np.ufunc, value: Float, segment: Segments) -> Float:
-    """The extreme of each key; NaN where it has no rows."""
-    extreme = np.full(len(segment.offsets) - 1, np.nan)
-    filled = np.flatnonzero(np.diff(segment.offsets))
-    if len(filled):
-        extreme[filled] = side.reduceat(value, segment.offsets[filled])
-    return extreme
-
-
-def _any(flags: Bools, segment: Segments) -> Bools:
-    found = np.zeros(len(segment.offsets) - 1, np.bool_)
-    filled = np.flatnonzero(np.diff(segment.offsets))
-    if len(filled):
-        found[filled] = np.logical_or.reduceat(flags, segment.offsets[filled])
-    return found
+    return ["largest"] * (store.above_us >= 0) + ["least"] * (store.below_us >= 0)

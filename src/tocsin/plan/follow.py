@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +12,18 @@ from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Key, Variable
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
+from tocsin.plan.arrived import Arrived
 from tocsin.plan.condition import compile_rule, limit_key
 from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
 from tocsin.plan.lives import Change, Lived
 from tocsin.plan.remember import NEVER_SEEN, Segments
+from tocsin.plan.sift import Sift
 from tocsin.plan.steps import Store, Threshold
 from tocsin.plan.witness import Show, Witnesses
-from tocsin.stages import alert
+from tocsin.stages.alert import TRUE
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
 from tocsin.stages.reduce.settled import settle
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """New rows by key and arrival: lane, key, time, and which row of its lane each is."""
-
-    lane: Int
-    key: Int
-    time: Int
-    row: Int
 
 
 @kernel
@@ -57,6 +48,15 @@ def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: in
     return late
 
 
+class Joined(NamedTuple):
+    """What the join found: the best of each probe, all true combinations with their scores if asked for."""
+
+    evaluations: Evaluations
+    matches: Int
+    scores: Float
+    show: Show
+
+
 class Followed:
     """State and work of one rule on one page."""
 
@@ -73,6 +73,8 @@ class Followed:
         self.progress, self.seen_us = np.full(keys, NEVER_SEEN), np.zeros(keys, np.int64)
         self.lived = Lived(rule, keys, len(self.stores), int(self.value_offsets[-1]))
         self.limits = np.zeros((len(rule.limits), 0))
+        # The ranks of the rows of the last call that gave results, once for each.
+        self.gave = np.zeros(0, np.int64)
 
     def outside(self, shown: Witnesses) -> bool:
         """Tell whether a witness has a value outside the domain that this rule declares for it."""
@@ -97,36 +99,66 @@ class Followed:
         fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
         self.limits = np.concatenate([self.limits, fresh], axis=1)
 
-    def evaluate(self, arrivals: Arrivals, segments: Sequence[Segments]) -> tuple[list[Change], Witnesses]:
+    def evaluate(self, arrived: Arrived) -> tuple[list[Change], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
-        mine = self.stream_of[arrivals.lane]
+        segments = [arrived.segments[i] for i in self.rule.stores]
         if self.rule.lag_us:
-            return self._settle(arrivals.key[mine == 0], arrivals.row[mine == 0], segments[0]), self.lived.no_witnesses(
-                0
-            )
-        late = track(mine, arrivals.key, arrivals.time, self.newest, self.progress, self.rule.idle_us)
-        bases, found = _bases(segments), np.full(len(mine), -1)
-        for i, segment in enumerate(segments):
-            at = np.flatnonzero(mine == i)
-            row = arrivals.row[at]
-            # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
-            silent = segment.silent[row] & (len(segments) > 1)
-            found[at] = np.where(silent, -1, bases[i] + segment.place[row])
-        idle = self._idle(arrivals, segments) if self.corners.known else np.zeros(len(mine), np.bool_)
-        # Rows that are not idle lie ahead of progress: no combination reaches further back from there than the span.
-        found[idle & (arrivals.time < self.progress[arrivals.key] - self.rule.topology.span_us)] = -1
-        chosen = np.flatnonzero(found >= 0)
-        probes = Probes(mine[chosen], arrivals.key[chosen], found[chosen], idle[chosen])
-        return self._judge(probes, late[chosen], segments)
+            at = arrived.positions(self.rule.stores[0])
+            arrivals = arrived.arrivals
+            changes = self._settle(arrivals.key[at], arrivals.row[at], segments[0])
+            # Which rows will be evaluated is not known yet: each may give something.
+            self.gave = segments[0].rank[segments[0].place[arrivals.row[at]]]
+            return changes, self.lived.no_witnesses(0)
+        in_order, late = self._track(arrived)
+        if self.corners.known:
+            return self._sift(arrived, in_order, late)
+        # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
+        alone = len(segments) == 1
+        arrival = np.concatenate([arrived.arrival_of(i, silent_too=alone) for i in self.rule.stores])
+        probes, at = self._arrived_among(arrived, arrival, np.zeros(len(arrival), np.bool_))
+        return self._judge(probes, late[at], segments)
 
-    def _idle(self, arrivals: Arrivals, segments: Sequence[Segments]) -> NDArray[np.bool_]:
-        """Tell which rows change nothing: their key cannot be true, has no open life, and nothing waits for order."""
+    def _arrived_among(self, arrived: Arrived, arrival: Int, silent: NDArray[np.bool_]) -> tuple[Probes, Int]:
+        """The rows that are arrivals, in order of arrival, and which of these each is."""
+        row = np.flatnonzero(arrival >= 0)
+        row = row[np.argsort(arrival[row], kind="stable")]
+        at = arrival[row]
+        return Probes(self.stream_of[arrived.arrivals.lane[at]], arrived.arrivals.key[at], row, silent[row]), at
+
+    def _track(self, arrived: Arrived) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Move progress; tell which keys came in order for this rule, and which arrivals came after progress."""
+        arrivals, lanes = arrived.arrivals, [arrived.lanes[i] for i in self.rule.stores]
+        in_order = arrived.in_order & (arrived.first >= self.newest.max(axis=1, initial=NEVER_SEEN))
+        came = in_order & (arrived.newest[:, lanes] != NEVER_SEEN).any(axis=1)
+        # In order no row is late, and progress is where the last row brings it.
+        newest = np.maximum(self.newest, arrived.newest[:, lanes])
+        front = newest.max(axis=1, keepdims=True, initial=NEVER_SEEN)
+        waited = np.where((newest == NEVER_SEEN) | (newest < front - self.rule.idle_us), front, newest)
+        self.newest[came] = newest[came]
+        self.progress[came] = np.maximum(self.progress, waited.min(axis=1))[came]
+        late = np.zeros(len(arrivals.key), np.bool_)
+        if not in_order.all():
+            at = np.flatnonzero(~in_order[arrivals.key])
+            mine = self.stream_of[arrivals.lane[at]]
+            late[at] = track(mine, arrivals.key[at], arrivals.time[at], self.newest, self.progress, self.rule.idle_us)
+        return in_order, late
+
+    def _sift(
+        self, arrived: Arrived, in_order: NDArray[np.bool_], late: NDArray[np.bool_]
+    ) -> tuple[list[Change], Witnesses]:
+        """Join what may change something, and no more of the other rows than partners of those."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
-        quiet, waiting = self.corners.hopeless(segments, limits) & ~self.lived.is_open(), self.lived.waiting
-        quiet[waiting.key[waiting.truth == alert.TRUE]] = False  # False ones that wait begin nothing either.
-        # What progress has not reached may still end a life that an earlier true evaluation begins.
-        idle: NDArray[np.bool_] = quiet[arrivals.key] & (arrivals.time <= self.progress[arrivals.key])
-        return idle
+        sift = Sift(arrived, self.rule, self.corners, limits)
+        in_order = in_order & (self.rule.recovery is None)
+        is_open = np.where(in_order, self.lived.is_unmet(), self.lived.is_open() | self.lived.is_unmet())
+        while True:
+            cut = sift.cut(in_order, is_open, self.progress)
+            probes, at = self._arrived_among(arrived, cut.arrival, cut.silent)
+            joined = self._join(probes, cut.segments)
+            again = cut.unsettled(probes, joined.evaluations, is_open)
+            if not again.any():
+                return self._conclude(probes, late[at], joined)
+            in_order, is_open = in_order & ~again, is_open | again
 
     def _settle(self, key: Int, row: Int, segment: Segments) -> list[Change]:
         """Take arrivals of a reduced rule of one stream, and judge the rows whose place they settle."""
@@ -152,12 +184,21 @@ class Followed:
         self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[Segments]
     ) -> tuple[list[Change], Witnesses]:
         """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
+        return self._conclude(probes, late, self._join(probes, segments))
+
+    def _join(self, probes: Probes, segments: Sequence[Segments]) -> Joined:
         tuples, every = self._tuples(segments), self.rule.emit == "all"
-        evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every)
-        show = Show(self.value_offsets, tuples, segments, _bases(segments))
-        if every:
-            return [], show.matches(matches, scores)
-        return self._live(evaluations, tuples.time[probes.row], probes.key, late, show), self.lived.no_witnesses(0)
+        evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every=every)
+        return Joined(evaluations, matches, scores, Show(self.value_offsets, tuples, segments, _bases(segments)))
+
+    def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[Change], Witnesses]:
+        show, rank = joined.show, joined.show.tuples.rank
+        true = probes.row[joined.evaluations.truth == TRUE]
+        self.gave = rank[joined.matches].max(axis=1) if self.rule.emit == "all" else rank[true]
+        if self.rule.emit == "all":
+            return [], show.matches(joined.matches, joined.scores)
+        time = show.tuples.time[probes.row]
+        return self._live(joined.evaluations, time, probes.key, late, show), self.lived.no_witnesses(0)
 
     def _tuples(self, segments: Sequence[Segments]) -> Tuples:
         """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""

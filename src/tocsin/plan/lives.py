@@ -43,6 +43,13 @@ class Lived:
         is_open: NDArray[np.bool_] = np.logical_or(*(lives.phase != alert.NONE for lives in self.machines))
         return is_open
 
+    def is_unmet(self) -> NDArray[np.bool_]:
+        """Keys with a life in order that no false evaluation has met yet, or with a true one that waits."""
+        phase, waiting = self.machines[0].phase, self.waiting
+        unmet: NDArray[np.bool_] = (phase == alert.PENDING) | (phase == alert.FIRING)
+        unmet[waiting.key[waiting.truth == alert.TRUE]] = True
+        return unmet
+
     def take(
         self, evaluations: Evaluations, when: tuple[Int, Int], late: NDArray[np.bool_], show: Show, progress: Int
     ) -> list[Change]:
@@ -85,6 +92,8 @@ class Lived:
     def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[Change]:
         """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
         old = self.waiting
+        if not len(old.key) and not self.is_open().any():
+            return []
         ripe = old.time <= progress[old.key]
         due = np.flatnonzero(ripe)[alert.by_key_and_time(len(progress), old.key[ripe], old.time[ripe])]
         now, quiet = old.take(due), np.maximum(progress, silence)
@@ -111,6 +120,8 @@ class Lived:
         rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.machines[machine], self.bests[machine]
         renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
+        if not len(rows) and not len(renewed):
+            return []
         numbers = np.unique(np.concatenate([rows[:, 4], lives.best[renewed]]))
         numbers = numbers[numbers != alert.STORED]
         count = len(when[0])

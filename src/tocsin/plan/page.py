@@ -11,13 +11,18 @@ from numpy.typing import NDArray
 from tocsin.jit import kernel
 from tocsin.logic import Int, Out
 from tocsin.pages import pack, unpack
-from tocsin.plan.follow import Arrivals, Followed
+from tocsin.plan.arrived import Arrivals, Arrived
+from tocsin.plan.follow import Followed
+from tocsin.plan.hold import Hold, Learnt, Taken
 from tocsin.plan.identity import Identity
+from tocsin.plan.late import late_rows
+from tocsin.plan.pace import Pace
 from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
 from tocsin.plan.report import alert_row, last_words, silence_row
 from tocsin.plan.silence import Event, Heard, Silences
 from tocsin.plan.steps import NEVER_US, Threshold, Watch
 from tocsin.plan.witness import Witnesses
+from tocsin.rules.durations import duration_text
 from tocsin.stages.alert import NONE
 
 KEYS_PER_PAGE = 4096
@@ -43,8 +48,10 @@ class Page:
         self.remembered = [Remembered(store) for store in watch.stores]
         self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
+        self.hold = None if watch.order is None else Hold(watch.order, watch.lanes)
         self.silences = Silences(watch) if watch.silences else None
         self.dirty = False
+        self.learnt: list[Learnt] = []
         self.last_words = Out()
         if data is not None:
             self._load(data)
@@ -60,6 +67,8 @@ class Page:
                 memory.add_keys(count)
             for followed in self.followed:
                 followed.add_keys(self.keys[-count:])
+            if self.hold is not None:
+                self.hold.add_keys(count)
             if self.silences is not None:
                 self.silences.add_keys(count)
 
@@ -69,19 +78,43 @@ class Page:
         self.dirty |= bool(self.last_words.alerts or self.last_words.counts)
         self.last_words = Out()
 
-    def on_rows(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
-        """Take rows, ordered by key and arrival; `rows[i]` holds those of lane i in the same order.
+    def on_rows(
+        self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out, pace: Pace | None = None
+    ) -> None:
+        """Take rows, ordered by key and arrival, or let them wait; `rows[i]` holds those of lane i in the same order.
 
         Rows behind those of the last lane are of no use to any rule.
         """
         self.dirty = True
-        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
         if now_us is not None:
             self.seen_us[arrivals.key[arrivals.lane < len(self.watch.lanes)]] = now_us
             for followed in self.followed:
                 followed.seen_us[arrivals.key[followed.stream_of[arrivals.lane] >= 0]] = now_us
+        if self.hold is None or pace is None:
+            self._take(arrivals, rows, out)
+            return
+        self._take_waited(self.hold.take(arrivals, rows, pace.wait.wait_us), out)
+
+    def _take_waited(self, taken: Taken, out: Out) -> None:
+        """Take rows that wait no longer."""
+        behind = np.bincount(taken.arrivals.lane[taken.behind], minlength=len(self.watch.lanes))
+        for i, name in zip(self.lanes, self.watch.store_names, strict=True):
+            out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
+        if taken.behind.any():
+            why = "it came later than rows wait, and was used out of order"
+            out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why)
+        self._take(taken.arrivals, taken.rows, out)
+        gave = np.concatenate([followed.gave for followed in self.followed])
+        results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
+        lane, time = taken.arrivals.lane, taken.arrivals.time
+        self.learnt.append(Learnt(taken.noted, lane, taken.delay, time, results, ~taken.behind))
+
+    def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
+        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
         self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
+            why = f"it is more than `outage`, {duration_text(self.watch.outage_us)}, behind its key, and was not used"
+            out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why)
             lane = arrivals.lane[timely]
             rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
             row = np.empty(len(lane), np.int64)
@@ -117,8 +150,9 @@ class Page:
         """Reduce, join, evaluate, alert; then keep what stays."""
         of_store = [rows[i] for i in self.lanes]
         merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
-        for rule, followed in zip(self.watch.rules, self.followed, strict=True):
-            changes, matches = followed.evaluate(arrivals, [merged[i] for i in rule.stores])
+        arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
+        for followed in self.followed:
+            changes, matches = followed.evaluate(arrived)
             self._report(followed, changes, out)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
@@ -134,6 +168,8 @@ class Page:
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
         self.dirty = True
+        if self.hold is not None:
+            self._take_waited(self.hold.end(np.ones(len(self.keys), np.bool_)), out)
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
             self._go_on(rule, followed, front, front, out)
@@ -148,6 +184,11 @@ class Page:
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
+        if self.hold is not None:
+            ends = self.hold.holding() & (now_us - self.seen_us >= self.hold.order.idle_us)
+            if ends.any():
+                self.dirty = True
+                self._take_waited(self.hold.end(ends), out)
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             quiet = now_us - followed.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
@@ -172,6 +213,8 @@ class Page:
         self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
         for followed in self.followed:
             followed.drop_keys(gone)
+        if self.hold is not None:
+            self.hold.drop_keys(gone)
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.drop_keys(gone)
             out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
@@ -184,7 +227,7 @@ class Page:
 
     def _busy(self) -> NDArray[np.bool_]:
         """Keys for which some rule has something open."""
-        busy = np.zeros(len(self.keys), np.bool_)
+        busy = np.zeros(len(self.keys), np.bool_) if self.hold is None else self.hold.holding()
         for followed in self.followed:
             busy |= followed.busy()
         return busy
@@ -202,6 +245,8 @@ class Page:
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
                 wait[followed.waits()] = rule.idle_us
                 times.append(int((followed.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
+        if self.hold is not None and len(self.hold.key):
+            times.append(int(self.seen_us[self.hold.key].min()) + max(self.hold.order.idle_us, 1_000_000))
         if self.silences is not None and (timer := self.silences.next_timer()) is not None:
             times.append(timer)
         return min(times, default=None)
@@ -247,6 +292,9 @@ class Page:
         facts: dict[str, Any] = {"keys": self.keys, "rules": [one.identity.to_json() for one in self.followed]}
         stores = zip(self.watch.stores, self.watch.store_names, strict=True)
         facts["stores"] = {store.id: name for store, name in stores}
+        if self.hold is not None:
+            arrays |= self.hold.arrays()
+            facts["lanes"] = self.watch.lanes
         if self.silences is not None:
             arrays |= self.silences.arrays()
             facts["silences"] = [one.to_json() for one in self.silences.identities]
@@ -266,11 +314,13 @@ class Page:
             else:
                 followed.add_keys(self.keys)
         stay = [followed.identity for followed in self.followed]
+        if self.hold is not None:
+            self.hold.load(arrays, [(stream, tuple(columns)) for stream, columns in facts["lanes"]], len(self.keys))
         if self.silences is not None:
             self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
             stay += self.silences.identities
         stores = [store.id for store in self.watch.stores if store.remember]
-        self.last_words = last_words(arrays, facts, self.watch.on, stay, stores)
+        self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

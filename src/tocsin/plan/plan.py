@@ -10,7 +10,7 @@ Plan
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,15 @@ class Plan:
     def build(self, pages: Pages) -> PlanLogic:
         """Make the logic of the whole plan."""
         return PlanLogic(self, pages)
+
+    def sharing(self) -> Plan:
+        """The same plan for an engine that lets buckets agree on their waits (`agree.py`), where they can."""
+        shared = {
+            watch: replace(watch, order=replace(watch.order, shared=True))
+            for watch in self.watches
+            if watch.order is not None and watch.order.shareable
+        }
+        return replace(self, watches=tuple(shared.get(watch, watch) for watch in self.watches))
 
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""

@@ -88,12 +88,17 @@ class Segments:
         """Payload of some rows."""
         return self.payload(self.source[at])
 
+    def cut(self, at: Int, key: Int) -> Segments:
+        """Some rows of these keys, in the same order; which of them are new is not said."""
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
+        values, none = tuple(value[at] for value in self.values), slice(0, 0)
+        columns = (offsets, self.time[at], self.rank[at], self.gone[at], values, self.source[at], self.payload)
+        return Segments(*columns, self.place[none], self.silent[none])
+
     def pick(self, at: Int, key: Int) -> Segments:
         """Some rows, which are ordered by key, as if each had just come in this order."""
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
-        number, values = np.arange(len(at)), tuple(value[at] for value in self.values)
-        stays, silent = np.full(len(at), NEVER), np.zeros(len(at), np.bool_)
-        return Segments(offsets, self.time[at], number, stays, values, self.source[at], self.payload, number, silent)
+        number, silent = np.arange(len(at)), np.zeros(len(at), np.bool_)
+        return replace(self.cut(at, key), rank=number, gone=np.full(len(at), NEVER), place=number, silent=silent)
 
 
 @kernel

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tocsin.logic import Out
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Identity, Lane
 from tocsin.plan.payload import shown_payload
 from tocsin.plan.witness import Witnesses
 from tocsin.stages import alert
@@ -77,10 +77,11 @@ def last_words(
     on: Sequence[str],
     stay: Iterable[Identity] = (),
     stores: Iterable[str] = (),
+    lanes: Collection[Lane] = (),
 ) -> Out:
     """End the open lives on a page of all rules but those that stay: at their last evaluation, or event time.
 
-    What was remembered in other than these stores is forgotten, and counted so.
+    What was remembered in other than these stores, or waits in other lanes, is forgotten, and counted so.
     """
     keys, kept = [tuple(key) for key in facts["keys"]], set(stay)
     gone = [one for one in map(Identity.of_json, facts["rules"]) if one not in kept]
@@ -92,6 +93,10 @@ def last_words(
         rows = 0 if store in kept_stores else len(arrays.get(f"s{store}.time", ()))
         if rows:
             out.count(name, {"retained": -rows, "expired": rows})
+    for i, (stream, columns) in enumerate(facts.get("lanes", ())):
+        rows = 0 if (stream, tuple(columns)) in lanes else int((arrays["hold.lane"] == i).sum())
+        if rows:
+            out.count(stream, {"held": -rows, "expired": rows})
     return out
 
 

@@ -13,7 +13,9 @@ from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
 from tocsin.plan.bound import hopeless_numbers
+from tocsin.plan.group import groups, told_apart, with_order
 from tocsin.plan.numbers import check_recovery, limits_of
+from tocsin.plan.order import needed_wait
 from tocsin.plan.plan import Plan
 from tocsin.plan.prove import Domain, Reading, prove_readings
 from tocsin.plan.share import Place, place_of, shared_stores
@@ -53,11 +55,9 @@ def make_plan(
     _check_identities(rules)
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     _check_time_to_live(rules, ttl)
-    groups: dict[tuple[str, ...], list[AnyRule]] = {}
-    for rule in rules:
-        groups.setdefault(tuple(rule.on), []).append(rule)
     special = (time, arrival)
-    return Plan(tuple(_watch(on, group, columns, special, ttl, bounded=bounded) for on, group in groups.items()))
+    watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in groups(rules)]
+    return Plan(tuple(told_apart(watches)))
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:
@@ -102,7 +102,6 @@ class _Resolved:
 
 
 def _watch(
-    on: tuple[str, ...],
     given: Sequence[AnyRule],
     columns: Mapping[str, Sequence[str]],
     special: tuple[str, str | None],
@@ -124,7 +123,9 @@ def _watch(
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
     outage = max((microseconds(rule.outage, "`outage`") for rule in rules), default=0)
-    return Watch(on, streams, tuple(stores[place] for place in order), tuple(thresholds), outage, ttl, silences)
+    kept, on = tuple(stores[place] for place in order), tuple(given[0].on)
+    watch = Watch(on, streams, kept, tuple(thresholds), outage, ttl, silences)
+    return with_order(watch, rules)
 
 
 def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> _Resolved:
@@ -257,6 +258,7 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
         recovery=one.recovery,
         limits=one.limits,
         proofs=one.proofs,
+        no_wait=needed_wait(rule)[1],
     )
 
 

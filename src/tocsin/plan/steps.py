@@ -16,6 +16,7 @@ from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.alike import marks
 from tocsin.plan.identity import Identity, Lane, digest
+from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
@@ -161,7 +162,7 @@ class Threshold:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
     one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
     A firing alert lasts while the value is on the firing side of `recovery`, if there is one. `proofs` say, by what is
-    read of each stream, why rows of it may be left out, or why not.
+    read of each stream, why rows of it may be left out, or why not; `no_wait` why rows do not wait though they might.
     """
 
     alert: str
@@ -182,6 +183,7 @@ class Threshold:
     recovery: float | None = None
     limits: tuple[Limit, ...] = ()
     proofs: tuple[tuple[str, Verdict], ...] = field(default=(), compare=False, repr=False)
+    no_wait: str = field(default="", compare=False, repr=False)
 
     def identity(self, stores: Sequence[Store]) -> Identity:
         """By what its alerts are found again, given the stores of its watch."""
@@ -195,7 +197,8 @@ class Threshold:
         """What is joined and when it alerts; then, for each stream, why rows of it may be left out, or why not."""
         proofs = [f"  {name}: {verdict.verdict}: {verdict.proof}" for name, verdict in self.proofs]
         helps = [f"; {verdict.help}" if verdict.help else "" for _, verdict in self.proofs]
-        return [f"Threshold {self}", *(proof + more for proof, more in zip(proofs, helps, strict=True))]
+        waits = [f"  {self.no_wait}"] if self.no_wait else []
+        return [f"Threshold {self}", *waits, *(proof + more for proof, more in zip(proofs, helps, strict=True))]
 
     @property
     def rounding(self) -> float:
@@ -248,7 +251,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Watch:
-    """All rules with the same key columns: rows are sent once, remembered once, joined per rule."""
+    """All rules with the same key columns that wait alike: rows are sent once, remembered once, joined per rule."""
 
     on: tuple[str, ...]
     streams: tuple[str, ...]
@@ -257,6 +260,7 @@ class Watch:
     outage_us: int
     key_ttl_us: int
     silences: tuple[Silence, ...] = ()
+    order: Order | None = None
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
@@ -285,8 +289,9 @@ class Watch:
 
     @property
     def name(self) -> str:
-        """By what its pages are found again."""
-        return ",".join(self.on)
+        """By what its pages are found again: key columns, and the streams of rules that wait together."""
+        keys = ",".join(self.on)
+        return keys if self.order is None else f"{keys}~{digest(sorted(self.streams), self.order.number)}"
 
     @property
     def store_names(self) -> tuple[str, ...]:
@@ -324,6 +329,7 @@ class Watch:
         """Draw the tree."""
         keys = ", ".join(self.on) or "no key: one bucket does all the work"
         lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
+        lines += [f"  Order: {self.order}"] if self.order is not None else []
         lines += [f"  {line}" for line in self.store_lines(range(len(self.stores)))]
         lines += [f"  {line}" for rule in self.rules for line in rule.lines]
         lines += [f"  NoData {silence}" for silence in self.silences]

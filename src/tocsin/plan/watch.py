@@ -11,9 +11,11 @@ import numpy as np
 
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Int, Out, Pages
-from tocsin.pages import unpack
-from tocsin.plan.follow import Arrivals
+from tocsin.pages import pack, unpack
+from tocsin.plan.agree import read_control
+from tocsin.plan.arrived import Arrivals
 from tocsin.plan.lanes import by_key, in_no_lane, lane_of
+from tocsin.plan.pace import Pace
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.payload import joined_payload
 from tocsin.plan.remember import StreamRows
@@ -24,19 +26,21 @@ from tocsin.plan.steps import Watch
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
 
-# Names of columns with commas between them, and the number of the page.
-_NAME = re.compile(r"(\w*(?:,\w+)*)/(0|[1-9][0-9]{0,8})", re.ASCII)
+# Names of columns with commas between them, what tells those apart that wait, and the number of the page.
+_NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace)", re.ASCII)
+# The page of a watch that has no keys: how long its rows wait.
+PACE = "pace"
 
 
-def named(page: str) -> tuple[str, int]:
-    """The key columns that a page is named by, and its number among theirs."""
+def named(page: str) -> tuple[str, str, str]:
+    """The watch that a page is named by, its key columns, and its number there."""
     found = _NAME.fullmatch(page)
     if not found:
         message = (
             f"state page `{page}` must be named by key columns and a number, as `machine/0`; it was named by another"
         )
         raise RunError(message)
-    return found[1], int(found[2])
+    return found[1], found[2], found[3]
 
 
 @contextmanager
@@ -65,12 +69,17 @@ class WatchLogic:
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         self.number, self.watch = number, watch
-        mine = {number: name for name in pages for on, number in [named(name)] if on == watch.name}
+        known = [(number, name) for name in pages for of, _, number in [named(name)] if of == watch.name]
+        mine = {int(number): name for number, name in known if number != PACE}
         missing = set(range(len(mine))) - mine.keys()
         if missing:
             message = f"state page `{watch.name}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
             raise RunError(message)
         self.pages = [_page(watch, mine[number], pages) for number in sorted(mine)]
+        self.pace = None if watch.order is None else Pace(watch.order)
+        if self.pace is not None and f"{watch.name}/{PACE}" in pages:
+            with _readable(f"{watch.name}/{PACE}"):
+                self.pace.load(unpack(pages[f"{watch.name}/{PACE}"])[0])
         self._find_places()
 
     def _find_places(self) -> None:
@@ -89,18 +98,63 @@ class WatchLogic:
         if not lanes:
             return
         names = [name for name, _ in self.watch.lanes]
+        if self.pace is not None:
+            self._paced(lanes, names, now_us, out)
+            return
         for name in dict.fromkeys(names):
             rest = in_no_lane(*streams[name], [lanes[i][0] for i in range(len(names)) if names[i] == name])
             if rest is not None:
                 lanes.append(rest)
                 names.append(name)
+        self._take(lanes, self._arrived(lanes, names), now_us, out)
+
+    def _paced(
+        self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str], now_us: int | None, out: Out
+    ) -> None:
+        """Hand over the rows in pieces, and choose the wait anew between them."""
+        assert self.pace is not None
+        arrived = self._arrived(lanes, names)
+        time = np.concatenate([rows.time for rows, _ in lanes])[arrived]
+        begin, cuts = 0, self.pace.cuts(time)
+        for end, time_us in cuts:
+            self._piece(lanes, arrived[begin:end], now_us, out)
+            self.pace.adapt(time_us)
+            begin = end
+            if self.pace.order.shared and (end, time_us) == cuts[-1]:
+                out.stats.append({"watch": self.watch.name, **self.pace.tell(time_us)})
+        self._piece(lanes, arrived[begin:], now_us, out)
+        for rule in self.watch.rules:
+            out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)
+
+    def _piece(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+        """Hand over some rows, which are numbered through all lanes, in order of arrival; learn what became of them."""
+        bases, piece = np.cumsum([0, *(len(rows.time) for rows, _ in lanes)]), np.sort(arrived)
+        mine = []
+        for i, (rows, arrival) in enumerate(lanes):
+            at = piece[slice(*np.searchsorted(piece, bases[i : i + 2]))] - bases[i]
+            mine.append((rows.pick(at), arrival[at]))
+        self._take(mine, np.searchsorted(piece, arrived), now_us, out)
+        self._learn(out)
+
+    def _learn(self, out: Out) -> None:
+        """Tell the wait what came, in order of arrival, and what was taken; count what that gave."""
+        learnt = [one for page in self.pages for one in page.learnt]
+        for page in self.pages:
+            page.learnt = []
+        if self.pace is not None and learnt:
+            noted = [np.concatenate(column) for column in zip(*(one.noted for one in learnt), strict=True)]
+            taken = [np.concatenate(column) for column in zip(*(one[1:] for one in learnt), strict=True)]
+            self.pace.learn(*noted, *taken)
+            for rule in self.watch.rules:
+                for period in self.pace.found(*taken[2:]):
+                    out.find(rule.alert, *period)
+
+    def _take(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+        """Order rows by key, then by arrival, and hand each page its own."""
         counts = [len(arrival) for _, arrival in lanes]
         place = np.concatenate([rows.key for rows, _ in lanes])
         if not len(place):
             return
-        arrived = np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
-        if len(lanes) > len(streams):  # Rows that arrived together stand as in their stream, in whichever lanes.
-            arrived = self._in_input_order(lanes, names)
         order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
         lane = np.repeat(np.arange(len(lanes)), counts)[order]
         bases = np.concatenate([[0], np.cumsum(counts)])
@@ -111,6 +165,12 @@ class WatchLogic:
             row[at] = np.arange(len(at))
             ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
         self._pages(Arrivals(lane, place[order], time, row), ordered, now_us, out)
+
+    def _arrived(self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str]) -> Int:
+        """The rows of all lanes in order of arrival."""
+        if len(lanes) > len(self.watch.streams):  # Rows that arrived together stand as in their stream, in any lane.
+            return self._in_input_order(lanes, names)
+        return np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
 
     def _in_input_order(self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str]) -> Int:
         """Order the rows of all lanes, which are of these streams, by arrival, stream and place in the stream."""
@@ -175,10 +235,17 @@ class WatchLogic:
             cut = slice(*np.searchsorted(place, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
             self.pages[p].on_heard(Heard(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
 
+    def on_end(self, out: Out) -> None:
+        """Wait for nothing any more."""
+        for page in self.pages:
+            page.on_end(out)
+        self._learn(out)
+
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on; where some were freed, those behind them have moved up."""
         for page in self.pages:
             page.on_time(now_us, out)
+        self._learn(out)
         if sum(len(page.keys) for page in self.pages) != len(self.place):
             self._find_places()
 
@@ -195,7 +262,7 @@ class WatchLogic:
             lane = arrivals.lane[cut]
             row = arrivals.row[cut] - first[lane]
             here = Arrivals(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
-            self.pages[p].on_rows(here, picked, now_us, out)
+            self.pages[p].on_rows(here, picked, now_us, out, self.pace)
 
 
 class PlanLogic:
@@ -213,8 +280,9 @@ class PlanLogic:
             for page in logic.pages:
                 page.say_last_words(out)
         for name, data in self.orphans.items():
+            _, keys, number = named(name)
             with _readable(name):
-                out.add(last_words(*unpack(data), [key for key in named(name)[0].split(",") if key]))
+                out.add(Out() if number == PACE else last_words(*unpack(data), [key for key in keys.split(",") if key]))
         self.gone, self.orphans = [*self.gone, *self.orphans], {}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
@@ -228,10 +296,12 @@ class PlanLogic:
         return out
 
     def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Refuse control rows: no step of this plan takes any."""
-        if rows:
-            message = f"control rows must address a step of the plan; no step takes {rows[0]!r}"
-            raise RunError(message)
+        """Take waits that all buckets agreed on; those of watches that are gone, or wait otherwise now, say nothing."""
+        for row in rows:
+            control = read_control(row)
+            for logic in self.watches:
+                if logic.watch.name == control.watch and logic.pace is not None and logic.pace.order.shared:
+                    logic.pace.agree(control.wait_us, control.from_us)
         return Out()
 
     def on_time(self, now_us: int) -> Out:
@@ -247,8 +317,7 @@ class PlanLogic:
         out = Out()
         self._say_last_words(out)
         for logic in self.watches:
-            for page in logic.pages:
-                page.on_end(out)
+            logic.on_end(out)
         return out
 
     def next_timer(self) -> int | None:
@@ -265,4 +334,7 @@ class PlanLogic:
                 if page.dirty:
                     changed[f"{logic.watch.name}/{p}"] = page.to_bytes()
                     page.dirty = False
+            if logic.pace is not None and logic.pace.dirty:
+                changed[f"{logic.watch.name}/{PACE}"] = pack(logic.pace.arrays())
+                logic.pace.dirty = False
         return changed

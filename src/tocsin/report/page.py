@@ -17,7 +17,9 @@ from markupsafe import Markup
 from tocsin.report.bars import bars
 from tocsin.report.choose import Pick
 from tocsin.report.compare import Difference
+from tocsin.report.curve import MOST_STEPS, curve
 from tocsin.report.picture import picture
+from tocsin.report.recall import Recall, alike, recall_text, share_text
 from tocsin.report.result import RARE, Result
 from tocsin.report.svg import visible
 from tocsin.report.timeline import timeline
@@ -27,6 +29,7 @@ from tocsin.trace.words import date, rounded, size_text
 MOST_LISTED = 200
 # Time lines of more rules would make a file that nobody opens.
 MOST_RULES = 20
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ def page(
         result=result,
         about=about,
         lines=_lines(result),
+        curves=_curves(result),
+        recall=recall_text,
+        share=share_text,
         bars=[(one, bars(one.stores)) for one in results],
         pictures=[_picture(result, pick, traced) for pick, traced in pictures],
         other=against[0] if against else None,
@@ -108,6 +114,31 @@ def _lines(result: Result) -> list[Line]:
         drawing, more = timeline(result, lives, watch.on) if lives else (Markup(""), 0)
         lines.append(Line(rule.alert, drawing, more))
     return lines
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The recall of rules that wait together, drawn."""
+
+    names: str
+    recall: Recall
+    drawing: Markup
+
+    @property
+    def is_thinned(self) -> bool:
+        """Tell whether not every period has its step."""
+        return len(self.recall.periods) > MOST_STEPS
+
+
+def _curves(result: Result) -> list[Curve]:
+    """Draw the recall of rules, in the order of the file."""
+    shown = alike(result.recalls)[:MOST_RULES]
+    return [Curve(_named(names), one, curve(one) if one.periods else Markup("")) for names, one in shown]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _picture(result: Result, pick: Pick, traced: Traced | str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from tocsin.logic import FATES, Out
 from tocsin.plan import Plan, Threshold, Watch
 from tocsin.plan.steps import Silence
+from tocsin.report.recall import Recall, recalls
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
@@ -20,6 +21,8 @@ MOST_WITNESSES = 50_000
 
 # Counts that are told where there are any; they tell more of rows that have their fate among the others.
 RARE = {"out_of_domain": "outside domain", "without_limits": "without limits"}
+
+_NONE: Mapping[str, Any] = {}
 
 Labels = tuple[tuple[str, str], ...]
 Alerts = tuple[Watch, Threshold | Silence, list[Life]]
@@ -98,6 +101,7 @@ class Result:
     dead: tuple[DeadRows, ...] = ()
     changes: int = 0
     newest: Mapping[str, int] = field(default_factory=dict)
+    recalls: tuple[Recall, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -133,15 +137,18 @@ class Result:
 
 @dataclass
 class Gatherer:
-    """Takes what a run gives, one row at a time."""
+    """Takes what a run gives, one row at a time; `arriving` are the streams that say when their rows arrived."""
 
     path: str
     plan: Plan
+    arriving: frozenset[str] = frozenset()
     lives: list[Life] = field(default_factory=list)
     changes: int = 0
     _open: dict[tuple[Any, ...], Life] = field(default_factory=dict)
     _sums: Out = field(default_factory=Out)
     _labels: dict[Labels, dict[str, str]] = field(default_factory=dict)
+    _waits: dict[str, list[int]] = field(default_factory=dict)
+    _true: Out = field(default_factory=Out)
 
     def take(self, change: Mapping[str, Any]) -> None:
         """Take a change of state; those of one alert come in order."""
@@ -159,9 +166,25 @@ class Gatherer:
         else:
             self.lives.append(life)
 
-    def count(self, counts: Mapping[str, Mapping[str, int]], newest: Mapping[str, int]) -> None:
+    def count(
+        self,
+        counts: Mapping[str, Mapping[str, int]],
+        newest: Mapping[str, int],
+        waits: Mapping[str, Sequence[Any]] = _NONE,
+        results: Mapping[str, Mapping[Any, Any]] = _NONE,
+    ) -> None:
         """Take a row of counts; `-stream` among the newest times is its oldest one, negated."""
         self._sums.add(Out(counts={name: dict(numbers) for name, numbers in counts.items()}, newest=dict(newest)))
+        for alert, (wait_us, recall) in waits.items():
+            self._sums.wait(alert, wait_us, recall)
+            # Where nothing was found, a wait that follows the data has nothing to follow.
+            if alert in results:
+                self._waits.setdefault(alert, []).append(wait_us)
+        self._sums.add(Out(results={alert: dict(periods) for alert, periods in results.items()}))
+
+    def take_truth(self, results: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Take results of the same rules over the same rows in order of their time: the truth."""
+        self._true.add(Out(results={alert: dict(periods) for alert, periods in results.items()}))
 
     def result(self, dead: Iterable[Mapping[str, Any]] = ()) -> Result:
         """Add up."""
@@ -188,8 +211,14 @@ class Gatherer:
             rows,
             self.changes,
             newest,
+            self._recalls(),
         )
         return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
+
+    def _recalls(self) -> tuple[Recall, ...]:
+        longest = {alert: wait_us for alert, (wait_us, _) in self._sums.waits.items()}
+        found, true = self._sums.results, self._true.results
+        return tuple(recalls(self.plan, found, true, self._waits, longest, self.arriving))
 
 
 def _summary(rule: Threshold | Silence, mine: Sequence[Life], result: Result) -> RuleSummary:

@@ -138,7 +138,7 @@ class _RuleReader:
 
     def _given(self, fields: Fields, where: str) -> dict[str, Any]:
         """The arguments of a Rule, each with its place."""
-        given: dict[str, Any] = {name: fields[name] for name in ("alert", "expr", "recovery")}
+        given: dict[str, Any] = {name: fields[name] for name in ("alert", "expr", "recovery", "wait", "quality")}
         given |= {name: fields[name] for name in ("emit", "closed") if fields[name] is not None}
         for name in _DURATIONS:
             if fields[name] is not None:
@@ -151,6 +151,7 @@ class _RuleReader:
             given[name] = dict(fields[name] or {})
             self._place_map(name, fields.nodes.get(name))
         given["tolerance"] = {name: _number(text) for name, text in given["tolerance"].items()}
+        self._place_map("quality", fields.nodes.get("quality"))
         given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
         self._place_map("labels", self.group_node)
         self._place_map("labels", fields.nodes.get("labels"))

@@ -9,13 +9,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.limits import Limits
 from tocsin.rules.nearest import nearest
 from tocsin.rules.template import TemplateError, parse_template
+from tocsin.rules.waiting import Waiting, read_waiting
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
 WHOLE = "whole"
@@ -92,6 +93,11 @@ class Rule:
     limits
         Tables of numbers that differ per key, by the name that `expr` reads them by. A key that a table does not have
         has no limit: what needs it is undefined, and so never true.
+    wait
+        How long rows wait so that they are taken in order: a duration, `max` (the largest delay so far) or `none`.
+    quality
+        `{"recall": 0.99, "over": "1m"}`: rows wait as long as that needs, and no longer; with `"in_order": True`
+        for results in order even where none is lost out of order.
     """
 
     alert: str
@@ -113,6 +119,8 @@ class Rule:
     recovery: float | None = None
     limits: Mapping[str, Limits] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    wait: Duration | None = None
+    quality: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without knowing the streams."""
@@ -129,11 +137,17 @@ class Rule:
         object.__setattr__(self, "shapes", {name: None if s == WHOLE else s for name, s in self.shapes.items()})
         for check in (_check_labels, _check_annotations, _check_recovery, _check_limits, _check_tolerance):
             check(self)
+        _check_waiting(self)
 
     @property
     def place(self) -> str:
         """How messages name this rule."""
         return f'rule "{self.alert}"'
+
+    @property
+    def waiting(self) -> Waiting:
+        """How long rows are to wait."""
+        return read_waiting(self.wait, self.quality)
 
 
 def _refuse(rule: Rule, sentence: str, *path: object, offset: int | None = None) -> NoReturn:
@@ -289,3 +303,15 @@ def _check_tolerance(rule: Rule) -> None:
         if not number or not 0 <= value < math.inf:
             sentence = f"`tolerance[{name!r}]` must be a number, not negative; got {value!r}"
             _refuse(rule, sentence, "tolerance", name)
+
+
+def _check_waiting(rule: Rule) -> None:
+    if rule.quality is not None and not isinstance(rule.quality, Mapping):
+        _refuse(
+            rule, f"`quality` must be a mapping such as {{recall: 0.99, over: 1m}}; got {rule.quality!r}", "quality"
+        )
+    try:
+        read_waiting(rule.wait, rule.quality)
+    except RuleError as error:
+        name, _, part = str(error).split("`")[1].partition(".")
+        _refuse(rule, str(error), name, *([part] if part in (rule.quality or {}) else []))

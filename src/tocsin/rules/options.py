@@ -66,6 +66,7 @@ STREAM = (
     Field("arrival", "text", "column by which rows arrived; without it, event time"),
     Field("values", "part", "value columns; one column `value` if there is nothing here"),
     Field("idle", "duration", "stop waiting for this stream after so long; a rule takes the longest of its streams"),
+    Field("ahead", "duration", "a row whose time is further ahead of its arrival than this cannot be used"),
     Field("no_data", "part", "raise `NoData` when a key of this stream is silent"),
 )
 VALUE = (
@@ -109,6 +110,12 @@ RULE = (
         "per variable `increasing`, `decreasing`, `quasiconvex`, where it is not proved; `whole`: nothing is left out",
     ),
     Field("tolerance", "map", "per variable, how far apart values may be and still stand for each other, as numbers"),
+    Field("wait", "text", "how long rows wait to be taken in order: a duration, `max` (the largest delay) or `none`"),
+    Field(
+        "quality",
+        "map",
+        "`{recall: 0.99, over: 1m}`: rows wait as long as that needs ([order](../concepts/order.md))",
+    ),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),
 )

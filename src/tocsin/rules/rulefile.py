@@ -74,6 +74,7 @@ class Stream:
     arrival: str | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
     idle_us: int | None = None
+    ahead_us: int | None = None
     no_data: NoData | None = None
 
     def column(self, name: str | None) -> str | None:

@@ -3,6 +3,7 @@
     RUN/manifest.json       what runs: rule file, plan, streams, buckets, start times, changes
     RUN/alerts/             the alert log: a file per micro-batch that had alerts
     RUN/dead/               the rows that could not be used: a file per micro-batch that had any
+    RUN/late/               the rows that came too late to be used, or to be used in order: likewise
     RUN/progress.jsonl      a line per micro-batch: counts, alerts, times, state, lag
     RUN/checkpoint/         where the query goes on after a restart
     RUN/delivery/           how far each sink has come

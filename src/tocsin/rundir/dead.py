@@ -20,6 +20,8 @@ from tocsin.errors import RunError
 from tocsin.files import replace_file
 
 DEAD = "dead"
+# Where rows are that came too late: the same files, with other lines.
+LATE = "late"
 _ASIDE = "_aside"
 _CHUNK = 1 << 20
 _NAME = re.compile(r"(\d{12})\.jsonl")

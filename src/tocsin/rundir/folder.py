@@ -11,7 +11,7 @@ from tocsin.deliver.alertlog import AlertWriter
 from tocsin.deliver.run import ALERTS, DELIVERY
 from tocsin.errors import RunError
 from tocsin.files import lock_file, replace_file
-from tocsin.rundir.dead import DEAD, DeadWriter
+from tocsin.rundir.dead import DEAD, LATE, DeadWriter
 from tocsin.rundir.manifest import MANIFEST
 from tocsin.rundir.progress import PROGRESS, ProgressLog
 
@@ -33,6 +33,7 @@ class RunDir:
         self.summary = self.folder / SUMMARY
         self.alerts = AlertWriter(self.folder / ALERTS)
         self.dead = DeadWriter(self.folder / DEAD)
+        self.late = DeadWriter(self.folder / LATE)
 
     @contextmanager
     def held(self) -> Iterator[RunDir]:

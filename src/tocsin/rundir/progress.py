@@ -21,6 +21,7 @@ PROGRESS = "progress.jsonl"
 _TAIL = 1 << 22
 
 Counts = Mapping[str, int]
+Waits = Mapping[str, tuple[int, float | None]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Progress:
     """What a micro-batch did.
 
     `time` is when it was done, `newest_us` the newest event time per stream so far, `milliseconds` how long each phase
-    took: `detect` is the query itself, `archive` and `write` are files.
+    took: `detect` is the query itself, `archive` and `write` are files. `waits` has, per alert whose rows wait, the
+    longest wait of any bucket in microseconds and the least recall that is estimated, or None.
     """
 
     batch: int
@@ -85,6 +87,7 @@ class Progress:
     total: Tally
     newest_us: Counts = field(default_factory=dict)
     milliseconds: Counts = field(default_factory=dict)
+    waits: Waits = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -106,6 +109,7 @@ class Progress:
             "newest_us": self.newest_us,
             "lag_seconds": self.lag_s,
             "milliseconds": self.milliseconds,
+            "waits": self.waits,
         }
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -167,7 +171,9 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
             if not isinstance(stored["batch"], int) or not isinstance(stored["time"], str):
                 continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
-            yield Progress(stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"])
+            waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
+            times = (stored["newest_us"], stored["milliseconds"])
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
 

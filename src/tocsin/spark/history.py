@@ -81,6 +81,21 @@ def reach(frames: Mapping[str, DataFrame]) -> tuple[int, int] | None:
     return (min(first for first, _ in found), max(last for _, last in found)) if found else None
 
 
+def arriving(frames: Mapping[str, DataFrame]) -> frozenset[str]:
+    """The streams that say when their rows arrived."""
+    return frozenset(name for name, frame in frames.items() if ARRIVAL in frame.columns)
+
+
+def in_order(frames: Mapping[str, DataFrame], watches: Sequence[Watch]) -> dict[str, DataFrame]:
+    """The rows that watches can use, each as if it had arrived at its time, without what only people read."""
+    found = {}
+    for name in dict.fromkeys(name for watch in watches for name in watch.streams):
+        mine = [watch for watch in watches if name in watch.streams]
+        read = dict.fromkeys(column for watch in mine for column in (*watch.on, *watch.columns(name)))
+        found[name] = frames[name].where(F.col(REASON).isNull()).select(*(F.col(f"`{one}`") for one in read), TIME)
+    return found
+
+
 @contextmanager
 def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan], buckets: int = BUCKETS) -> Iterator[Rows]:
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
@@ -105,7 +120,7 @@ class Rows:
 
     def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Give alerts and counts, partition by partition."""
-        for row in self.frame.where(F.col("kind") != "dead").toLocalIterator():
+        for row in self.frame.where(F.col("kind").isin("alert", "counts")).toLocalIterator():
             yield row["kind"], json.loads(row["json"])
 
     def dead(self) -> list[dict[str, Any]]:

@@ -48,6 +48,7 @@ _COUNTED = {
     "shed": _rows("shed_total", "rows given up for want of memory"),
     "unprocessed": _rows("unprocessed_total", "rows not taken up"),
     "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain: kept, and marked"),
+    "behind": _rows("behind_total", "rows that came later than they are waited for: used, out of order"),
     "without_limits": _rows("without_limits_total", "rows of keys that a table of `limits` does not have"),
     "retained": _rows("retained", "rows remembered now", "gauge"),
     "held": _rows("held", "rows that wait now", "gauge"),
@@ -71,12 +72,15 @@ _SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-ba
 _STATE = Metric("tocsin_state_bytes", "gauge", (), "bytes of state")
 _NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time seen")
 _LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now")
+_WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
+_RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
 _INFO = Metric("tocsin_build_info", "gauge", ("version",), "1, with the version of Tocsin")
 
 METRICS = (
     *(_RECEIVED, _DEAD, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
     *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _NEWEST, _LAG),
+    *(_WAIT, _RECALL),
     *_SINKS.values(),
     _INFO,
 )
@@ -158,6 +162,8 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     newest: Samples = {(stream,): time_us / 1e6 for stream, time_us in progress.newest_us.items()}
     yield _NEWEST, newest
     yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
+    yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
+    yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
 
 
 @contextmanager

@@ -82,9 +82,10 @@ class Recorder:
         alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
         self.run.alerts.write(batch, alerts)
         dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
+        self.run.late.write(batch, found["late"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
-        self._note(batch, self._gained(out, alerts, dead, state_bytes), out.newest, _spans(marks))
+        self._note(batch, self._gained(out, alerts, dead, state_bytes), out, _spans(marks))
 
     def _gained(
         self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
@@ -102,13 +103,14 @@ class Recorder:
         gained = Tally(shared, kept, states, dead, state_bytes)
         return gained if gained.is_quiet else replace(gained, batches=1)
 
-    def _note(self, batch: int, gained: Tally, newest_us: Mapping[str, int], milliseconds: Mapping[str, int]) -> None:
+    def _note(self, batch: int, gained: Tally, out: Out, milliseconds: Mapping[str, int]) -> None:
         before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
         newest = dict(before.newest_us)
-        for stream, time_us in newest_us.items():
+        for stream, time_us in out.newest.items():
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
-        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds)
+        waits = {**before.waits, **out.waits}
+        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, waits)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:
@@ -119,7 +121,7 @@ class Recorder:
 
 
 def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"alert": [], "counts": [], "dead": [], "aside": []}
+    found: dict[str, list[str]] = {"alert": [], "counts": [], "late": [], "dead": [], "aside": []}
     for kind, text in zip(kinds, texts, strict=True):
         found[kind].append(text)
     return found

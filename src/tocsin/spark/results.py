@@ -1,4 +1,4 @@
-"""Results: read what the operator gives, which is rows of a kind (alert, counts, dead, aside) and JSON text."""
+"""Results: read what the operator gives, which is rows of a kind (alert, counts, late, dead, aside) and JSON text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tocsin.logic import Out
+from tocsin.spark.stateful import COUNTED
 
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
 _ALERT = (
@@ -42,6 +43,6 @@ def total(texts: Iterable[str]) -> tuple[Out, int]:
     whole, state_bytes = Out(), 0
     for text in texts:
         said = json.loads(text)
-        whole.add(Out(counts=said["counts"], newest=said["newest"]))
+        whole.add(Out(**{part: said[part] for part in COUNTED}))
         state_bytes += said["state_bytes"]
     return whole, state_bytes

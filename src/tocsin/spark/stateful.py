@@ -57,10 +57,13 @@ MAGIC, VERSION = "tocsin-state", 2
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 
+# The parts of an Out that travel as one row of counts.
+COUNTED = ("counts", "newest", "waits", "results")
+
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
 
-# What the operator gives: kind (alert, counts, dead, aside) and JSON text.
+# What the operator gives: kind (alert, counts, late, dead, aside) and JSON text.
 Rows = Sequence[tuple[str, str]]
 
 
@@ -276,8 +279,8 @@ def _keep(place: tuple[str, str], logic: Logic) -> None:
 
 def _raw(out: Out, state_bytes: int = 0) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
-    rows = [("alert", json.dumps(alert)) for alert in out.alerts]
-    counts = {"counts": out.counts, "newest": out.newest, "state_bytes": state_bytes}
+    rows = [("alert", json.dumps(alert)) for alert in out.alerts] + [("late", json.dumps(row)) for row in out.late]
+    counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes}
     return [*rows, ("counts", json.dumps(counts))] if out.counts or state_bytes else rows
 
 

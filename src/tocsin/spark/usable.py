@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from tocsin.errors import PlanError
 from tocsin.logic import FIRST_US, LAST_US
+from tocsin.rules.durations import duration_text
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.fields import Fields
@@ -102,6 +103,8 @@ def _reasons(stream: Stream, names: _Names) -> Column:
         reasons.append(_why(names.given(name), F.is_valid_utf8(names.read(name)), f"key `{name}`", "text in UTF-8"))
     in_range = F.coalesce(_in_range(names.read(stream.time)), F.lit(False))
     reasons.append(_why(names.given(stream.time), in_range, f"time `{stream.time}`", "a time from year 1 to 9999"))
+    if stream.ahead_us is not None:
+        reasons.append(_ahead(stream, names, stream.ahead_us))
     nothing = F.lit(bool(stream.values))
     for name in stream.values:
         fine = F.coalesce(F.abs(names.read(name)) < float("inf"), F.lit(False))
@@ -110,6 +113,13 @@ def _reasons(stream: Stream, names: _Names) -> Column:
     listed = ", ".join(f"`{name}`" for name in stream.values)
     missing = f"no value: {listed} are missing" if len(stream.values) > 1 else f"value {listed} is missing"
     return F.concat_ws("; ", *reasons, F.when(nothing, missing))
+
+
+def _ahead(stream: Stream, names: _Names, ahead_us: int) -> Column:
+    """Refuse a time ahead of the moment of arrival; where none is told, of that of the micro-batch."""
+    clock = F.unix_micros(F.current_timestamp()) if stream.arrival is None else names.read(stream.arrival)
+    reason = f"time `{stream.time}` is more than `ahead`, {duration_text(ahead_us)}, ahead of its arrival"
+    return F.when(_in_range(names.read(stream.time)) & (names.read(stream.time) > clock + F.lit(ahead_us)), reason)
 
 
 def _without_the_dead(told: DataFrame, fields: Fields, stream: Stream, names: _Names) -> DataFrame:

@@ -1,8 +1,9 @@
 """Several plans side by side over one input: each has its own logic, state and counts, and rows are read once.
 
-What a version gives is marked with its number: alerts have `version`, counts stand under `number:store`. A row of
-counts under `number:` alone has the bytes of state that the version left at the end. Among the newest times `-stream`
-is the oldest one of a stream, negated, so that it too can be brought together by the largest.
+What a version gives is marked with its number: alerts have `version`, counts stand under `number:store`, waits and
+results under `number:alert`. A row of counts under `number:` alone has the bytes of state that the version left at the
+end. Among the newest times `-stream` is the oldest one of a stream, negated, so that it too can be brought together by
+the largest.
 """
 
 from __future__ import annotations
@@ -112,4 +113,9 @@ class VersionsLogic:
                 whole.count(f"{number}:{name}", counts)
             for name, time_us in out.newest.items():
                 whole.meet(name, time_us)
+            for alert, (wait_us, recall) in out.waits.items():
+                whole.wait(f"{number}:{alert}", wait_us, recall)
+            for alert, periods in out.results.items():
+                for start_us, (in_order, in_all) in periods.items():
+                    whole.find(f"{number}:{alert}", start_us, in_order, in_all)
         return whole

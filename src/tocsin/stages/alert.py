@@ -124,10 +124,17 @@ def drive(
     lives: Lives, key: Int, time: Int, truth: Int, margin: Float, number: Int, timing: Timing, events: Int
 ) -> None:
     """Drive lives by evaluations in the order that applies; one that goes back in time ends the life before it."""
+    phase, last, best, best_margin = lives.phase, lives.last, lives.best, lives.margin
     for i in range(key.shape[0]):
         k = key[i]
-        if lives.phase[k] == NONE and truth[i] != TRUE:
-            lives.last[k] = time[i]
+        if phase[k] == NONE and truth[i] != TRUE:
+            last[k] = time[i]
+            continue
+        # Most of what is left: a life that fires goes on.
+        if phase[k] == FIRING and truth[i] == TRUE and last[k] <= time[i] <= last[k] + timing.stale_us:
+            last[k] = time[i]
+            if margin[i] > best_margin[k]:
+                best[k], best_margin[k] = number[i], margin[i]
             continue
         settle(lives, k, FOREVER if time[i] < lives.last[k] else time[i], timing, events)
         begins = truth[i] == TRUE and lives.phase[k] == NONE

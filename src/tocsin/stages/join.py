@@ -17,7 +17,7 @@ Source: symmetric m-way window join (Golab and Özsu, VLDB 2003), with the condi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,16 @@ from tocsin.expr.machine import run_program
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.candidates import (
-    NEVER,
     advance,
-    all_beaten,
     clipped,
     count_vague,
+    covers,
     extremes,
+    first_not_before,
     is_beaten,
+    look_near,
     note,
+    reach_of,
     turn_of,
 )
 
@@ -100,19 +102,6 @@ def first_window(time: int, hop: int, window: int, open_right: int) -> int:
 def last_window(time: int, hop: int, open_left: int) -> int:
     """Number of the last hopping window that holds a time."""
     return time // hop - (1 if open_left and time % hop == 0 else 0)
-
-
-@kernel
-def first_not_before(alive: Int, stream: int, count: int, time: Int, bound: int) -> int:
-    """First place among the remembered rows of a stream whose time is not before `bound`."""
-    start, stop = 0, count
-    while start < stop:
-        middle = (start + stop) >> 1
-        if time[alive[stream, middle]] < bound:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 @kernel
@@ -192,22 +181,26 @@ def set_order(order: Int, probe: int) -> None:
             at += 1
 
 
-@kernel
-def more(rows: NDArray[Any]) -> NDArray[Any]:
-    """Room for twice as many rows."""
-    longer = np.empty((2 * rows.shape[0], rows.shape[1]), rows.dtype)
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            longer[i, j] = rows[i, j]
-    return longer
-
-
-@kernel
-def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
-    tuples: Tuples, probes: Probes, condition: Condition, keys: int, every: bool
+def combine(
+    tuples: Tuples, probes: Probes, condition: Condition, keys: int, *, every: bool
 ) -> tuple[Evaluations, Int, Float]:
     """Evaluate each probe; with `every`, also list all true combinations (tuple per stream) with margin and value."""
-    # Arrays inside a tuple are counted at each use, so the loops see them by names of their own.
+    room = 2 * len(probes.row) + 64 if every else 0
+    while True:
+        matches, scores = np.empty((room, len(condition.upper)), np.int64), np.empty((room, 2))
+        evaluations, count = search(tuples, probes, condition, keys, matches, scores)
+        if not every or count <= room:
+            return evaluations, matches[:count], scores[:count]
+        room = count
+
+
+@kernel
+def search(  # noqa: PLR0912, PLR0915 - one loop, for speed
+    tuples: Tuples, probes: Probes, condition: Condition, keys: int, matches: Int, scores: Float
+) -> tuple[Evaluations, int]:
+    """Evaluate each probe; with room for matches, count all true combinations and list as many as there is room for."""
+    # Numba counts references where an array comes out of a tuple, gets a new name, or is last used in one of two
+    # branches; that is most of the time of a loop like this. So arrays have names of their own, once and for all.
     time, rank, gone, slots, offsets = tuples.time, tuples.rank, tuples.gone, tuples.slots, tuples.offsets
     upper, slot_offsets, hop = condition.upper, condition.slot_offsets, condition.hop
     ops, args, consts = condition.ops, condition.args, condition.consts
@@ -216,14 +209,15 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
     found, truth = np.zeros(count, np.int64), np.zeros(count, np.int64)
     margin, value = np.full(count, -np.inf), np.full(count, np.nan)
     witness = np.empty((count, streams), np.int64)
-    matches, scores, match_count = np.empty((16, streams), np.int64), np.empty((16, 2)), 0
+    every, match_count = matches.shape[0] > 0, 0
     order, chosen = np.empty(streams, np.int64), np.empty(streams, np.int64)
-    cursor, ends = np.empty((streams, 4), np.int64), np.empty(2, np.int64)
+    cursor = np.empty((streams, 4), np.int64)
     earliest, latest = np.empty(streams, np.int64), np.empty(streams, np.int64)
     x, stack = np.empty(slot_offsets[streams]), np.empty(condition.depth + 1)
     alive, counts = np.empty((streams, longest(offsets) + 1), np.int64), np.zeros(streams, np.int64)
     limits = np.empty(streams, np.int64)
-    number, turn, vague = tuples.number, condition.turn, np.zeros(streams, np.int64)
+    number, vague, near = tuples.number, np.zeros(streams, np.int64), np.zeros(streams, np.int64)
+    turn = condition.turn * (0 if every or hop else 1)  # All are tried where all are wanted.
     ways, least_most, windows = np.zeros(streams, np.int64), np.empty((streams, 2)), np.zeros((streams, 4), np.int64)
     key = -1
     for p in range(count):
@@ -238,15 +232,16 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
         set_order(order, probe_stream[p])
         level, chosen[order[0]] = -1 if silent[p] else 0, probe
         best, best_truth = -np.inf, False
+        look_near(near, vague, (probe, probe_stream[p], now), alive, counts, upper, time, gone, number)
         while level >= 0:
             stream = order[level]
             if level > 0:  # Move on to the next remembered candidate of this level, or step back.
-                at = advance(level, alive[stream], counts[stream], (latest[level], now), (time, gone, number), cursor)
-                if at >= 0 and at == cursor[level, 3] and level == streams - 2 and ways[level] and not vague[stream]:
+                at = advance(level, alive, stream, counts[stream], latest[level], now, time, gone, cursor)
+                if at >= 0 and at == cursor[level, 3] and level == streams - 2 and ways[level] and not near[stream]:
                     after = order[level + 1]
-                    ends[0], ends[1] = clipped((-NEVER, NEVER), alive[after], counts[after], now, time, gone)
-                    rows, seen = (chosen, time, ends), (ways[level], windows[level])
-                    if all_beaten(level, order, rows, upper, (earliest[level], latest[level]), seen):
+                    low, high = reach_of(level, order, chosen, time, upper, (earliest[level], latest[level]))
+                    low, high = clipped(low, high, alive, after, counts[after], now, time, gone)
+                    if covers(ways[level], low, high, level, windows):
                         at = -1
                 if at < 0:
                     level = level - 1 if level > 1 else -1
@@ -266,23 +261,23 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                 low, high = join_window(level + 1, order, chosen, time, upper)
                 after = order[level + 1]
                 if level > 0 and ways[level]:
-                    n, here = number[chosen[stream]], (least_most[level], windows[level])
-                    span = clipped((low, high), alive[after], counts[after], now, time, gone)
-                    if is_beaten(ways[level], n, span, here):
+                    n = number[chosen[stream]]
+                    first, last = clipped(low, high, alive, after, counts[after], now, time, gone)
+                    if is_beaten(ways[level], n, first, last, level, least_most, windows):
                         continue
-                    note(n, span, here)
+                    note(n, first, last, level, least_most, windows)
                 level += 1
                 start = first_not_before(alive, after, counts[after], time, low)
                 earliest[level], latest[level], cursor[level, 3] = low, high, start - 1
-                ways[level] = 0 if every or hop else turn_of(level, order, chosen, number, turn, vague)
+                ways[level] = turn_of(level, order, chosen, number, turn, near)
                 least_most[level, 0], least_most[level, 1] = np.inf, -np.inf
                 cursor[level, 0], cursor[level, 1], cursor[level, 2] = -1, -1, 2
                 if ways[level]:
                     cursor[level, 0], cursor[level, 1] = extremes(
-                        ways[level], alive[after], counts[after], start, (high, now), (time, gone, number)
+                        ways[level], alive, after, (start, counts[after]), high, now, time, gone, number
                     )
                     cursor[level, 2] = 0
-                    if level == streams - 1 and not vague[after]:
+                    if level == streams - 1 and not near[after]:
                         cursor[level, 3] = counts[after]  # No other can be better.
                 continue
             if hop == 0 or share_window(order, chosen, time, condition):
@@ -293,11 +288,10 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
                     for i in range(streams):
                         witness[p, i] = chosen[i]
                 if every and ok:
-                    if match_count == matches.shape[0]:
-                        matches, scores = more(matches), more(scores)
-                    for i in range(streams):
-                        matches[match_count, i] = chosen[i]
-                    scores[match_count, 0], scores[match_count, 1] = m, v
+                    if match_count < matches.shape[0]:
+                        scores[match_count, 0], scores[match_count, 1] = m, v
+                        for i in range(streams):
+                            matches[match_count, i] = chosen[i]
                     match_count += 1
             if streams == 1:
                 break
@@ -308,4 +302,4 @@ def combine(  # noqa: PLR0912, PLR0915 - one loop, for speed
         if counts[stream] >= limits[stream]:
             counts[stream] = forget(alive, stream, counts[stream], gone, now)
             limits[stream] = 2 * counts[stream] + 16
-    return Evaluations(found, margin, truth, value, witness), matches[:match_count], scores[:match_count]
+    return Evaluations(found, margin, truth, value, witness), match_count

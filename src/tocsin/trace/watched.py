@@ -7,13 +7,17 @@ so it is enough to know which row stands behind each number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Int
+from tocsin.logic import Float, Int
 from tocsin.plan.follow import Followed
+from tocsin.plan.hold import Hold, Sources
+from tocsin.plan.identity import Lane
+from tocsin.plan.order import Order
 from tocsin.plan.page import Page
 from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.steps import Store, Watch
@@ -56,6 +60,31 @@ class WatchedRemembered(Remembered):
             key = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
             self.ids = named[(segments.gone == NEVER) & (segments.time >= floor[key])]
         return super().keep(rows, segments, floor)
+
+
+class WatchedHold(Hold):
+    """Rows that wait, and which rows of their streams they are."""
+
+    def __init__(self, order: Order, lanes: Sequence[Lane]) -> None:
+        super().__init__(order, lanes)
+        self.ids = _NOTHING
+
+    def _rows(self, rows: StreamRows, sources: Sources) -> StreamRows:
+        return replace(rows, picked=self._ids(sources), payload=None)
+
+    def _keep(self, columns: Sequence[Int], values: Float, sources: Sources, stay: Int) -> None:
+        self.ids = self._ids(sources.of(stay))
+        super()._keep(columns, values, sources, stay)
+
+    def _ids(self, sources: Sources) -> Int:
+        at = np.arange(len(sources.order))
+        ids, old = np.empty(len(at), np.int64), sources.order < sources.count
+        ids[old] = self.ids[sources.order[old]]
+        came, lane, row = sources.new(at)
+        for i, mine in enumerate(sources.rows):
+            numbers = row[lane == i]
+            ids[came[lane == i]] = numbers if mine.picked is None else mine.picked[numbers]
+        return ids
 
 
 class WatchedFollowed(Followed):
@@ -112,3 +141,5 @@ class WatchedPage(Page):
         self.memories = [WatchedRemembered(store, len(rows[store.stream])) for store in watch.stores]
         self.rules = [WatchedFollowed(self, number) for number in range(len(watch.rules))]
         self.remembered, self.followed = list(self.memories), list(self.rules)
+        if watch.order is not None:
+            self.hold = WatchedHold(watch.order, watch.lanes)

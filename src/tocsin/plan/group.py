@@ -1,0 +1,56 @@
+"""Group: which rules share a watch, and how long its rows wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from tocsin.plan.order import Order, needed_wait, wait_together
+from tocsin.plan.steps import Watch
+from tocsin.rules.durations import microseconds
+from tocsin.rules.model import Rule
+from tocsin.rules.no_data import AnyRule
+from tocsin.rules.waiting import NONE, Waiting
+
+# How far a stream must lie behind before no row waits for it, where no rule says so. Without its rows nothing could be
+# found, so waiting for it costs nothing but the end of lives.
+IDLE_US = 60_000_000
+
+
+def groups(rules: Iterable[AnyRule]) -> Iterable[list[AnyRule]]:
+    """Rules that share rows: those with the same key columns that do not wait, or wait together."""
+    found: dict[tuple[object, ...], list[AnyRule]] = {}
+    for rule in rules:
+        alike = wait_together(rule) if isinstance(rule, Rule) else ()
+        found.setdefault((tuple(rule.on), *alike), []).append(rule)
+    return found.values()
+
+
+def told_apart(watches: Iterable[Watch]) -> Iterator[Watch]:
+    """Number those that wait in several ways for the same streams."""
+    taken: dict[str, int] = {}
+    for watch in watches:
+        number = taken.get(watch.name, 0)
+        taken[watch.name] = number + 1
+        yield replace(watch, order=replace(watch.order, number=number)) if watch.order is not None else watch
+
+
+def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:
+    """Let the rows of a watch wait as its rules do."""
+    waiting = needed_wait(rules[0])[0] if rules else Waiting()
+    if waiting.kind == NONE:
+        return watch
+    stated = [microseconds(rule.idle, "`idle`") for rule in rules if rule.idle is not None]
+    idle_us = max(stated, default=max(IDLE_US, *(rule.topology.span_us for rule in watch.rules)))
+    return replace(watch, order=Order(waiting, idle_us, _windows(watch), watch.outage_us))
+
+
+def _windows(watch: Watch) -> tuple[int, ...]:
+    """Of each lane, the widest window in which any rule reads it: how far it may lie behind another stream."""
+    windows = dict.fromkeys(watch.lanes, 0)
+    for rule in watch.rules:
+        for i, store in enumerate(rule.stores):
+            lane, topo = watch.stores[store].lane, rule.topology
+            reach = max((us for j, us in enumerate(topo.implied[i]) if j != i), default=topo.window_us)
+            windows[lane] = max(windows[lane], reach)
+    return tuple(windows.values())

@@ -1,0 +1,237 @@
+"""Hold: the rows of a page's keys that wait to be taken in order; `stages/order` says which go when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+from tocsin.plan.arrived import Arrivals
+from tocsin.plan.identity import Lane
+from tocsin.plan.order import Order
+from tocsin.plan.remember import NEVER_SEEN, StreamRows, Texts
+from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
+
+Bools = NDArray[np.bool_]
+
+_COLUMNS = ("lane", "key", "time", "stage", "delay")
+
+
+class Noted(NamedTuple):
+    """What is known of new rows before they wait: their number in order of arrival, lane, delay, and skew of clocks."""
+
+    number: Int
+    lane: Int
+    delay: Int
+    skew: Int
+
+
+class Taken(NamedTuple):
+    """Rows that wait no longer, in the order in which they are taken: by key; `behind`: after a later one was."""
+
+    arrivals: Arrivals
+    rows: list[StreamRows]
+    delay: Int
+    behind: Bools
+    noted: Noted
+    gained: Int
+
+
+class Learnt(NamedTuple):
+    """What a wait is chosen by: the rows that came; of those taken lane, delay, time, what they gave, if in order."""
+
+    noted: Noted
+    lane: Int
+    delay: Int
+    time: Int
+    results: Float
+    in_order: Bools
+
+
+class Sources:
+    """Where rows come from, by their place among those held and those that came: `held` texts, or new rows by lane."""
+
+    def __init__(
+        self, held: Texts | None, count: int, order: Int, arrivals: Arrivals, rows: Sequence[StreamRows]
+    ) -> None:
+        self.held, self.count, self.order, self.arrivals, self.rows = held, count, order, arrivals, rows
+        self.has_payload = held is not None or any(mine.payload is not None for mine in rows)
+
+    def of(self, at: Int) -> Sources:
+        """Those of some rows."""
+        return Sources(self.held, self.count, self.order[at], self.arrivals, self.rows)
+
+    def new(self, at: Int) -> tuple[Int, Int, Int]:
+        """Which of the rows at these places came with this call, and their lane and row there."""
+        came = np.flatnonzero(self.order[at] >= self.count)
+        number = self.order[at[came]] - self.count
+        return came, self.arrivals.lane[number], self.arrivals.row[number]
+
+    def take(self, positions: Int, /) -> Texts:
+        """Give the payload of some rows."""
+        texts = np.full(len(positions), None, dtype=object)
+        if self.held is not None:
+            old = np.flatnonzero(self.order[positions] < self.count)
+            texts[old] = self.held[self.order[positions[old]]]
+        came, lane, row = self.new(positions)
+        for i, mine in enumerate(self.rows):
+            texts[came[lane == i]] = mine.texts(row[lane == i])
+        return texts
+
+
+@kernel
+def come_behind(key: Int, time: Int, front: Int) -> Bools:
+    """Tell which rows are taken after a later one of their key; `front` is what was taken of each key, and moves."""
+    behind = np.empty(key.shape[0], np.bool_)
+    for i in range(key.shape[0]):
+        behind[i] = time[i] < front[key[i]]
+        front[key[i]] = max(front[key[i]], time[i])
+    return behind
+
+
+class Hold:
+    """Clocks of the keys of a page, and the rows that wait, by key and arrival."""
+
+    def __init__(self, order: Order, lanes: Sequence[Lane], keys: int = 0) -> None:
+        self.order, self.lanes, self.columns = order, lanes, [columns for _, columns in lanes]
+        self.clocks = new_clocks(keys, len(lanes))
+        self.lane, self.key, self.time, self.stage, self.delay = (np.zeros(0, np.int64) for _ in _COLUMNS)
+        self.values = np.zeros((0, max(len(columns) for columns in self.columns)))
+        self.payload: Texts | None = None
+
+    def add_keys(self, count: int) -> None:
+        """Make room for new keys."""
+        fresh = new_clocks(count, len(self.columns))
+        self.clocks = Clocks._make(np.concatenate(pair) for pair in zip(self.clocks, fresh, strict=True))
+
+    def holding(self) -> Bools:
+        """Keys that have rows which wait."""
+        holding = np.zeros(len(self.clocks.released), np.bool_)
+        holding[self.key] = True
+        return holding
+
+    def take(self, arrivals: Arrivals, rows: Sequence[StreamRows], slack_us: int) -> Taken:
+        """Let new rows wait, and give those that wait no longer; `rows[i]` are those of lane i."""
+        count = len(self.time)
+        merged = [np.concatenate(pair) for pair in zip(self._held(), _fresh(arrivals), strict=True)]
+        order = np.argsort(merged[1], kind="stable")
+        lane, key, time, stage, delay = (column[order] for column in merged)
+        before = self.clocks.released.copy()
+        released, _, stage, late, skew = arrange(
+            self.clocks, key, lane, time, stage, slack_us, self.order.idle_us, prompt=True
+        )
+        new = np.flatnonzero(order >= count)
+        delay[new] = late[new]
+        number = _numbers(arrivals, rows)[order[new] - count]
+        noted = Noted(number, lane[new], delay[new], skew[new])
+        values = np.concatenate([self.values, self._new_values(arrivals, rows)])[order]
+        sources = Sources(self.payload, count, order, arrivals, rows)
+        taken = self._taken((lane, key, time, delay), values, sources, released, before, noted)
+        self._keep((lane, key, time, stage, delay), values, sources, np.flatnonzero(stage))
+        return taken
+
+    def end(self, ends: Bools) -> Taken:
+        """Give all that waits of some keys."""
+        before = self.clocks.released.copy()
+        released = drain(self.clocks, self.key, self.time, ends)
+        nothing = np.zeros(0, np.int64)
+        stay = np.ones(len(self.time), np.bool_)
+        stay[released] = False
+        none = Arrivals(nothing, nothing, nothing, nothing)
+        sources = Sources(self.payload, len(self.time), np.arange(len(self.time)), none, ())
+        columns = (self.lane, self.key, self.time, self.delay)
+        nobody = Noted(nothing, nothing, nothing, nothing)
+        taken = self._taken(columns, self.values, sources, released, before, nobody)
+        self._keep(self._held(), self.values, sources, np.flatnonzero(stay))
+        return taken
+
+    def _held(self) -> tuple[Int, ...]:
+        return self.lane, self.key, self.time, self.stage, self.delay
+
+    def _new_values(self, arrivals: Arrivals, rows: Sequence[StreamRows]) -> Float:
+        values = np.full((len(arrivals.time), self.values.shape[1]), np.nan)
+        for i, (mine, columns) in enumerate(zip(rows, self.columns, strict=True)):
+            at = np.flatnonzero(arrivals.lane == i)
+            for c, column in enumerate(columns):
+                values[at, c] = mine.values[column][arrivals.row[at]]
+        return values
+
+    def _taken(
+        self,
+        columns: tuple[Int, Int, Int, Int],
+        values: Float,
+        sources: Sources,
+        released: Int,
+        before: Int,
+        noted: Noted,
+    ) -> Taken:
+        """Make rows of those released; their rank is their place among them."""
+        lane, key, time, delay = (column[released] for column in columns)
+        row, rows = np.empty(len(released), np.int64), []
+        for i, names in enumerate(self.columns):
+            at = np.flatnonzero(lane == i)
+            row[at] = np.arange(len(at))
+            mine = {name: values[released[at], c] for c, name in enumerate(names)}
+            rows.append(self._rows(StreamRows(key[at], time[at], at, mine, None), sources.of(released[at])))
+        behind = come_behind(key, time, before)
+        gained = np.bincount(noted.lane, minlength=len(rows)) - np.bincount(lane, minlength=len(rows))
+        return Taken(Arrivals(lane, key, time, row), rows, delay, behind, noted, gained)
+
+    def _rows(self, rows: StreamRows, sources: Sources) -> StreamRows:
+        """Rows of one lane with their payload."""
+        return replace(rows, payload=sources) if sources.has_payload else rows
+
+    def _keep(self, columns: Sequence[Int], values: Float, sources: Sources, stay: Int) -> None:
+        self.lane, self.key, self.time, self.stage, self.delay = (column[stay] for column in columns)
+        self.values = values[stay]
+        self.payload = sources.take(stay) if sources.has_payload else None
+
+    def drop_keys(self, gone: Bools) -> None:
+        """Forget keys of which nothing waits."""
+        self.clocks = Clocks._make(column[~gone] for column in self.clocks)
+        self.key = (np.cumsum(~gone) - 1)[self.key]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        named: dict[str, NDArray[Any]] = {
+            f"hold.{name}": column for name, column in zip(_COLUMNS, self._held(), strict=True)
+        }
+        named |= {"hold.newest": self.clocks.newest, "hold.released": self.clocks.released, "hold.values": self.values}
+        return named if self.payload is None else named | {"hold.payload": self.payload}
+
+    def load(self, arrays: dict[str, NDArray[Any]], lanes: Sequence[Lane], keys: int) -> None:
+        """State that was written for these lanes; rows of others are left behind, and `last_words` counts them."""
+        mine = list(self.lanes)
+        self.clocks = Clocks(np.full((keys, len(mine)), NEVER_SEEN), arrays["hold.released"])
+        place = np.full(len(lanes) + 1, -1)
+        for old, lane in enumerate(lanes):
+            if lane in mine:
+                place[old] = mine.index(lane)
+                self.clocks.newest[:, place[old]] = arrays["hold.newest"][:, old]
+        stay = np.flatnonzero(place[arrays["hold.lane"]] >= 0)
+        self.lane, self.key, self.time, self.stage, self.delay = (arrays[f"hold.{name}"][stay] for name in _COLUMNS)
+        self.lane, width = place[self.lane], self.values.shape[1]
+        values = arrays["hold.values"][stay]
+        self.values = np.full((len(stay), width), np.nan)
+        self.values[:, : min(width, values.shape[1])] = values[:, :width]
+        payload = arrays.get("hold.payload")
+        self.payload = None if payload is None else payload[stay]
+
+
+def _fresh(arrivals: Arrivals) -> tuple[Int, ...]:
+    nothing = np.zeros(len(arrivals.time), np.int64)
+    return arrivals.lane, arrivals.key, arrivals.time, nothing, nothing
+
+
+def _numbers(arrivals: Arrivals, rows: Sequence[StreamRows]) -> Int:
+    """The number of each new row in order of arrival over all keys of the call."""
+    number = np.empty(len(arrivals.time), np.int64)
+    for i, mine in enumerate(rows):
+        at = np.flatnonzero(arrivals.lane == i)
+        number[at] = mine.rank[arrivals.row[at]]
+    return number

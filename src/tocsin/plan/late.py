@@ -1,0 +1,43 @@
+"""Late rows as people read them: those too old to be used, and those taken after a later one of their key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.plan.arrived import Arrivals
+from tocsin.plan.remember import StreamRows
+from tocsin.plan.steps import Watch
+
+# Of one call and page; the rest is counted.
+MOST = 10_000
+
+
+def late_rows(
+    watch: Watch,
+    keys: Sequence[tuple[str, ...]],
+    arrived: tuple[Arrivals, Sequence[StreamRows]],
+    which: NDArray[np.bool_],
+    reason: str,
+) -> list[dict[str, Any]]:
+    """Write out some arrivals, of which `rows[i]` has those of lane i."""
+    arrivals, rows = arrived
+    found = []
+    at = np.flatnonzero(which & (arrivals.lane < len(watch.lanes)))[:MOST]
+    for i, lane in zip(at.tolist(), arrivals.lane[at].tolist(), strict=True):
+        stream, columns = watch.lanes[lane]
+        row = int(arrivals.row[i])
+        found.append(
+            {
+                "stream": stream,
+                "reason": reason,
+                "key": dict(zip(watch.on, keys[int(arrivals.key[i])], strict=True)),
+                "time": int(arrivals.time[i]),
+                "values": {name: float(rows[lane].values[name][row]) for name in columns},
+                "payload": rows[lane].texts(np.array([row]))[0],
+            }
+        )
+    return found

@@ -1,0 +1,79 @@
+"""Order: the step in front of a watch whose rows wait to be taken in order; and which rules need one.
+
+A threshold rule joins a row on its arrival, however late, so every alarm is raised without any wait. What a wait buys
+is order: lives that are not cut in two by a row that came behind. So a recall alone asks for no wait, unless the rule
+has `for`, which counts on order, or says that only results in order count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tocsin.expr import parse_condition, variables
+from tocsin.rules.durations import duration_text, microseconds
+from tocsin.rules.model import Rule
+from tocsin.rules.waiting import FIXED, NONE, OBSERVED, RECALL, Waiting
+from tocsin.stages.order.adaptive import Quality
+
+
+@dataclass(frozen=True)
+class Order:
+    """How long rows wait, at most `outage_us`, when a stream is not waited for, and the window of each lane.
+
+    `number` tells those apart that have the same key columns and streams. `shared`: a bucket tells what it knows of
+    delays and results, and takes the wait that all buckets agree on.
+    """
+
+    waiting: Waiting
+    idle_us: int
+    windows_us: tuple[int, ...]
+    outage_us: int
+    number: int = 0
+    shared: bool = False
+
+    @property
+    def shareable(self) -> bool:
+        """Tell whether buckets can agree on the wait: statistics of the other kinds are not added up."""
+        return self.waiting.kind == RECALL and self.waiting.strategy == OBSERVED
+
+    @property
+    def adapts(self) -> bool:
+        """Tell whether the wait follows the data."""
+        return self.waiting.kind != FIXED
+
+    @property
+    def quality(self) -> Quality:
+        """What the wait is chosen by."""
+        asked = self.waiting
+        return Quality(
+            recall=asked.recall if asked.kind == RECALL else 1.0,
+            over_us=asked.over_us,
+            every_us=asked.every_us,
+            grain_us=asked.grain_us,
+            basic_us=asked.grain_us,
+            strategy="EqSel" if asked.strategy == OBSERVED else asked.strategy,
+        )
+
+    def __str__(self) -> str:
+        """Say how long rows wait."""
+        return f"rows wait {self.waiting}; a stream {duration_text(self.idle_us)} behind is not waited for"
+
+
+def needed_wait(rule: Rule) -> tuple[Waiting, str]:
+    """The wait that a rule needs, and why that is less than it asks for, where it is."""
+    asked = rule.waiting
+    if asked.kind != RECALL or asked.in_order or microseconds(rule.for_, "`for`"):
+        return asked, ""
+    why = f"no wait: rows are joined on arrival, so its recall of {asked.recall:g} is 1 without `for`"
+    return replace(asked, kind=NONE), f"{why}; `in_order: true` waits for order"
+
+
+def wait_together(rule: Rule) -> tuple[object, ...]:
+    """What rules must share to wait together: nothing where they do not wait, else how they do and their streams.
+
+    Rules of other streams would have to wait for streams that they do not read.
+    """
+    waiting, _ = needed_wait(rule)
+    if waiting.kind == NONE:
+        return ()
+    return waiting, frozenset(variable.stream for variable in variables(parse_condition(rule.expr)))

@@ -1,0 +1,156 @@
+"""Pace: how long the rows of a bucket wait now, and when that is chosen anew.
+
+Idea: the wait changes at moments that depend on nothing but the rows that came: whenever the time of the bucket has
+moved on by L. That time is the median event time of each `BLOCK` rows in order of arrival, so a clock in the future
+moves it no more than one that stands still, and a gap in all streams passes at once.
+Where buckets agree on a wait (`agree.py`), a bucket goes by its own statistics until one was agreed on. That one says
+from which stream time on it holds; from the first such moment at or after it the wait moves there, as fast as to one of
+its own. Of several the one for the latest time holds; of those for the same time, the one that came last.
+Guarantee: any cut into calls gives the same waits for the same rows, and for waits that came before their time.
+Cost: one median per block.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.logic import Float, Int
+from tocsin.plan.order import Order
+from tocsin.rules.waiting import FIXED, MAX, OBSERVED
+from tocsin.stages.order.adaptive import AdaptiveWait, FixedWait, MaxWait, Wait
+from tocsin.stages.order.observed import ObservedWait
+from tocsin.stages.order.pooled import tell
+
+BLOCK = 33
+# A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
+MOST_PENDING = 64
+_NOT_YET = -(1 << 62)
+
+Bools = NDArray[np.bool_]
+
+
+def wait_of(order: Order) -> Wait:
+    """What decides how long rows wait."""
+    asked = order.waiting
+    if asked.kind == FIXED:
+        return FixedWait(asked.wait_us)
+    if asked.kind == MAX:
+        return MaxWait(order.outage_us)
+    found = ObservedWait if asked.strategy == OBSERVED else AdaptiveWait
+    return found(order.quality, order.windows_us)
+
+
+class Pace:
+    """The wait of one bucket of a watch."""
+
+    def __init__(self, order: Order) -> None:
+        self.order, self.wait = order, wait_of(order)
+        self.recent = np.zeros(0, np.int64)
+        self.time_us = self.due_us = _NOT_YET
+        self.dirty = False
+        # By the time from which they hold, waits that were agreed on; and the one that holds, if any does.
+        self.pending: list[tuple[int, int]] = []
+        self.agreed_us: int | None = None
+
+    @property
+    def recall(self) -> float | None:
+        """The recall that the wait is estimated to give; None: nothing is known."""
+        return None if math.isnan(self.wait.estimated) else self.wait.estimated
+
+    def cuts(self, time: Int) -> list[tuple[int, int]]:
+        """After how many of these rows, in order of arrival, the wait is to be chosen anew; and at which time."""
+        if not self.order.adapts:
+            return []
+        self.dirty |= len(time) > 0
+        whole = np.concatenate([self.recent, time])
+        blocks = len(whole) // BLOCK
+        self.recent = whole[blocks * BLOCK :]
+        cuts = []
+        for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist()):
+            self.time_us = max(self.time_us, int(middle))
+            if self.due_us == _NOT_YET:
+                self.due_us = self.time_us + self.order.waiting.every_us
+            elif self.time_us >= self.due_us:
+                self.due_us = self.time_us + self.order.waiting.every_us
+                cuts.append(((i + 1) * BLOCK - (len(whole) - len(time)), self.time_us))
+        return cuts
+
+    def agree(self, wait_us: int, from_us: int) -> None:
+        """Take a wait that buckets agreed on."""
+        if len(self.pending) == MOST_PENDING:
+            self.pending.pop()
+        self.pending = sorted([*self.pending, (from_us, wait_us)], key=itemgetter(0))
+        self.dirty = True
+
+    def adapt(self, time_us: int) -> None:
+        """Choose the wait anew, or go on to the one that was agreed on."""
+        holds = bisect_right(self.pending, time_us, key=itemgetter(0))
+        if holds:
+            self.agreed_us = self.pending[holds - 1][1]
+            del self.pending[:holds]
+        if self.agreed_us is not None and isinstance(self.wait, ObservedWait):
+            self.wait.adapt_to(self.agreed_us)
+        else:
+            self.wait.adapt()
+
+    def tell(self, time_us: int) -> dict[str, Any]:
+        """What other buckets need to know for a wait to agree on, right after it was chosen anew."""
+        assert isinstance(self.wait, ObservedWait)
+        return {"time_us": time_us, **tell(self.wait.statistics())}
+
+    def learn(
+        self,
+        number: Int,
+        came: Int,
+        delay: Int,
+        skew: Int,
+        lane: Int,
+        waited: Int,
+        time: Int,
+        results: Float,
+        in_order: Bools,
+    ) -> None:
+        """Learn of rows that came, and of rows that were taken.
+
+        Each of these counts as one of the cross join: of what is remembered it met the best, whatever was left out.
+        """
+        if self.order.adapts:
+            arrived = np.argsort(number, kind="stable")
+            self.wait.note_arrivals(came[arrived], delay[arrived], skew[arrived])
+            self.wait.note_results(lane, waited, np.ones(len(lane)), results, in_order)
+
+    def found(self, time: Int, results: Float, in_order: Bools) -> list[tuple[int, int, int]]:
+        """The periods in which there are results: their first microsecond, results in order, and all."""
+        gave = np.flatnonzero(results)
+        period, place = np.unique(time[gave] // self.order.waiting.over_us, return_inverse=True)
+        whole = np.bincount(place, results[gave], len(period))
+        ordered = np.bincount(place, results[gave] * in_order[gave], len(period))
+        starts = period * self.order.waiting.over_us
+        return list(zip(starts.tolist(), ordered.astype(int).tolist(), whole.astype(int).tolist(), strict=True))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        times = np.array([self.time_us, self.due_us])
+        mine: dict[str, NDArray[Any]] = {"times": times, "recent": self.recent}
+        if self.order.shared:
+            mine["pending"] = np.array(self.pending, np.int64).reshape(-1, 2)
+            mine["agreed"] = np.array([] if self.agreed_us is None else [self.agreed_us], np.int64)
+        return mine | {f"wait.{name}": array for name, array in self.wait.arrays().items()}
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """State that was written; that of a wait of another kind is left, and so is what nobody agrees on any more."""
+        self.time_us, self.due_us = (int(time) for time in arrays["times"])
+        self.recent = arrays["recent"]
+        mine = {name.removeprefix("wait."): array for name, array in arrays.items() if name.startswith("wait.")}
+        if mine.keys() >= self.wait.arrays().keys():
+            self.wait.load(mine)
+        if self.order.shared and "agreed" in arrays:
+            self.pending = [(from_us, wait_us) for from_us, wait_us in arrays["pending"].tolist()]
+            self.agreed_us = next(iter(arrays["agreed"].tolist()), None)

@@ -1,0 +1,79 @@
+"""Waiting by the text of docs/concepts/semantics.md: one row at a time, one key at a time, lists and sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A row: its number in order of arrival, its stream and its time."""
+
+    number: int
+    stream: str
+    time: int
+
+
+@dataclass
+class Key:
+    """What waits of one key."""
+
+    wait: int
+    idle: int
+    clock: dict[str, int] = field(default_factory=dict)
+    first: list[Waiter] = field(default_factory=list)
+    second: list[Waiter] = field(default_factory=list)
+    taken: list[Waiter] = field(default_factory=list)
+    top: float = -math.inf
+
+    def arrive(self, row: Waiter) -> None:
+        """Take one row."""
+        awaited = self._awaited()
+        self.clock[row.stream] = max(row.time, self.clock.get(row.stream, row.time))
+        self.first.append(row)
+        newest, awake = max(self.clock.values()), self._awaited()
+        ripe = [
+            each
+            for each in self.first
+            if each.time + self.wait <= (self.clock[each.stream] if each.stream in awake else newest)
+        ]
+        for each in sorted(ripe, key=lambda r: (r.time, r.number)):
+            self.first.remove(each)
+            if each.time > self.top:
+                self.second.append(each)
+                self._match(awaited)
+            else:
+                self.taken.append(each)
+        self._match(self._awaited())
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        for row in sorted(self.first + self.second, key=lambda r: (r.time, r.number)):
+            self.taken.append(row)
+
+    def _awaited(self) -> set[str]:
+        newest = max(self.clock.values(), default=0)
+        return {stream for stream, time in self.clock.items() if time >= newest - self.idle}
+
+    def _match(self, awaited: set[str]) -> None:
+        while self.second and awaited <= {row.stream for row in self.second}:
+            self.top = min(row.time for row in self.second)
+            gone = sorted((row for row in self.second if row.time == self.top), key=lambda r: r.number)
+            self.second = [row for row in self.second if row.time > self.top]
+            self.taken += gone
+
+
+def taken_in_order(rows: Iterable[Sequence[object]], wait: int, idle: int) -> list[int]:
+    """Give the numbers of rows (key, stream, time), which come in order of arrival, in the order they are taken."""
+    keys: dict[object, Key] = {}
+    for number, (key, stream, time) in enumerate(rows):
+        assert isinstance(stream, str)
+        assert isinstance(time, int)
+        keys.setdefault(key, Key(wait, idle)).arrive(Waiter(number, stream, time))
+    order = []
+    for key in keys.values():
+        key.end()
+        order += [row.number for row in key.taken]
+    return order

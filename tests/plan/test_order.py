@@ -1,0 +1,90 @@
+"""Which rules wait together, which need not wait at all, and what the plan says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tocsin import Rule
+from tocsin.plan import Plan, make_plan, plan_changes
+from tocsin.plan.changes import describe_plan
+
+COLUMNS = {name: ["ts", "m", "value"] for name in ("air", "wall", "door")}
+RECALL = {"recall": 0.99, "over": "1m"}
+
+
+def rule(alert: str = "A", expr: str = "air - wall > 3", **given: Any) -> Rule:
+    domains = {name: (-40, 80) for name in COLUMNS if name in expr}
+    return Rule(alert, expr, within="10s", on="m", domains=domains, **given)
+
+
+def plan(*rules: Rule) -> Plan:
+    return make_plan(rules, COLUMNS)
+
+
+def test_a_rule_that_does_not_wait_has_no_order() -> None:
+    assert plan(rule()).watches[0].order is None
+    assert plan(rule(wait="none")) == plan(rule())
+
+
+def test_rules_that_wait_alike_for_the_same_streams_share_a_watch() -> None:
+    found = plan(rule("A", wait="5s"), rule("B", "air - wall > 9", wait="5s"))
+    assert [[one.alert for one in watch.rules] for watch in found.watches] == [["A", "B"]]
+
+
+def test_rules_that_wait_otherwise_or_for_other_streams_touch_no_other() -> None:
+    rules = [rule("A"), rule("B", wait="5s"), rule("C", wait="6s"), rule("D", "air - wall + door > 3", wait="5s")]
+    found = plan(*rules)
+    assert [[one.alert for one in watch.rules] for watch in found.watches] == [["A"], ["B"], ["C"], ["D"]]
+    assert len({watch.name for watch in found.watches}) == 4
+    for one, watch in zip(rules, found.watches, strict=True):
+        alone = plan(one).watches[0]
+        assert (watch.stores, watch.rules) == (alone.stores, alone.rules)
+
+
+def test_a_recall_alone_asks_for_no_wait_and_the_plan_says_why() -> None:
+    found = plan(rule(quality=RECALL))
+    assert found.watches[0].order is None
+    assert "no wait: rows are joined on arrival, so its recall of 0.99 is 1 without `for`" in str(found)
+
+
+@pytest.mark.parametrize(
+    "given", [{"for_": "30s", "quality": RECALL}, {"quality": RECALL | {"in_order": True}}, {"wait": "max"}]
+)
+def test_for_and_order_need_a_wait(given: dict[str, Any]) -> None:
+    found = plan(rule(**given))
+    assert found.watches[0].order is not None
+    assert "no wait" not in str(found)
+    assert "Order: rows wait as long as" in str(found)
+
+
+def test_a_stream_is_waited_for_a_minute_a_span_or_as_the_rule_says() -> None:
+    def idle_us(**given: Any) -> int:
+        order = plan(rule(wait="5s", **given)).watches[0].order
+        assert order is not None
+        return order.idle_us
+
+    assert idle_us() == 60_000_000
+    assert idle_us(idle="7s") == 7_000_000
+    far = make_plan(Rule("A", "air - wall > 3", within="10m", on="m", wait="5s"), COLUMNS).watches[0].order
+    assert far is not None
+    assert far.idle_us == 600_000_000
+
+
+def test_the_window_of_a_stream_is_how_far_it_may_lie_behind_another() -> None:
+    bounds = {("air", "wall"): ("-5s", "20s")}  # -5 s <= t_wall - t_air <= 20 s
+    order = make_plan(Rule("A", "air - wall > 3", within=bounds, on="m", wait="5s"), COLUMNS).watches[0].order
+    assert order is not None
+    assert order.windows_us == (20_000_000, 5_000_000)
+
+
+def test_another_wait_keeps_the_state_of_a_rule() -> None:
+    before, after = plan(rule(wait="5s")), plan(rule(quality=RECALL | {"in_order": True}))
+    assert [watch.name for watch in before.watches] == [watch.name for watch in after.watches]
+    assert plan_changes(describe_plan(before), describe_plan(after)) == []
+
+
+def test_a_rule_that_begins_to_wait_begins_anew() -> None:
+    said = plan_changes(describe_plan(plan(rule())), describe_plan(plan(rule(wait="5s"))))
+    assert any("keys m: no rule has these any more" in text for text in said)

@@ -1,0 +1,113 @@
+"""What rules say of waiting is read once, in Python and in files, and mistakes are told with their place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tocsin import Rule, RuleError
+from tocsin.plan import make_plan
+from tocsin.rules.load import load_rule_file
+from tocsin.rules.waiting import FIXED, MAX, NONE, RECALL, Waiting
+
+FILE = """
+streams:
+  air: {{source: {{parquet: {{path: air}}}}, keys: [m]}}
+  wall: {{source: {{parquet: {{path: wall}}}}, keys: [m]}}
+groups:
+  - name: g
+    rules:
+      - alert: A
+        expr: air - wall > 3
+        within: 10s
+        on: [m]
+        {line}
+"""
+
+
+def rule(**given: Any) -> Rule:
+    return Rule("A", "air - wall > 3", within="10s", on="m", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, Waiting(NONE)),
+        ({"wait": "none"}, Waiting(NONE)),
+        ({"wait": "5s"}, Waiting(FIXED, 5_000_000)),
+        ({"wait": 5}, Waiting(FIXED, 5)),
+        ({"wait": "max"}, Waiting(MAX)),
+        ({"quality": {"recall": 0.99}}, Waiting(RECALL, recall=0.99)),
+        (
+            {"quality": {"recall": 1, "over": "2m", "every": "5s", "grain": "100ms", "in_order": True}},
+            Waiting(RECALL, 0, 1.0, 120_000_000, 5_000_000, 100_000, in_order=True),
+        ),
+    ],
+)
+def test_a_rule_says_how_long_rows_wait(given: dict[str, Any], expected: Waiting) -> None:
+    assert rule(**given).waiting == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("wait: 5s", Waiting(FIXED, 5_000_000)),
+        ("wait: max", Waiting(MAX)),
+        ("quality: {recall: 0.99, over: 1m}", Waiting(RECALL, recall=0.99)),
+        ("quality: {recall: 0.9, in_order: true}", Waiting(RECALL, recall=0.9, in_order=True)),
+    ],
+)
+def test_a_file_says_the_same(tmp_path: Path, line: str, expected: Waiting) -> None:
+    (tmp_path / "rules.yaml").write_text(FILE.format(line=line))
+    assert [one.waiting for one in load_rule_file(tmp_path / "rules.yaml", make_plan, {}).rules] == [expected]
+
+
+MISTAKES = [
+    ({"wait": "5x"}, "wait: 5x", "`wait` must be a duration", "or one of none, max"),
+    ({"wait": "-5s"}, "wait: -5s", "`wait` must not be negative", "-5s"),
+    ({"quality": {"recall": 0}}, "quality: {recall: 0}", "`quality.recall` must be a number above 0", "0"),
+    ({"quality": {"recall": 1.5}}, "quality: {recall: 1.5}", "`quality.recall` must be", "1.5"),
+    ({"quality": {"over": "1m"}}, "quality: {over: 1m}", "`quality.recall` must be", "got nothing"),
+    ({"quality": {"recall": 0.9, "over": "0s"}}, "quality: {recall: 0.9, over: 0s}", "`quality.over` must", "0s"),
+    (
+        {"quality": {"recall": 0.9, "every": "2m"}},
+        "quality: {recall: 0.9, every: 2m}",
+        "`quality.every` must not be longer than `quality.over`",
+        "2m and 1m",
+    ),
+    ({"quality": {"recal": 0.9}}, "quality: {recal: 0.9}", "`quality` must have", "did you mean `recall`?"),
+    (
+        {"quality": {"recall": 0.9, "in_order": "yes"}},
+        "quality: {recall: 0.9, in_order: yes}",
+        "`quality.in_order` must be true or false",
+        "yes",
+    ),
+    (
+        {"wait": "5s", "quality": {"recall": 0.9}},
+        "quality: {recall: 0.9}\n        wait: 5s",
+        "`wait` must not stand beside `quality`",
+        "got both",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "line", "said", "found"), MISTAKES)
+def test_mistakes_are_told(tmp_path: Path, given: dict[str, Any], line: str, said: str, found: str) -> None:
+    with pytest.raises(RuleError, match=re.escape(said)) as told:
+        rule(**given)
+    assert found in str(told.value)
+    path = tmp_path / "rules.yaml"
+    path.write_text(FILE.format(line=line))
+    with pytest.raises(RuleError, match=re.escape(said)) as told:
+        load_rule_file(path, make_plan, {})
+    assert f"{path}:12:" in str(told.value) or f"{path}:13:" in str(told.value)
+
+
+def test_a_stream_may_bound_how_far_its_times_run_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(FILE.format(line="wait: 5s").replace("keys: [m]}", "keys: [m], ahead: 5m}", 1))
+    streams = load_rule_file(path, make_plan, {}).streams
+    assert [stream.ahead_us for stream in streams.values()] == [300_000_000, None]
