@@ -15,6 +15,7 @@ BENCHMARKS = {
     "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
     "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
+    "order-speed": "the order stage alone: rows per second with statistics, and what waiting costs a rule",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
     "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
 }

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int = NDArray[np.int64]
-Float = NDArray[np.float64]
+from tocsin.logic import Float, Int
 
 RECORDING = Path(__file__).resolve().parents[1] / "../shared/data/soccer_zxy_tromso/positions.parquet"
 SECOND = 1_000_000

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.disorder_data import SECOND, VALUES, Dataset, Float, Int
+from benchmarks.disorder_data import SECOND, VALUES, Dataset
+from tocsin.logic import Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait, FixedWait, MaxWait, Quality, Wait
 from tocsin.stages.order.arrange import arrange, new_clocks
+from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN
 from tocsin.stages.order.window_join import Equal, Near, Star, WindowJoin
-
-# Every stream is waited for, as in the paper.
-NEVER_IDLE_US = 1 << 60
 
 CONDITIONS = {"near": Near(5.0), "equal": Equal(VALUES + 1), "star": Star(VALUES + 1)}
 
@@ -67,13 +66,13 @@ def run(data: Dataset, truth: Truth, wait: Wait, over_us: int = 60 * SECOND, eve
     delay = np.empty(data.time_us.size, np.int64)
     held, stage = np.empty(0, np.int64), np.empty(0, np.int64)
     waits, reached, steps, out = [], [], [], []
-    last, joined = 0, -NEVER_IDLE_US
+    last, joined = 0, NEVER_SEEN
     for cut in cuts(data, every_us).tolist():
         rows, was = np.concatenate((held, np.arange(last, cut))), len(held)
         stages = np.concatenate((stage, np.zeros(cut - last, np.int64)))
         group = np.zeros(rows.size, np.int64)
         left, by, stages, late, skew = arrange(
-            clocks, group, data.stream[rows], data.time_us[rows], stages, wait.wait_us, NEVER_IDLE_US
+            clocks, group, data.stream[rows], data.time_us[rows], stages, wait.wait_us, NEVER_IDLE
         )
         delay[last:cut] = late[was:]
         taken = rows[left]

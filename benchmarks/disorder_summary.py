@@ -1,4 +1,4 @@
-"""What the runs of the disorder benchmark come to: medians over seeds, beside what is asked and what the paper has."""
+"""What the runs of the disorder benchmark come to, over all seeds, beside what is asked and what the paper has."""
 
 from __future__ import annotations
 

@@ -178,7 +178,8 @@ def test_empty_batches_and_streams_are_fine() -> None:
     assert local.run({"a": none, "b": none}, RULE, cuts=[0, 3]).alerts == []
 
 
-def test_control_rows_are_refused() -> None:
+def test_control_rows_that_no_step_takes_are_refused() -> None:
+    """Those that one takes obey the laws too (`plan/test_shared_wait.py`)."""
     logic = plan_of({"a": one_machine([], []), "b": one_machine([], [])}, RULE).build({})
     assert logic.on_control([]) == Out()
     with pytest.raises(RunError, match=r"^control rows must address a step of the plan; no step takes {'wait': 5}$"):

@@ -78,13 +78,52 @@ def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case
         assert stories(waited.alerts) == stories(expected.alerts)
 
 
+FOLLOWING: dict[str, dict[str, Any]] = {
+    "max": {"wait": "max"},
+    "observed": {"quality": {"recall": 0.9, "over": "20s", "in_order": True}},
+    "by delays": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "EqSel"}},
+    "by productivity": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "NonEqSel"}},
+}
+
+
+def late_rows(seed: int, count: int = 1500) -> dict[str, dict[str, Any]]:
+    """Two streams of two machines, 50 rows a second, a third of them up to 3 s late."""
+    random = np.random.default_rng(seed)
+    streams = {}
+    for name in "ab":
+        arrival = np.arange(count) * 20_000
+        ts = arrival - (random.random(count) < 0.3) * random.integers(0, 3_000_000, count)
+        value, machine = np.round(random.normal(0, 1, count), 1), random.choice(["m", "n"], count).astype(object)
+        streams[name] = {"ts": ts, "arrival": arrival, "value": value, "machine": machine}
+    return streams
+
+
+def told(plan: Any, streams: Any, cuts: list[int], *, through_pages: bool) -> tuple[Any, ...]:
+    driver, last = Driver(plan, through_pages=through_pages), None
+    for part in parts_of(plan, streams, cuts, "arrival"):
+        out = driver.logic.on_data(part)
+        last = out.waits["x"]
+        driver.take(out)
+    driver.take(driver.logic.on_end())
+    return stories(driver.result.alerts), settled(driver.result.counts), driver.result.results, last
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_cut_does_not_show_in_a_wait_that_follows_the_rows(kind: str, seed: int) -> None:
+    streams = late_rows(seed)
+    rule = Rule("x", "a - b > 2", within="1s", on="machine", **FOLLOWING[kind])
+    plan = plan_of(streams, rule, arrival="arrival")
+    whole = told(plan, streams, [], through_pages=False)
+    assert whole[3][0] > 0, "the wait must have moved"
+    for through_pages in (False, True):
+        assert told(plan, streams, [1, 2, 40, 777, 778, 2000], through_pages=through_pages) == whole
+
+
 def _apart(streams: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether no two rows have the same time: those would be taken as they arrived."""
     times = [int(time) for table in streams.values() for time in table["ts"]]
     return len(set(times)) == len(times)
-
-
-MACHINE = {"machine": "m"}
 
 
 def one(ts: list[int], value: list[float]) -> dict[str, np.ndarray]:

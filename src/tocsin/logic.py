@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Pages = Mapping[str, bytes]
 
 # Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.

@@ -59,6 +59,14 @@ def test_for_and_order_need_a_wait(given: dict[str, Any]) -> None:
     assert "Order: rows wait as long as" in str(found)
 
 
+def test_the_plan_says_how_long_rows_wait_at_most() -> None:
+    assert "Order: rows wait 5s;" in str(plan(rule(wait="5s")))
+    assert "the largest delay so far, at most `outage`;" in str(plan(rule(wait="max")))
+    # 8,192 grains of 1 ms.
+    grained = plan(rule(quality=RECALL | {"in_order": True, "grain": "1ms"}))
+    assert "as long as a recall of 0.99 over 1m needs, at most 8s192ms;" in str(grained)
+
+
 def test_a_stream_is_waited_for_a_minute_a_span_or_as_the_rule_says() -> None:
     def idle_us(**given: Any) -> int:
         order = plan(rule(wait="5s", **given)).watches[0].order

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tocsin import Rule, RuleError
@@ -78,6 +79,18 @@ MISTAKES = [
         "`quality.every` must not be longer than `quality.over`",
         "2m and 1m",
     ),
+    (
+        {"quality": {"recall": 0.9, "every": "1us"}},
+        "quality: {recall: 0.9, every: 1us}",
+        "`quality.over` must not be longer than 100,000 times `quality.every`",
+        "1m and 1us",
+    ),
+    (
+        {"quality": {"recall": 0.9, "grain": "20d"}},
+        "quality: {recall: 0.9, grain: 20d}",
+        "`quality.grain` must not be longer than",
+        "got 2w6d",
+    ),
     ({"quality": {"recal": 0.9}}, "quality: {recal: 0.9}", "`quality` must have", "did you mean `recall`?"),
     (
         {"quality": {"recall": 0.9, "in_order": "yes"}},
@@ -104,6 +117,14 @@ def test_mistakes_are_told(tmp_path: Path, given: dict[str, Any], line: str, sai
     with pytest.raises(RuleError, match=re.escape(said)) as told:
         load_rule_file(path, make_plan, {})
     assert f"{path}:12:" in str(told.value) or f"{path}:13:" in str(told.value)
+
+
+def test_what_is_no_text_is_refused_and_nothing_but_a_duration_may_be_a_word() -> None:
+    for given in ({"wait": np.arange(2)}, {"quality": {"recall": 0.9, "strategy": np.arange(2)}}):
+        with pytest.raises(RuleError, match=r"`(wait|quality.strategy)` must be"):
+            rule(**given)
+    with pytest.raises(RuleError, match=r"`wait` must not be negative; got '-5s'$"):
+        rule(wait="-5s")
 
 
 def test_a_stream_may_bound_how_far_its_times_run_ahead(tmp_path: Path) -> None:

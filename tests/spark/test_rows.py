@@ -1,4 +1,4 @@
-"""Rows on their way to the operator: keys of many columns."""
+"""Rows on their way to the operator: keys of many columns, and control rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
-from tocsin.spark.blobs import Feed
-from tocsin.spark.rows import _keys
+from tocsin.spark.blobs import Feed, read_blob
+from tocsin.spark.rows import _keys, in_order, wake
 
 
 def test_keys_of_many_columns_with_many_values_are_not_mixed_up() -> None:
@@ -22,3 +22,20 @@ def test_keys_of_many_columns_with_many_values_are_not_mixed_up() -> None:
     codes, texts, ok = _keys(pa.table(columns), Feed(0, "air", names, ()))
     assert ok.all()
     assert [texts[code] for code in codes] == [json.dumps(key) for key in zip(*columns.values(), strict=True)]
+
+
+def test_a_text_beside_the_streams_reaches_every_bucket_as_a_control_row() -> None:
+    feed, ids = Feed(0, "air", ("m",), ("value",)), [4, 7, 9]
+    rows = [{"watch": "m~1", "wait_us": 5, "from_us": 3}, {"watch": "m~2", "wait_us": 6, "from_us": 3}]
+    texts = [
+        pa.RecordBatch.from_pydict({"value": lines}) for lines in (["", json.dumps(rows[0])], [json.dumps(rows[1])])
+    ]
+    (found,) = wake(feed, ids)(texts)
+    assert found.column("bucket").to_pylist() == ids
+    for blob in found.column("blob").to_pylist():
+        piece = read_blob(blob, [feed])
+        assert list(piece.control) == rows
+        assert [len(batch.time) for batch in in_order([piece], [feed])] == [0]
+    (woken,) = wake(feed, ids)([pa.RecordBatch.from_pydict({"value": [""]})])
+    assert [read_blob(blob, [feed]).control for blob in woken.column("blob").to_pylist()] == [(), (), ()]
+    assert list(wake(feed, ids)([])) == []

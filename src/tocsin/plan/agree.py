@@ -27,8 +27,9 @@ from tocsin.stages.order.observed import Statistics
 from tocsin.stages.order.pooled import agreed_wait, hear
 from tocsin.stages.order.recall import new_shape
 
-# A wait that differs from the last by less than this share of it is not worth telling: each costs a file and a call.
-WORTH = 1 / 16
+# By which share a wait must be longer than the last one, or shorter, to be worth telling: each costs a file and a call.
+# And how many grains it must be shorter.
+LONGER, SHORTER, GRAINS = 1 / 16, 1 / 8, 5
 
 
 class Control(NamedTuple):
@@ -92,10 +93,14 @@ class _Place:
         if len(self.known) < 2 or from_us < self.first_us + self.quality.over_us:
             return None
         wait_us = agreed_wait(self.quality, self.shape, [self.known[bucket][1] for bucket in sorted(self.known)])
-        if self.last_us is not None and abs(wait_us - self.last_us) <= WORTH * self.last_us:
+        if self.last_us is not None and not self._is_worth_telling(wait_us - self.last_us, self.last_us):
             return None
         self.last_us = wait_us
         return wait_us, from_us
+
+    def _is_worth_telling(self, longer_us: int, last_us: int) -> bool:
+        least_us = max(SHORTER * last_us, GRAINS * self.quality.grain_us)
+        return longer_us > LONGER * last_us or longer_us < -least_us
 
     def _from_us(self) -> int:
         """The largest time of a bucket; one that is more than P ahead of most has clocks in the future."""

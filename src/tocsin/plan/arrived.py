@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.plan.mesh import Mesh, Span, lay_mesh, spread
 from tocsin.plan.remember import NEVER_SEEN, Segments
 from tocsin.plan.steps import Store
 
-Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
 # Cells with fewer arrivals than this, over all streams, would cost more than they save.

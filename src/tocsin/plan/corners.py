@@ -6,6 +6,8 @@ combination is true, and none needs to be looked for. Most keys are quiet most o
 Guarantee: a cell that is named has no row that is part of a true combination, if the shapes are as declared, which is
 what omission trusts in too. A corner where the condition is undefined, or a row outside the domain, says nothing.
 Cost: one evaluation per cell and corner.
+Source: ours; that a quasiconvex function is largest at a corner is in Boyd and Vandenberghe, Convex Optimization,
+section 3.4.
 """
 
 from __future__ import annotations
@@ -14,17 +16,14 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.expr.columns import evaluate_columns
 from tocsin.expr.nodes import Bool, Compare, Key, Node, variables
-from tocsin.logic import Float
+from tocsin.logic import Bools, Float
 from tocsin.plan.bound import by_numbers, compared_as
 from tocsin.plan.mesh import NOBODY, VAGUE, Span
 from tocsin.plan.prove import named_by_column
 from tocsin.plan.steps import Store, Threshold
-
-Bools = NDArray[np.bool_]
 
 # With more streams, the corners would cost more than they save.
 MOST_CORNERS = 16

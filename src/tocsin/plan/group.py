@@ -26,13 +26,21 @@ def groups(rules: Iterable[AnyRule]) -> Iterable[list[AnyRule]]:
     return found.values()
 
 
-def told_apart(watches: Iterable[Watch]) -> Iterator[Watch]:
-    """Number those that wait in several ways for the same streams."""
-    taken: dict[str, int] = {}
+def told_apart(watches: Sequence[Watch]) -> Iterator[Watch]:
+    """Number those that wait in several ways for the same streams: by the names of their alerts.
+
+    So neither the order of rules nor how long they wait decides which state is whose.
+    """
+    alike: dict[str, list[str]] = {}
     for watch in watches:
-        number = taken.get(watch.name, 0)
-        taken[watch.name] = number + 1
+        alike.setdefault(watch.name, []).append(_first_alert(watch))
+    for watch in watches:
+        number = sorted(alike[watch.name]).index(_first_alert(watch))
         yield replace(watch, order=replace(watch.order, number=number)) if watch.order is not None else watch
+
+
+def _first_alert(watch: Watch) -> str:
+    return min((repr((rule.alert, rule.labels)) for rule in watch.rules), default="")
 
 
 def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:
@@ -40,8 +48,10 @@ def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:
     waiting = needed_wait(rules[0])[0] if rules else Waiting()
     if waiting.kind == NONE:
         return watch
-    stated = [microseconds(rule.idle, "`idle`") for rule in rules if rule.idle is not None]
-    idle_us = max(stated, default=max(IDLE_US, *(rule.topology.span_us for rule in watch.rules)))
+    idle_us = max(
+        max(IDLE_US, own.topology.span_us) if rule.idle is None else microseconds(rule.idle, "`idle`")
+        for rule, own in zip(rules, watch.rules, strict=True)
+    )
     return replace(watch, order=Order(waiting, idle_us, _windows(watch), watch.outage_us))
 
 

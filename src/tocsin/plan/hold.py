@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.plan.arrived import Arrivals
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
-from tocsin.plan.remember import NEVER_SEEN, StreamRows, Texts
+from tocsin.plan.remember import StreamRows, Texts
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-
-Bools = NDArray[np.bool_]
+from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
 
 _COLUMNS = ("lane", "key", "time", "stage", "delay")
 
@@ -196,6 +195,17 @@ class Hold:
         self.clocks = Clocks._make(column[~gone] for column in self.clocks)
         self.key = (np.cumsum(~gone) - 1)[self.key]
 
+    def check(self, keys: int) -> None:
+        """Assert what always holds; for tests."""
+        assert self.clocks.newest.shape == (keys, len(self.columns))
+        assert len(self.clocks.released) == keys
+        assert len({len(column) for column in (*self._held(), self.values)}) == 1
+        assert (np.diff(self.key) >= 0).all()
+        assert np.isin(self.stage, (IN_SLACK, IN_SYNCHRONIZER)).all()
+        assert (self.time <= self.clocks.newest[self.key, self.lane]).all()
+        waits = self.stage == IN_SYNCHRONIZER
+        assert (self.time[waits] > self.clocks.released[self.key[waits]]).all()
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
         named: dict[str, NDArray[Any]] = {
@@ -207,7 +217,7 @@ class Hold:
     def load(self, arrays: dict[str, NDArray[Any]], lanes: Sequence[Lane], keys: int) -> None:
         """State that was written for these lanes; rows of others are left behind, and `last_words` counts them."""
         mine = list(self.lanes)
-        self.clocks = Clocks(np.full((keys, len(mine)), NEVER_SEEN), arrays["hold.released"])
+        self.clocks = new_clocks(keys, len(mine))._replace(released=arrays["hold.released"])
         place = np.full(len(lanes) + 1, -1)
         for old, lane in enumerate(lanes):
             if lane in mine:

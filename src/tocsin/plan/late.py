@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tocsin.logic import Bools
 from tocsin.plan.arrived import Arrivals
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
@@ -20,7 +20,7 @@ def late_rows(
     watch: Watch,
     keys: Sequence[tuple[str, ...]],
     arrived: tuple[Arrivals, Sequence[StreamRows]],
-    which: NDArray[np.bool_],
+    which: Bools,
     reason: str,
 ) -> list[dict[str, Any]]:
     """Write out some arrivals, of which `rows[i]` has those of lane i."""

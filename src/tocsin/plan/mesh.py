@@ -4,6 +4,8 @@ Idea: cells are as long as a power of two. All stores share them, so what a rule
 learns from a few numbers per cell and stream, which rules that compare a stream by the same number share.
 Guarantee: every row lies in one cell; the rows of a store and cell stand together, in time order.
 Cost: one pass over all rows per length of cells; per stream, one pass over its rows and `2 * reach + 1` looks per cell.
+Source: least and largest numbers kept by block, as in Moerkotte, Small Materialized Aggregates, VLDB 1998; here by key
+and time, and of the neighbours too.
 """
 
 from __future__ import annotations
@@ -12,10 +14,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.plan.remember import Segments
 
 # What is known of the rows of a stream around a cell: there are none; their extremes; nothing, of one of them.
@@ -108,7 +109,7 @@ def spread(value: Float, starts: Int, key: Int, number: Int, reach: int) -> Span
 
 
 @kernel
-def widen(chosen: NDArray[np.bool_], key: Int, number: Int, reach: int) -> NDArray[np.bool_]:
+def widen(chosen: Bools, key: Int, number: Int, reach: int) -> Bools:
     """Add to cells all those of their key that are at most `reach` away."""
     wide, cells = chosen.copy(), chosen.shape[0]
     for c in range(cells):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tocsin.expr import parse_condition, variables
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
-from tocsin.rules.waiting import FIXED, NONE, OBSERVED, RECALL, Waiting
+from tocsin.rules.waiting import FIXED, GRAINS, NONE, OBSERVED, RECALL, Waiting
 from tocsin.stages.order.adaptive import Quality
 
 
@@ -52,11 +52,13 @@ class Order:
             grain_us=asked.grain_us,
             basic_us=asked.grain_us,
             strategy="EqSel" if asked.strategy == OBSERVED else asked.strategy,
+            bins=GRAINS,
         )
 
     def __str__(self) -> str:
         """Say how long rows wait."""
-        return f"rows wait {self.waiting}; a stream {duration_text(self.idle_us)} behind is not waited for"
+        later = "one that comes later is joined too, its alert marked late"
+        return f"rows wait {self.waiting}; {later}; a stream {duration_text(self.idle_us)} behind is not waited for"
 
 
 def needed_wait(rule: Rule) -> tuple[Waiting, str]:

@@ -16,7 +16,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,14 @@ MOST_PENDING = 64
 _NOT_YET = -(1 << 62)
 
 Bools = NDArray[np.bool_]
+
+
+class Cut(NamedTuple):
+    """After how many rows the wait is chosen anew, the time of the bucket then, and how many L have passed."""
+
+    rows: int
+    time_us: int
+    intervals: int
 
 
 def wait_of(order: Order) -> Wait:
@@ -64,22 +72,23 @@ class Pace:
         """The recall that the wait is estimated to give; None: nothing is known."""
         return None if math.isnan(self.wait.estimated) else self.wait.estimated
 
-    def cuts(self, time: Int) -> list[tuple[int, int]]:
-        """After how many of these rows, in order of arrival, the wait is to be chosen anew; and at which time."""
+    def cuts(self, time: Int) -> list[Cut]:
+        """Where in these rows, in order of arrival, the wait is to be chosen anew."""
         if not self.order.adapts:
             return []
         self.dirty |= len(time) > 0
-        whole = np.concatenate([self.recent, time])
+        whole, every_us = np.concatenate([self.recent, time]), self.order.waiting.every_us
         blocks = len(whole) // BLOCK
         self.recent = whole[blocks * BLOCK :]
         cuts = []
         for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist()):
             self.time_us = max(self.time_us, int(middle))
             if self.due_us == _NOT_YET:
-                self.due_us = self.time_us + self.order.waiting.every_us
+                self.due_us = self.time_us + every_us
             elif self.time_us >= self.due_us:
-                self.due_us = self.time_us + self.order.waiting.every_us
-                cuts.append(((i + 1) * BLOCK - (len(whole) - len(time)), self.time_us))
+                intervals = (self.time_us - self.due_us) // every_us + 1
+                cuts.append(Cut((i + 1) * BLOCK - (len(whole) - len(time)), self.time_us, intervals))
+                self.due_us = self.time_us + every_us
         return cuts
 
     def agree(self, wait_us: int, from_us: int) -> None:
@@ -89,14 +98,14 @@ class Pace:
         self.pending = sorted([*self.pending, (from_us, wait_us)], key=itemgetter(0))
         self.dirty = True
 
-    def adapt(self, time_us: int) -> None:
+    def adapt(self, cut: Cut) -> None:
         """Choose the wait anew, or go on to the one that was agreed on."""
-        holds = bisect_right(self.pending, time_us, key=itemgetter(0))
+        holds = bisect_right(self.pending, cut.time_us, key=itemgetter(0))
         if holds:
             self.agreed_us = self.pending[holds - 1][1]
             del self.pending[:holds]
-        if self.agreed_us is not None and isinstance(self.wait, ObservedWait):
-            self.wait.adapt_to(self.agreed_us)
+        if isinstance(self.wait, ObservedWait):
+            self.wait.adapt(cut.intervals, self.agreed_us)
         else:
             self.wait.adapt()
 

@@ -192,7 +192,7 @@ class Page:
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             quiet = now_us - followed.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
-            idle = (quiet >= rule.idle_us) & (front != NEVER_SEEN) & followed.busy()
+            idle = (quiet >= rule.idle_us) & (front != NEVER_SEEN) & followed.busy() & ~self._holding()
             if idle.any():
                 self.dirty = True
                 silence = np.where(idle, front + quiet, NEVER_SEEN)
@@ -201,6 +201,10 @@ class Page:
         if self.silences is not None:
             self._report_silences(self.silences.on_time(now_us), out)
         self._free_keys(now_us, out)
+
+    def _holding(self) -> NDArray[np.bool_]:
+        """Keys that have rows which wait: nothing is silent before these were taken."""
+        return np.zeros(len(self.keys), np.bool_) if self.hold is None else self.hold.holding()
 
     def _free_keys(self, now_us: int, out: Out) -> None:
         gone = (self._seen() < now_us - self.watch.key_ttl_us) & ~self._busy()
@@ -227,7 +231,7 @@ class Page:
 
     def _busy(self) -> NDArray[np.bool_]:
         """Keys for which some rule has something open."""
-        busy = np.zeros(len(self.keys), np.bool_) if self.hold is None else self.hold.holding()
+        busy = self._holding()
         for followed in self.followed:
             busy |= followed.busy()
         return busy
@@ -239,7 +243,7 @@ class Page:
             free = self._seen()[~self._busy()]  # A busy key has a timer of its own, and is freed there or later.
             times += [int(free.min()) + self.watch.key_ttl_us + 1] if len(free) else []
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
-            busy = followed.busy()
+            busy = followed.busy() & ~self._holding()  # Those have a timer of their own, below.
             if busy.any():
                 # A life ends when silence has passed its end, not when it has reached it.
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
@@ -294,11 +298,16 @@ class Page:
         facts["stores"] = {store.id: name for store, name in stores}
         if self.hold is not None:
             arrays |= self.hold.arrays()
-            facts["lanes"] = self.watch.lanes
+            facts["lanes"], facts["counted"] = self.watch.lanes, self._counted()
         if self.silences is not None:
             arrays |= self.silences.arrays()
             facts["silences"] = [one.to_json() for one in self.silences.identities]
         return pack(arrays, **facts)
+
+    def _counted(self) -> list[list[str]]:
+        """By lane, the names under which its rows are counted."""
+        names = list(zip(self.lanes, self.watch.store_names, strict=True))
+        return [[name for of, name in names if of == i] for i in range(len(self.watch.lanes))]
 
     def _load(self, data: bytes) -> None:
         """Take over what this plan still has; the rest gets its last words."""
@@ -328,6 +337,8 @@ class Page:
             assert len(memory.offsets) == len(self.keys) + 1
             assert memory.offsets[-1] == len(memory.time)
             assert len(memory.newest) == len(self.keys)
+        if self.hold is not None:
+            self.hold.check(len(self.keys))
         if self.silences is not None:
             assert len(self.silences.front) == len(self.silences.seen_us) == len(self.keys)
             assert all(part.shape == (len(self.watch.silences), len(self.keys)) for part in self.silences.quiet)

@@ -35,12 +35,7 @@ class Plan:
 
     def sharing(self) -> Plan:
         """The same plan for an engine that lets buckets agree on their waits (`agree.py`), where they can."""
-        shared = {
-            watch: replace(watch, order=replace(watch.order, shared=True))
-            for watch in self.watches
-            if watch.order is not None and watch.order.shareable
-        }
-        return replace(self, watches=tuple(shared.get(watch, watch) for watch in self.watches))
+        return replace(self, watches=tuple(_sharing(watch) for watch in self.watches))
 
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""
@@ -57,3 +52,9 @@ class Plan:
     def fingerprint(self) -> str:
         """Name this plan, to tell the metrics of queries apart; state is found by its parts (`identity.py`)."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+
+def _sharing(watch: Watch) -> Watch:
+    if watch.order is None or not watch.order.shareable:
+        return watch
+    return replace(watch, order=replace(watch.order, shared=True))

@@ -95,8 +95,8 @@ def last_words(
             out.count(name, {"retained": -rows, "expired": rows})
     for i, (stream, columns) in enumerate(facts.get("lanes", ())):
         rows = 0 if (stream, tuple(columns)) in lanes else int((arrays["hold.lane"] == i).sum())
-        if rows:
-            out.count(stream, {"held": -rows, "expired": rows})
+        for name in facts["counted"][i] if rows else ():
+            out.count(name, {"held": -rows, "expired": rows})
     return out
 
 

@@ -16,6 +16,7 @@ without hope, without a life, and without a true evaluation that waits. Then not
 Partners of a row that is tried lie at most a span away, and the join asks of no others.
 
 Cost: a few looks at each cell; for what is tried and its partners, what the join costs.
+Source: ours.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.expr.nodes import Key
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.plan.arrived import Arrived
 from tocsin.plan.corners import Corners
 from tocsin.plan.mesh import widen
@@ -36,8 +36,6 @@ from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Threshold
 from tocsin.stages.alert import TRUE
 from tocsin.stages.join import Evaluations, Probes
-
-Bools = NDArray[np.bool_]
 
 
 @kernel

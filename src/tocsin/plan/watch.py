@@ -116,12 +116,12 @@ class WatchLogic:
         arrived = self._arrived(lanes, names)
         time = np.concatenate([rows.time for rows, _ in lanes])[arrived]
         begin, cuts = 0, self.pace.cuts(time)
-        for end, time_us in cuts:
-            self._piece(lanes, arrived[begin:end], now_us, out)
-            self.pace.adapt(time_us)
-            begin = end
-            if self.pace.order.shared and (end, time_us) == cuts[-1]:
-                out.stats.append({"watch": self.watch.name, **self.pace.tell(time_us)})
+        for cut in cuts:
+            self._piece(lanes, arrived[begin : cut.rows], now_us, out)
+            self.pace.adapt(cut)
+            begin = cut.rows
+            if self.pace.order.shared and cut == cuts[-1]:
+                out.stats.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
         self._piece(lanes, arrived[begin:], now_us, out)
         for rule in self.watch.rules:
             out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)

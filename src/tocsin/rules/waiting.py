@@ -20,8 +20,12 @@ PARTS = ("recall", "over", "every", "grain", "in_order", "strategy")
 # How the wait is found: by the delays of rows that gave results, or by the model of Ji et al. with either estimate.
 OBSERVED = "Observed"
 STRATEGIES = (OBSERVED, "EqSel", "NonEqSel")
-# Rows may wait for at most so many grains.
+# For a recall, rows wait at most so many grains.
 GRAINS = 8192
+# So many grains are 224 years: sums with times stay far from the ends of int64.
+GRAIN_MOST_US = 864_000_000_000
+# The last results are kept by `every`, for as long as `over`: at most so many numbers of each kind.
+EVERIES = 100_000
 
 
 @dataclass(frozen=True)
@@ -41,19 +45,14 @@ class Waiting:
     in_order: bool = False
     strategy: str = OBSERVED
 
-    @property
-    def most_us(self) -> int:
-        """The longest wait that is ever chosen; what comes later than that is late."""
-        return self.wait_us if self.kind == FIXED else GRAINS * self.grain_us
-
     def __str__(self) -> str:
         """Say it in words."""
         if self.kind == FIXED:
-            return f"{duration_text(self.wait_us)}"
+            return duration_text(self.wait_us)
         if self.kind == MAX:
-            return f"as long as the largest delay so far, at most {duration_text(self.most_us)}"
+            return "as long as the largest delay so far, at most `outage`"
         if self.kind == RECALL:
-            most = duration_text(self.most_us)
+            most = duration_text(GRAINS * self.grain_us)
             return f"as long as a recall of {self.recall:g} over {duration_text(self.over_us)} needs, at most {most}"
         return "not at all"
 
@@ -65,9 +64,10 @@ def read_waiting(wait: Duration | None, quality: Mapping[str, Any] | None) -> Wa
         raise RuleError(message)
     if quality is not None:
         return _quality(quality)
-    if wait is None or wait == NONE:
+    word = wait if isinstance(wait, str) else ""
+    if wait is None or word == NONE:
         return Waiting()
-    if wait == MAX:
+    if word == MAX:
         return Waiting(MAX)
     return Waiting(FIXED, _duration(wait, "wait", f", or one of {', '.join(WORDS)}"))
 
@@ -76,9 +76,9 @@ def _duration(value: Duration, name: str, more: str = "") -> int:
     try:
         return microseconds(value, f"`{name}`")
     except RuleError as error:
-        if not more:
-            raise
         said, _, got = str(error).partition(";")
+        if not more or "a duration" not in said:
+            raise
         message = f"{said}{more};{got}"
         raise RuleError(message) from None
 
@@ -95,6 +95,7 @@ def _quality(given: Mapping[str, Any]) -> Waiting:
         if not value:
             message = f"`quality.{name}` must be longer than 0; got {given[name]!r}"
             raise RuleError(message)
+    _check_sizes(numbers)
     if numbers["every_us"] > numbers["over_us"]:
         message = (
             "`quality.every` must not be longer than `quality.over`; got "
@@ -102,11 +103,25 @@ def _quality(given: Mapping[str, Any]) -> Waiting:
         )
         raise RuleError(message)
     strategy = given.get("strategy", OBSERVED)
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         message = f"`quality.strategy` must be one of {', '.join(STRATEGIES)}; got {strategy!r}"
         raise RuleError(message + nearest(str(strategy), STRATEGIES))
     in_order = _truth(given.get("in_order", False))
     return Waiting(RECALL, recall=recall, in_order=in_order, strategy=strategy, **numbers)
+
+
+def _check_sizes(numbers: Mapping[str, int]) -> None:
+    """Refuse what would need more state, or longer waits, than can be."""
+    if numbers["over_us"] > EVERIES * numbers["every_us"]:
+        message = (
+            f"`quality.over` must not be longer than {EVERIES:,} times `quality.every`; got "
+            f"{duration_text(numbers['over_us'])} and {duration_text(numbers['every_us'])}"
+        )
+        raise RuleError(message)
+    if numbers["grain_us"] > GRAIN_MOST_US:
+        most, got = duration_text(GRAIN_MOST_US), duration_text(numbers["grain_us"])
+        message = f"`quality.grain` must not be longer than {most}; got {got}"
+        raise RuleError(message)
 
 
 def _recall(value: object) -> float:

@@ -8,7 +8,8 @@
     RUN/checkpoint/         where the query goes on after a restart
     RUN/delivery/           how far each sink has come
     RUN/spool/              messages of MQTT streams, until the checkpoint has passed them
-    RUN/ticks/              a file per start, which sets a query in motion whose input is silent
+    RUN/ticks/              a file per start, which sets a query in motion whose input is silent, and waits that buckets
+                            agreed on; a file that was read is gone
     RUN/lock, RUN/spark.log one run at a time; what the JVM says
 
 Nothing here knows of Spark: a dashboard reads a run without a JVM.

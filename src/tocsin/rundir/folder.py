@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tocsin.deliver.alertlog import AlertWriter
 from tocsin.deliver.run import ALERTS, DELIVERY
@@ -58,10 +60,11 @@ class RunDir:
             yield self
             lock.truncate(0)
 
-    def tick(self, name: str) -> None:
-        """Put a file where the query looks for something to do; it is kept, since a micro-batch may be run again."""
+    def tick(self, name: str, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Put a file where the query looks for something to do, and for control rows; what was read goes away there."""
         self.ticks.mkdir(exist_ok=True)
-        replace_file(self.ticks / name, b"\n")
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows) or "\n"
+        replace_file(self.ticks / name, lines.encode())
 
     def progress(self) -> ProgressLog:
         """Open the record of micro-batches."""

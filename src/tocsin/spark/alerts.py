@@ -34,7 +34,7 @@ class Beside:
     passing
         Is called with each stream that is read, and gives the rows to read instead.
     ticks
-        Each of its rows lets all keys act, as rows of their own would.
+        Each of its rows lets all keys act, as rows of their own would; its text may be a control row in JSON.
     aside
         A folder that driver and workers share, for rows not usable that are too many to travel.
     """

@@ -53,7 +53,7 @@ class Piece:
     """Rows of one feed, partition and fold, in order of arrival.
 
     `dead` has reason and text of rows not usable; where they were too many to travel, `aside` names the file that has
-    them, and their number.
+    them, and their number. `control` has control rows that came beside the streams.
     """
 
     feed: int
@@ -68,6 +68,7 @@ class Piece:
     quarantined: int
     dead: tuple[tuple[str, str], ...] = ()
     aside: tuple[str, int] | None = None
+    control: tuple[Mapping[str, Any], ...] = ()
 
     def take(self, start: int, stop: int) -> Piece:
         """A run of its rows; what could not be used stays with the first."""
@@ -82,7 +83,7 @@ class Piece:
             "payload": payload,
         }
         if start:
-            cut |= {"quarantined": 0, "dead": (), "aside": None}
+            cut |= {"quarantined": 0, "dead": (), "aside": None, "control": ()}
         return replace(self, **cut)  # type: ignore[arg-type]
 
 
@@ -123,4 +124,5 @@ def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
         facts["quarantined"],
         tuple((reason, raw) for reason, raw in facts["dead"]),
         tuple(facts["aside"]) if facts.get("aside") else None,
+        tuple(facts.get("control", ())),
     )

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from tocsin.deliver.encode import time_text
 from tocsin.logic import Out
 from tocsin.plan import Plan
+from tocsin.plan.agree import Agreement
 from tocsin.rules import Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
@@ -50,6 +51,7 @@ class Recorder:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log = run.progress()
         self.rules = list(rules)
+        self.agreement = Agreement(plan.watches)
         counted = [pair for watch in plan.watches for pair in watch.counted]
         self.streams = dict(counted)
         # A row is counted once under each name of its stream.
@@ -83,9 +85,21 @@ class Recorder:
         self.run.alerts.write(batch, alerts)
         dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
         self.run.late.write(batch, found["late"])
+        self._control(batch, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
         self._note(batch, self._gained(out, alerts, dead, state_bytes), out, _spans(marks))
+
+    def _control(self, batch: int, stats: Iterable[str]) -> None:
+        """Let buckets agree on their waits by what they told; the next micro-batch takes it to all of them.
+
+        Until this one is done that has not begun, so should it be run again, its file may be another.
+        """
+        for told in map(json.loads, stats):
+            self.agreement.hear(told["bucket"], told)
+        rows = self.agreement.rows()
+        if rows:
+            self.run.tick(f"agreed-{batch:012}", rows)
 
     def _gained(
         self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
@@ -121,7 +135,7 @@ class Recorder:
 
 
 def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"alert": [], "counts": [], "late": [], "dead": [], "aside": []}
+    found: dict[str, list[str]] = {"alert": [], "counts": [], "late": [], "stats": [], "dead": [], "aside": []}
     for kind, text in zip(kinds, texts, strict=True):
         found[kind].append(text)
     return found

@@ -1,4 +1,4 @@
-"""Results: read what the operator gives, which is rows of a kind (alert, counts, late, dead, aside) and JSON text."""
+"""Results: read what the operator gives, which is rows of a kind (`stateful.Rows`) and JSON text."""
 
 from __future__ import annotations
 

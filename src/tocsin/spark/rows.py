@@ -73,14 +73,19 @@ def fold_partition(
 
 
 def wake(feed: Feed, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for `mapInArrow` that turns any row into a call of every bucket, without rows of a stream."""
+    """Make the function for `mapInArrow` that turns any rows into a call of every bucket, without rows of a stream.
+
+    Each row is one text: nothing, or a control row in JSON.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if not any([batch.num_rows for batch in batches]):  # All are read to their end.
+        texts = [text for batch in batches for text in batch.column(0).to_pylist()]
+        if not texts:
             return
         columns: dict[str, NDArray[Any]] = {"time": np.zeros(0, np.int64)}
         columns |= {f"v{slot}": np.zeros(0) for slot in range(len(feed.values))}
-        facts = {"feed": 0, "partition": 0, "piece": 0, "quarantined": 0, "dead": []}
+        facts: dict[str, Any] = {"feed": 0, "partition": 0, "piece": 0, "quarantined": 0, "dead": []}
+        facts["control"] = [json.loads(text) for text in texts if text]
         blob = write_blob(np.zeros(0, np.int32), [], columns, facts)
         yield _blob_rows([(bucket, _EMPTY_FIRST, blob) for bucket in range(len(ids))], ids)
 

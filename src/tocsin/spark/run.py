@@ -44,7 +44,7 @@ from tocsin.spark.sources import check_paths, read, streams_of
 
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
-# The source that only wakes the query; no stream can have this name.
+# The source that wakes the query and brings control rows; no stream can have this name.
 TICKS = "_tocsin_ticks"
 
 
@@ -118,6 +118,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
     sinks = name_sinks(make_sink(sink.kind, sink.options) for sink in file.sinks)
     with RunDir(options.run_dir).held() as place:
         manifest = _begin(place, file, plan, tuple(sinks), options)
+        plan = plan.sharing() if manifest.buckets > 1 else plan
         archive = None if file.archive is None else Archive(file.archive, manifest.run)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:
@@ -231,7 +232,8 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     place.tick(manifest.started[-1].replace(":", ""))
     beside = Beside(
         None if archive is None else lambda name, frame: archive.passing(streams[name], frame),
-        stream_reader(session, TICKS).text(str(place.ticks.absolute())),
+        # What was read in a micro-batch that is done is deleted: waits that buckets agree on would fill the folder.
+        stream_reader(session, TICKS).option("cleanSource", "delete").text(str(place.ticks.absolute())),
         str(place.dead.aside.absolute()),
     )
     return rows_of(

@@ -63,7 +63,7 @@ COUNTED = ("counts", "newest", "waits", "results")
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
 
-# What the operator gives: kind (alert, counts, late, dead, aside) and JSON text.
+# What the operator gives: kind (alert, counts, late, stats, dead, aside) and JSON text.
 Rows = Sequence[tuple[str, str]]
 
 
@@ -102,7 +102,8 @@ def run_stateful(
 ) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
-    `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not.
+    `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not;
+    its text, if it has any, is a control row for the logic.
 
     With `acts` a query acts in silence, and the time for which none ran is no silence: what is due by the clock waits
     for as long as it would have. A query that is started with another choice than this is refused. State is bound to
@@ -158,19 +159,27 @@ class _Operator(StatefulProcessor):
         pieces = [read_blob(blob, self.work.feeds) for frame in rows for blob in frame["blob"]]
         batches = in_order(pieces, self.work.feeds)
         dead = _dead(pieces, self.work.feeds)
-        yield from self._call(timerValues, lambda logic, now_us: logic.on_data(batches, now_us), dead)
+        # Which file is read first is left to chance; a batch that is run again must take them alike.
+        control = sorted((row for piece in pieces for row in piece.control), key=json.dumps)
+
+        def call(logic: Logic, now_us: int) -> Out:
+            out = logic.on_control(control) if control else Out()
+            out.add(logic.on_data(batches, now_us))
+            return out
+
+        yield from self._call(key, timerValues, call, dead)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[pd.DataFrame]:
         """Tell the time."""
-        yield from self._call(timerValues, lambda logic, now_us: logic.on_time(now_us), fired=True)
+        yield from self._call(key, timerValues, lambda logic, now_us: logic.on_time(now_us), fired=True)
 
     def close(self) -> None:
         """Leave nothing open."""
 
     def _call(
-        self, times: TimerValues, call: Callable[[Logic, int], Out], dead: Rows = (), *, fired: bool = False
+        self, key: Any, times: TimerValues, call: Callable[[Logic, int], Out], dead: Rows = (), *, fired: bool = False
     ) -> Iterator[pd.DataFrame]:
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
@@ -187,7 +196,8 @@ class _Operator(StatefulProcessor):
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep((self.work.query, mark), logic)
-        yield pd.DataFrame([*_raw(out, gained), *dead], columns=["kind", "json"])
+        stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
+        yield pd.DataFrame([*_raw(out, gained), *stats, *dead], columns=["kind", "json"])
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""

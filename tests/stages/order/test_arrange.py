@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from naive.order import Order
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-from tocsin.stages.order.synchronizer import NEVER_IDLE
+from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN
 
 STREAMS, GROUPS = 3, 3
 
@@ -101,9 +101,9 @@ def test_any_cut_into_calls_gives_what_single_rows_give(
     assert sorted(went.held.tolist()) == sorted(row[0] for order in orders for row in order.held())
     for group, order in enumerate(orders):
         clocks = [k.clock for k in order.k_slacks]
-        assert went.clocks.newest[group].tolist() == [-(1 << 62) if clock is None else clock for clock in clocks]
+        assert went.clocks.newest[group].tolist() == [NEVER_SEEN if clock is None else clock for clock in clocks]
         t_sync = order.synchronizer.t_sync
-        assert went.clocks.released[group] == (-(1 << 62) if t_sync is None else t_sync)
+        assert went.clocks.released[group] == (NEVER_SEEN if t_sync is None else t_sync)
 
 
 @given(rows_as_they_arrive, cuts, slacks, idles, st.booleans())

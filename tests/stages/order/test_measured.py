@@ -16,6 +16,7 @@ from stages.order.test_adaptive import QUALITY, WINDOWS, run
 from tocsin.stages.order.adaptive import AdaptiveWait, Quality
 from tocsin.stages.order.arrange import arrange, new_clocks
 from tocsin.stages.order.measured import note_lost, spread_recall
+from tocsin.stages.order.slack import NEVER_IDLE
 from tocsin.stages.order.window_join import Equal, WindowJoin
 
 rows = st.tuples(st.integers(0, 2), st.integers(0, 90), st.integers(0, 99), st.booleans())
@@ -80,7 +81,7 @@ def simulate(strategy: str, recall: float, seconds: int = 150) -> tuple[np.ndarr
         all_rows, stages = np.concatenate((held, new)), np.concatenate((stage, np.zeros(len(new), np.int64)))
         group = np.zeros(len(all_rows), np.int64)
         left, _, stages, late, skew = arrange(
-            clocks, group, stream[all_rows], time[all_rows], stages, wait.wait_us, 1 << 60
+            clocks, group, stream[all_rows], time[all_rows], stages, wait.wait_us, NEVER_IDLE
         )
         delay[new] = late[len(held) :]
         taken = all_rows[left]

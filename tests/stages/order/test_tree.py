@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from naive.window_join import Tuple, true_results
 from tocsin.stages.order.arrange import arrange, drain, new_clocks
-from tocsin.stages.order.slack import NEVER_SEEN, Rows, k_slack
-from tocsin.stages.order.synchronizer import NEVER_IDLE
+from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN, Rows, k_slack
 from tocsin.stages.order.tree import Partial, Tree
 from tocsin.stages.order.window_join import Where, WindowJoin
 

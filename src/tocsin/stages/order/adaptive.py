@@ -44,7 +44,8 @@ from tocsin.stages.order.productivity import (
 )
 from tocsin.stages.order.recall import Model, Shape, build_model, new_shape
 
-# The longest delay that Max-K-slack follows; a replay of old rows must not stop all output.
+# The longest delay that Max-K-slack follows if nothing else is said: as far as the bins of a `Quality` reach. A replay
+# of old rows must not stop all output.
 MOST_US = 81_920_000
 
 
@@ -147,7 +148,7 @@ class MaxWait(FixedWait):
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Read what `arrays` wrote."""
-        self.wait_us, self.largest_us = (int(us) for us in arrays["largest"])
+        self.wait_us, self.largest_us = (min(int(us), self.most_us) for us in arrays["largest"])
 
 
 @kernel
@@ -219,7 +220,7 @@ class AdaptiveWait:
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Read what `arrays` wrote; of another number of streams or other bins only the wait is taken over."""
-        self.wait_us = int(arrays["wait"][0]) // self.quality.grain_us * self.quality.grain_us
+        self.wait_us = min(int(arrays["wait"][0]) // self.quality.grain_us, self.quality.bins) * self.quality.grain_us
         self.estimated, self.required = (float(number) for number in arrays["thought"])
         if not np.array_equal(arrays["fits"], self._fits()):
             return

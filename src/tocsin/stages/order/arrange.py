@@ -7,19 +7,22 @@ clock lets go passes to the Synchronizer of the group; what that lets go has lef
     drain(clocks, group, time, ends) -> released
 
 A stream is idle, and not waited for, while it never delivered or its clock lies more than `idle_us` behind the newest
-of its group; what waited only for it leaves with the arrival that makes it idle. `idle_us` of 1 << 60 or more: never
-idle.
+of its group; what waited only for it leaves with the arrival that makes it idle, and its own rows go by that newest
+clock. With an `idle_us` of `slack.NEVER_IDLE` no stream is idle.
 
 *Guarantee*: any cut into calls gives the same rows in the same order for each group, and each row leaves once. A row
-with a delay of at most K is never behind in what K-slack gives of its stream. With K as large as every delay and no
-stream idle, all rows of a group leave in order of time. Theorem 1 of the paper says that any K_1, ..., K_m act as one
-K. What holds of it: where every clock rises by one step in each round and each stream has a row at every step (so
-skews, and with them that K, stay as they are), T_sync and the rows that have left are the same after each round, once
-all waits are over. Inside a round they are not, so a row whose time is that of T_sync may be in order under one and
-late under the other. Where skews change, so does the K of the theorem.
+with a delay of at most K is never behind in what K-slack gives of its stream, unless that is idle. With K as large as
+every delay and no stream idle, all rows of a group leave in order of time.
+
+Theorem 1 of the paper says that any K_1, ..., K_m act as one K. What holds of it: where every clock rises by one step
+in each round and each stream has a row at every step (so skews, and with them that K, stay as they are), T_sync and the
+rows that have left are the same after each round, once all waits are over. Inside a round they are not, so a row whose
+time is that of T_sync may be in order under one and late under the other. Where skews change, so does the K of the
+theorem.
+
 *Cost*: O(1) for a row in order, O(log held) for one behind, and a look at each stream; a call adds O(held).
 *Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III.
-Groups and idle streams are ours.
+Groups, idle streams and `prompt` are ours.
 """
 
 from __future__ import annotations
@@ -27,10 +30,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.logic import Bools, Int
 from tocsin.stages.order.run_heap import lay_out, new_queues
 from tocsin.stages.order.slack import IN_SLACK, NEVER_SEEN, RELEASED, Rows, delay_rows, new_sent
 from tocsin.stages.order.synchronizer import merge_rows
@@ -88,7 +90,7 @@ def arrange(
     return left.row[:given].copy(), left.by[:given].copy(), fate, delay, skew
 
 
-def drain(clocks: Clocks, group: Int, time: Int, ends: NDArray[np.bool_]) -> Int:
+def drain(clocks: Clocks, group: Int, time: Int, ends: Bools) -> Int:
     """Let all held rows of the groups marked in `ends` go, by group, time and arrival; move T_sync."""
     rows = np.flatnonzero(ends[group])
     rows = rows[np.lexsort((time[rows], group[rows]))]

@@ -1,7 +1,8 @@
 """Statistics Manager: by stream, how late rows came in the recent past, and how far a stream runs ahead of the slowest.
 
-Idea: one ADWIN window per stream over coarse delays is R_i^stat; its histogram is H_i, and K_i^sync is averaged over
-the same rows.
+Idea: one ADWIN window per stream over coarse delays (in grains, rounded up) is R_i^stat, the recent past; its histogram
+is H_i. K_i^sync, what the Synchronizer makes the rows of a stream wait beyond K, is averaged over the same rows: it is
+the skew, how far the clock of the stream is ahead of the slowest, less the smallest such mean of all streams.
 
 Guarantee: any cut of the arrivals into calls gives the same state. A delay beyond the last bin cannot be waited for and
 enters nothing; it is counted. A skew beyond the last bin counts as that bin: more of it makes no difference to Eq. 2.

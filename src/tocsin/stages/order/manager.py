@@ -1,12 +1,13 @@
 """Buffer-Size Manager: the smallest wait whose recall is enough, chosen anew at the end of each interval.
 
-Idea: what the next interval must reach follows from what the last P - L reached (Eq. 7), and the wait from the model of
-recall: K = 0, g, 2g, ... until the recall is enough or K exceeds the largest delay seen (Alg. 3). With equal
-selectivities recall does not fall in K, so K is found by bisection; with selectivities by delay it does, so every K is
-looked at in turn. K must not swing with chance. Too few true results in the last interval are no evidence:
-if P - L had enough of them K stays; if it had not (a cold start, a long silence), delays alone decide: EqSel for Gamma.
-And in one interval K moves by at most a fifth of L towards k*. A leap up by more than L stops all output until time
-has caught up; no result comes, K stays where it leapt to, and the average is close to the longest delay.
+Idea: Gamma is the recall wanted over each period P; K, the wait, is chosen anew every L, in grains g. What the next
+interval must reach follows from what the last P - L reached (Eq. 7), and the wait from the model of recall: K = 0, g,
+2g, ... until the recall is enough or K exceeds the largest delay seen (Alg. 3); that K is k*. With equal selectivities
+recall does not fall in K, so K is found by bisection; with selectivities by delay it may, so every K is looked at in
+turn. K must not swing with chance. Too few true results in the last interval are no evidence: if P - L had enough of
+them K stays; if it had not (a cold start, a long silence), delays alone decide: EqSel for Gamma. Else K moves to k* by
+at most a share of L (`pace`, a fifth). A leap up by more than L stops all output until time has caught up; no result
+comes, K stays where it leapt to, and the average is close to the longest delay.
 
 Guarantee: exactly the k* of Alg. 3, for a recall and a requirement in doubles, or as near to it as K may move;
 `estimated` is the recall at k*, and where K was kept or held back, that of EqSel. Waits are multiples of the grain, and

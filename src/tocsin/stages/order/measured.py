@@ -1,10 +1,10 @@
-"""Measured: a wait by the recall that was measured, where the paper's strategies go by one that they fear.
+"""Measured: a wait by the recall that was measured, where the paper's strategies go by a cautious estimate of it.
 
 Idea: a row that comes late to the join is counted through its windows all the same, and nothing is emitted: what it
 finds there is what was lost. Produced plus lost are the true results, nearly exactly, however delays and values hang
-together. What P lacks is made up over its next two thirds. Recall bends down over K, so a wait that hardly moves costs
-least; Eq. 7 asks the next L alone to make up for all of P, and sends K to the longest delay for a lack of
-(1 - Gamma) L / P.
+together. What a period P lacks is made up over the next two thirds of one. Recall is concave in K, so a wait that
+hardly moves costs least; Eq. 7 asks the next interval L alone to make up for all of P, and sends K to the longest delay
+for a lack of (1 - Gamma) L / P.
 The aim lies above Gamma, for chance, and what is required keeps off Gamma and 1: the last bit of recall costs the
 longest delay, and what is saved below Gamma has to be bought again above it.
 
@@ -17,11 +17,8 @@ interval had (section IV-B): each late row looks like many, the recall of the pa
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 
 # The aim, and the bounds of what is required, as shares of the way from Gamma to 1.
 AIM, LEAST, MOST = 0.6, 0.2, 0.85
@@ -37,7 +34,7 @@ def note_lost(
     stream: Int,
     delay_us: Int,
     results: Float,
-    in_order: NDArray[np.bool_],
+    in_order: Bools,
 ) -> None:
     """Add to `lost[0]` what rows that came late to the join would have produced, by what they found in its windows.
 

@@ -134,36 +134,39 @@ class ObservedWait(AdaptiveWait):
         grain_us = self.quality.grain_us
         observe(self.fresh, self.sizes, grain_us, self.sync_us, stream, delay_us, results, in_order)
 
-    def adapt(self) -> None:
-        """End an interval: choose the wait of the next one."""
-        recalls = self._end_interval()
-        self._move(recalls, recalls.least(self.required))
+    def adapt(self, intervals: int = 1, agreed_us: int | None = None) -> None:
+        """End an interval, or several in which few rows came: choose the wait of the next one.
 
-    def adapt_to(self, wait_us: int) -> None:
-        """End an interval: go on to a wait that was chosen elsewhere, no faster than to one's own."""
-        self._move(self._end_interval(), wait_us // self.quality.grain_us)
+        Where a wait was agreed on elsewhere, it is that one; K moves there no faster than to one of its own.
+        """
+        recalls = self._end(intervals)
+        found = recalls.least(self.required) if agreed_us is None else agreed_us // self.quality.grain_us
+        now, steps = self.wait_us // self.quality.grain_us, intervals * self._steps
+        wait = min(max(found, now - steps), now + steps)
+        self.estimated = recalls.at(wait)
+        self.wait_us = wait * self.quality.grain_us
 
     def statistics(self) -> Statistics:
         """What the wait is chosen by, right after an interval has ended."""
         histogram = self.delays.adwin.histogram
         return Statistics(self.observed, histogram, skew_sums(self.delays), float(self.monitor.true.sum()))
 
-    def _end_interval(self) -> Recalls:
+    def _end(self, intervals: int) -> Recalls:
         produced, true = self.sizes.tolist()
         self.observed = self.observed * math.exp(-true / LASTING) + self.fresh
         self.fresh[:], self.sizes[:] = 0.0, 0.0
         self.sync_us = sync_estimates(self.delays)
+        for _ in range(min(intervals, len(self.monitor.true)) - 1):
+            note_interval(self.monitor, 0.0, 0.0)
         note_interval(self.monitor, produced, true)
         known = self.statistics()
         self.required = required_recall(self.quality, known.true)
         return Recalls(self.shape, known)
 
-    def _move(self, recalls: Recalls, found: int) -> None:
-        quality = self.quality
-        now, steps = self.wait_us // quality.grain_us, max(int(quality.pace * quality.every_us / quality.grain_us), 1)
-        wait = min(max(found, now - steps), now + steps)
-        self.estimated = recalls.at(wait)
-        self.wait_us = wait * quality.grain_us
+    @property
+    def _steps(self) -> int:
+        """By how many grains K may move in an interval."""
+        return max(int(self.quality.pace * self.quality.every_us / self.quality.grain_us), 1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State for pages."""

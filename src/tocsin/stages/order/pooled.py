@@ -64,7 +64,7 @@ def _sparse(numbers: Float | Int) -> Sparse:
 
 
 def _dense(told: Sparse, bins: int, kind: type) -> NDArray[Any]:
-    numbers = np.zeros(bins, kind)
+    numbers: NDArray[Any] = np.zeros(bins, kind)
     places, found = told
     numbers[np.array(places, np.int64)] = found
     return numbers

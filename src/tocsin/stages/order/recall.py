@@ -1,10 +1,11 @@
 """Recall by wait: what share of the true results a K-slack of K would produce, for every K at O(streams).
 
 Idea: a row is joined in order if its delay is at most K plus what the Synchronizer makes it wait (Eq. 2), and it finds
-in a window, basic window by basic window, the rows whose delays have passed by then (Eq. 3). Both are sums of the
+in a window, cut into basic windows of length b, the rows whose delays have passed by then (Eq. 3). Both are sums of the
 histogram up to a place that moves with K. So with T(d), the rows delayed by more than d, and S(d), the sum of T from d
 on, what is missing from a window is a difference of two S, and recall (Eq. 5) takes two reads per stream and K.
 Eq. 1 and 4 have common factors, rates, L and windows, that cancel; they are left out here: of stream i stays 1/W_i.
+Delays and K are counted in grains of length g.
 
 Guarantee: Eq. 5 and 6 but for the rounding of doubles; exactly 1 where nothing is missing; not falling in K before the
 selectivities come in (sums of integers fall, and each operation on doubles keeps order). Where it would divide by
@@ -31,7 +32,8 @@ class Model(NamedTuple):
     """What recall depends on. Delays and waits are in grains; `last` is MaxD^H, the largest delay in a histogram.
 
     `tail[i, d]` has the rows of stream i delayed by more than d, `sums[i, d]` adds every `stride`-th of them from d on;
-    `cross` and `results` are M-cross and M-join summed up to each delay.
+    `per_row` is 1 over the rows of a stream, `per_window` that over its window, 0 if it delivered nothing; `shift` is
+    K_i^sync in grains; `cross` and `results` are M-cross and M-join summed up to each delay. The rest is as in `Shape`.
     """
 
     tail: Int
@@ -51,7 +53,11 @@ class Model(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What of a model never changes: windows cut into basic windows, and how these stand to grains."""
+    """What of a model never changes: windows cut into basic windows, and how these stand to grains.
+
+    A window has `basics` whole basic windows and a last one of `rest` microseconds; `weight` is 1/W_i, scaled to 1 for
+    the longest window. `repeats` basic windows are as long as `stride` grains: the least numbers of which that is true.
+    """
 
     windows: Float
     basics: Int

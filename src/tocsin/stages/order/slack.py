@@ -6,15 +6,19 @@ the rows that lie at least K behind it leave, smallest time first, equal times i
     arrive   1     4     3     5     7     8     6     9
     leave          1           3 4   5     7           6 8
 
-The delay of a row is how far it lies behind the clock when it arrives (0 if it moves the clock).
+The delay of a row is how far it lies behind the clock when it arrives (0 if it moves the clock). Several streams run
+side by side. One is idle while its clock lies more than `idle_us` behind the newest of them; its rows then go by that
+newest clock, and leave when either rises.
 
-*Guarantee*: while K stays the same, a row whose delay is at most K leaves behind no later row of its stream. A row with
-a larger delay leaves at the next rise of the clock. Between rises nothing leaves, not even what is long due; unless it
-is asked to be `prompt`: then what is due leaves with any arrival, so a row whose delay is at least K leaves at once.
-*Cost*: O(1) for a row in order, O(log held) for one behind.
+*Guarantee*: while K stays the same and a stream is not idle, a row whose delay is at most K leaves behind no later row
+of that stream. A row with a larger delay leaves at the next rise of the clock. Between rises nothing leaves, not even
+what is long due; unless it is asked to be `prompt`: then what is due leaves with any arrival of its stream, so a row
+whose delay is at least K leaves at once.
+*Cost*: O(1) for a row in order, O(log held) for one behind, and a look at the clock of each stream.
 *Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III-A
 and Figure 3. Proposition 1 (what K-slack gives has the skew between streams that its inputs have) is exact only where a
 stream has a row at each clock less K; in general the largest time given lies less than one gap between rows below that.
+Idle streams and `prompt` are ours.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from tocsin.stages.order.run_heap import (
 
 # The clock of a stream without rows: below every time that a row can have.
 NEVER_SEEN = -(1 << 62)
-# The length of silence after which a stream is idle, where none is.
+# An `idle_us` that no stream reaches: all are waited for, as in the paper.
 NEVER_IDLE = 1 << 60
 
 # What became of a row; a new one has 0 as well.
@@ -70,7 +74,7 @@ def new_sent(rows: int) -> Sent:
 
 @kernel
 def skew_of(newest: Int, of: int, oldest: int) -> int:
-    """How far the clock of a stream lies ahead of the slowest that delivered and is not idle: not below `oldest`."""
+    """How far the clock of a stream lies ahead of the slowest that delivered and is not idle (not below `oldest`)."""
     slowest = newest[of]
     for other in range(newest.shape[0]):
         if NEVER_SEEN < newest[other] < slowest and newest[other] >= oldest:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.stages.order.slack import NEVER_SEEN
 
 ANY, EQUAL, STAR, NEAR = 0, 1, 2, 3
@@ -82,7 +82,7 @@ class Taken(NamedTuple):
 
     cross: Float
     results: Float
-    in_order: NDArray[np.bool_]
+    in_order: Bools
     found: list[Result]
 
 
@@ -157,7 +157,7 @@ def count_near(of: int, values: Float, distance: float, windows: Windows) -> flo
 @kernel
 def probe_and_store(
     stream: Int, time: Int, values: Float, first: int, windows: Windows, spans: Int, condition: tuple[int, float, bool]
-) -> tuple[Float, Float, NDArray[np.bool_]]:
+) -> tuple[Float, Float, Bools]:
     """Run Algorithm 2 over tuples, numbered from `first`, as they come; there must be room for all in each window."""
     kind, distance, count_late = condition
     count, streams = time.shape[0], spans.shape[0]

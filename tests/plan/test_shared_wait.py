@@ -1,0 +1,273 @@
+"""Waits that buckets agree on: control rows hold from their time on, whatever the cuts, and all come to one wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.test_laws import Driver, parts_of, plan_of, stories
+from tocsin import Rule, RunError
+from tocsin.logic import Out
+from tocsin.plan import Plan
+from tocsin.plan.agree import Agreement
+from tocsin.plan.pace import MOST_PENDING, Pace
+from tocsin.plan.watch import PACE, PlanLogic
+
+SECOND = 1_000_000
+START = 1000 * SECOND
+KEYS = 8
+QUALITY = {"recall": 0.9, "over": "10s", "in_order": True}
+
+
+def streams(seed: int, seconds: int = 60, late: float = 0.2, longest: int = 4) -> dict[str, dict[str, Any]]:
+    """Two streams; each of the keys has five rows a second, some of them late."""
+    random, found = np.random.default_rng(seed), {}
+    for name in "ab":
+        rows = 5 * KEYS * seconds
+        arrival = np.sort(random.integers(0, seconds * SECOND, rows))
+        delay = (random.random(rows) < late) * random.integers(0, longest * SECOND, rows)
+        machine = np.array([f"m{key}" for key in random.integers(0, KEYS, rows)], object)
+        value = random.normal(0, 1, rows).round(2)
+        found[name] = {"ts": START + arrival - delay, "arrival": arrival, "machine": machine, "value": value}
+    return found
+
+
+def rule(**given: Any) -> Rule:
+    domains = {"a": (-9, 9), "b": (-9, 9)}
+    return Rule("far", "a - b > 2.5", within="1s", on="machine", domains=domains, **({"quality": QUALITY} | given))
+
+
+TABLES = streams(1)
+PLAN = plan_of(TABLES, rule(), arrival="arrival").sharing()
+NAME = PLAN.watches[0].name
+
+
+def control(wait_s: float, from_s: float, watch: str = NAME) -> dict[str, Any]:
+    return {"watch": watch, "wait_us": round(wait_s * SECOND), "from_us": START + round(from_s * SECOND)}
+
+
+def by_second(plan: Plan, tables: dict[str, dict[str, Any]], seconds: int = 60) -> list[Any]:
+    whole = sum(len(table["ts"]) for table in tables.values())
+    return parts_of(plan, tables, [whole * second // seconds for second in range(1, seconds)], "arrival")
+
+
+def waits(plan: Plan, rows: dict[int, list[dict[str, Any]]], tables: dict[str, dict[str, Any]] = TABLES) -> list[int]:
+    """The wait after each second, control rows having come before some of them."""
+    logic, found = plan.build({}), []
+    for second, part in enumerate(by_second(plan, tables)):
+        assert logic.on_control(rows.get(second, [])) == Out()
+        found.append(logic.on_data(part).waits["far"][0])
+    return found
+
+
+def test_a_wait_holds_from_its_time_on_and_is_gone_to_at_the_pace() -> None:
+    own, told = waits(PLAN, {}), waits(PLAN, {0: [control(9, 30)]})
+    assert own[-1] < 8 * SECOND, "the bucket must want another wait"
+    first = next(i for i, pair in enumerate(zip(own, told, strict=True)) if pair[0] != pair[1])
+    # The time of the bucket is the median of rows, of which some are late.
+    assert 30 <= first <= 32
+    steps = np.diff(told[first - 1 :])
+    assert steps.max() <= 400_000, "a fifth of a second per second; a call may end two"
+    assert (steps >= 0).all()
+    late = waits(PLAN, {0: [control(2, 10)]})
+    assert set(late[25:]) == {2 * SECOND}
+
+
+def test_a_wait_that_comes_after_its_time_holds_at_once() -> None:
+    own, told = waits(PLAN, {}), waits(PLAN, {40: [control(9, 3)]})
+    assert own[:40] == told[:40]
+    assert own[42] < told[42]
+
+
+def test_of_several_the_one_for_the_latest_time_holds_and_of_those_the_last() -> None:
+    rows = [control(3, 25), control(1, 10), control(2, 10)]
+    told = waits(PLAN, {0: rows})
+    assert set(told[22:24]) == {2 * SECOND}
+    assert set(told[35:]) == {3 * SECOND}
+    assert waits(PLAN, {0: rows[:1], 1: rows[1:]}) == told
+
+
+CONTROLS = [control(5, 8), control(0.5, 15)]
+
+
+def state_of(logic: PlanLogic) -> tuple[Any, ...]:
+    """How long rows wait, and the times of those that do; the order of keys depends on who came first in a call."""
+    (watch,) = logic.watches
+    holds = [page.hold for page in watch.pages]
+    assert watch.pace is not None
+    waiting = [sorted(hold.time.tolist()) for hold in holds if hold is not None]
+    return watch.pace.wait.wait_us, watch.pace.agreed_us, watch.pace.pending, waiting
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 1600), max_size=6), st.booleans())
+def test_neither_cuts_nor_pages_show(seed: int, cuts: list[int], through_pages: bool) -> None:
+    tables, found = streams(seed, 20), []
+    for pages, at in ((False, []), (through_pages, sorted(cuts))):
+        driver = Driver(PLAN, through_pages=pages)
+        driver.take(driver.logic.on_control(CONTROLS))
+        for part in parts_of(PLAN, tables, at, "arrival"):
+            driver.take(driver.logic.on_data(part))
+        found.append((state_of(driver.logic), stories(driver.result.alerts), driver.result.results))
+    assert found[0] == found[1]
+
+
+def test_a_control_row_changes_what_is_taken_in_order() -> None:
+    """The test above would hold for control rows that do nothing."""
+
+    def taken(rows: list[dict[str, Any]]) -> int:
+        logic = PLAN.build({})
+        logic.on_control(rows)
+        return logic.on_data(parts_of(PLAN, TABLES, (), "arrival")[0]).counts["a"]["behind"]
+
+    assert taken([control(9, 0)]) < taken([]) < taken([control(0, 0)])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"wait": 5},
+        {"watch": NAME, "wait_us": 5},
+        {"watch": NAME, "wait_us": -1, "from_us": 0},
+        {"watch": NAME, "wait_us": 1.5, "from_us": 0},
+        {"watch": NAME, "wait_us": True, "from_us": 0},
+        {"watch": 7, "wait_us": 5, "from_us": 0},
+        {"watch": NAME, "wait_us": 5, "from_us": 0, "more": 1},
+    ],
+)
+def test_what_is_no_control_row_is_refused_in_one_sentence(row: dict[str, Any]) -> None:
+    with pytest.raises(RunError, match=r"^control rows must address a step of the plan; no step takes {"):
+        PLAN.build({}).on_control([row])
+
+
+def test_rows_of_a_watch_that_is_gone_or_waits_otherwise_say_nothing() -> None:
+    assert waits(PLAN, {0: [control(9, 0, "machine~0123")]}) == waits(PLAN, {})
+    fixed = plan_of(TABLES, rule(quality=None, wait="3s"), arrival="arrival").sharing()
+    assert fixed.watches[0].name == NAME
+    assert set(waits(fixed, {0: [control(9, 0)]})) == {3 * SECOND}
+    alone = plan_of(TABLES, rule(), arrival="arrival")
+    assert waits(alone, {0: [control(9, 0)]}) == waits(PLAN, {})
+
+
+def test_only_waits_by_observed_results_are_shared_and_told() -> None:
+    for given_rule in (rule(quality=None, wait="max"), rule(quality=QUALITY | {"strategy": "EqSel"}), rule(wait=None)):
+        plan = plan_of(TABLES, given_rule, arrival="arrival")
+        told = plan.sharing().build({}).on_data(parts_of(plan, TABLES, (), "arrival")[0]).stats
+        assert (len(told) == 1) == (given_rule == rule(wait=None))
+        assert plan.build({}).on_data(parts_of(plan, TABLES, (), "arrival")[0]).stats == []
+
+
+def test_a_plan_that_does_not_share_leaves_what_was_agreed_on() -> None:
+    logic = PLAN.build({})
+    logic.on_control([control(9, 0)])
+    parts = by_second(PLAN, TABLES)
+    for part in parts[:40]:
+        logic.on_data(part)
+    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+    again = {shared: plan.build(pages) for shared, plan in ((True, PLAN), (False, _alone()))}
+    for part in parts[40:]:
+        found = {shared: one.on_data(part).waits["far"][0] for shared, one in again.items()}
+    assert found[False] < found[True]
+
+
+def _alone() -> Plan:
+    return plan_of(TABLES, rule(), arrival="arrival")
+
+
+def test_state_of_a_plan_that_did_not_share_is_taken_over() -> None:
+    logic = _alone().build({})
+    logic.on_data(by_second(PLAN, TABLES)[0])
+    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+    assert f"{NAME}/{PACE}" in pages
+    PLAN.build(pages).on_control([control(9, 0)])
+
+
+def test_a_bucket_that_lies_behind_keeps_a_bounded_number_of_waits_and_the_newest() -> None:
+    order = PLAN.watches[0].order
+    assert order is not None
+    pace = Pace(order)
+    for second in range(10 * MOST_PENDING):
+        pace.agree(second, second)
+    assert [wait_us for _, wait_us in pace.pending] == [*range(MOST_PENDING - 1), 10 * MOST_PENDING - 1]
+
+
+def told(bucket: int, time_s: float, delay_s: float = 1.0, watch: str = NAME) -> tuple[int, dict[str, Any]]:
+    """What a bucket tells of which all rows, and all results, were late by some seconds."""
+    late = [[round(delay_s * 100)], [500]]
+    facts = {"observed": late, "delays": [late, late], "skews_us": [0, 0], "true": 100.0}
+    return bucket, {"watch": watch, "time_us": START + round(time_s * SECOND), **facts}
+
+
+def agreement() -> Agreement:
+    """Two buckets have been heard for P, 10 s."""
+    found = Agreement(PLAN.watches)
+    for time_s in (0, 10):
+        found.hear(*told(0, time_s))
+        found.hear(*told(1, time_s - 1))
+        if not time_s:
+            assert found.rows() == []
+    return found
+
+
+def test_what_is_agreed_on_holds_from_the_largest_time_of_a_bucket() -> None:
+    assert agreement().rows() == [control(1, 10)]
+
+
+def test_nothing_is_agreed_on_before_p_has_passed_nor_by_one_bucket() -> None:
+    found = Agreement(PLAN.watches)
+    for time_s in range(0, 100, 5):
+        found.hear(*told(0, time_s))
+        found.hear(*told(3, time_s, watch="another"))
+        assert found.rows() == []
+    found.hear(*told(1, 99))
+    assert found.rows() == [control(1, 99)]
+
+
+def test_a_wait_is_told_when_it_is_longer_by_a_16th_or_shorter_by_an_8th_and_5_grains() -> None:
+    found = agreement()
+    assert found.rows() == [control(1, 10)]
+    assert found.rows() == []
+    steps = [
+        (1.04, False),
+        (1.2, True),
+        (1.1, False),
+        (1, True),
+        (0.1, True),
+        (0.06, False),
+        (0.04, True),
+        (0.05, True),
+    ]
+    for time_s, (delay_s, worth) in enumerate(steps, 20):
+        for bucket in (0, 1):
+            found.hear(*told(bucket, time_s, delay_s))
+        assert found.rows() == ([control(delay_s, time_s)] if worth else [])
+
+
+def test_a_bucket_whose_clocks_are_in_the_future_does_not_keep_the_others_from_it() -> None:
+    found = agreement()
+    found.hear(*told(2, 10**6))
+    assert found.rows() == [control(1, 10)]
+
+
+def test_buckets_of_unlike_keys_come_to_one_wait() -> None:
+    """Each bucket by itself wants another wait; with control rows between calls all have the same in the end."""
+    tables = [streams(3, longest=1), streams(4, longest=6)]
+    ends = []
+    for plan in (_alone(), PLAN):
+        logics: list[PlanLogic] = [plan.build({}) for _ in tables]
+        found, rows = Agreement(plan.watches), list[dict[str, Any]]()
+        for parts in zip(*(by_second(plan, one) for one in tables), strict=True):
+            outs = []
+            for bucket, (logic, part) in enumerate(zip(logics, parts, strict=True)):
+                logic.on_control(rows)
+                outs.append(logic.on_data(part))
+                for one in outs[-1].stats:
+                    found.hear(bucket, json.loads(json.dumps(one)))
+            rows = found.rows()
+        ends.append({out.waits["far"][0] for out in outs})
+    assert len(ends[0]) == 2
+    assert len(ends[1]) == 1

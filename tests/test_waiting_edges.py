@@ -1,0 +1,233 @@
+"""Where waiting meets the rest: the clock of a running query, rules that change their place, waits that were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.test_laws import Driver, parts_of, plan_of, settled
+from tests.test_waiting import one
+from tocsin import Rule
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+
+
+def seconds(first: int, last: int) -> list[int]:
+    return [SECOND * i for i in range(first, last + 1)]
+
+
+def steady(first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
+    """Two streams with a row each second, whose sum is always 2."""
+    times = seconds(first, last)
+    return {name: one(times, [1.0] * len(times)) for name in "ab"}
+
+
+def told(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["alert"], row["state"], row["startsAt"], row["endsAt"]) for row in rows]
+
+
+def run_timers(driver: Driver, now_us: int) -> list[tuple[Any, ...]]:
+    """Call at each time that is asked for, until none is."""
+    found: list[tuple[Any, ...]] = []
+    for _ in range(20):
+        timer = driver.logic.next_timer()
+        if timer is None:
+            return found
+        assert timer > now_us, "a timer in the past would fire for ever"
+        now_us = timer
+        found += told(driver.take(driver.logic.on_time(now_us)))
+    raise AssertionError(found)
+
+
+@pytest.mark.parametrize("through_pages", [True, False])
+def test_a_life_is_not_ended_by_silence_while_rows_that_continue_it_wait(through_pages: bool) -> None:
+    """Rows of 0 to 20 s, the last 5 s of which wait for a minute: one life, until 20 s and `stale` (10 s) more."""
+    rule = Rule("x", "a + b > 0", within="10s", on="machine", wait="5s")
+    plan = plan_of(steady(0, 20), rule)
+    driver = Driver(plan, through_pages=through_pages)
+    first = told(driver.take(driver.logic.on_data(parts_of(plan, steady(0, 20))[0], HOUR)))
+    assert first == [("x", "firing", 0, None)]
+    assert run_timers(driver, HOUR) == [("x", "resolved", 0, 30 * SECOND)]
+
+
+def test_a_rule_with_a_shorter_idle_does_not_end_lives_over_rows_that_wait() -> None:
+    short = Rule("short", "a + b > 0", within="10s", on="machine", wait="5s", idle="1s")
+    long = Rule("long", "a + b > 1", within="10s", on="machine", wait="5s", idle="100s")
+    plan = plan_of(steady(0, 20), [short, long])
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, steady(0, 20))[0], HOUR))
+    assert sorted(run_timers(driver, HOUR)) == [
+        ("long", "resolved", 0, 30 * SECOND),
+        ("short", "resolved", 0, 30 * SECOND),
+    ]
+
+
+def changed(before: Sequence[Rule], after: Sequence[Rule]) -> list[tuple[Any, ...]]:
+    """Go on with other rules: what is said at once."""
+    plan = plan_of(steady(0, 20), before)
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, steady(0, 20))[0], 0))
+    return told(plan_of(steady(0, 20), after).build(driver.pages).on_data([], 1).alerts)
+
+
+def test_rules_that_wait_otherwise_may_stand_in_any_order_and_wait_otherwise_again() -> None:
+    def rule(alert: str, wait: str) -> Rule:
+        return Rule(alert, "a + b > 0", within="10s", on="machine", wait=wait)
+
+    both = [rule("A", "5s"), rule("B", "6s")]
+    assert changed(both, both[::-1]) == []
+    assert changed(both, [rule("A", "6s"), rule("B", "5s")]) == []
+    assert changed(both, [rule("B", "7s"), rule("A", "max")]) == []
+    assert changed(both[:1], both) == []
+
+
+def test_each_rule_that_waits_has_its_own_idle_and_the_largest_counts() -> None:
+    def idle_us(*rules: Rule) -> int:
+        (watch,) = plan_of(steady(0, 1), rules).watches
+        assert watch.order is not None
+        return watch.order.idle_us
+
+    given = {"expr": "a + b > 0", "on": "machine", "wait": "5s"}
+    short, plain, far = (
+        Rule(name, **given, within=within, idle=idle)
+        for name, within, idle in [("short", "1s", "2s"), ("plain", "1s", None), ("far", "10m", None)]
+    )
+    assert idle_us(short) == 2 * SECOND
+    assert idle_us(short, plain) == idle_us(plain, short) == 60 * SECOND
+    assert idle_us(short, far, plain) == 600 * SECOND
+
+
+def late_by_hours() -> dict[str, dict[str, Any]]:
+    random, count = np.random.default_rng(1), 3000
+    arrival = np.arange(count) * SECOND
+    ts = arrival - (random.random(count) < 0.3) * random.integers(0, HOUR, count)
+    table = one(ts.tolist(), [1.0] * count) | {"arrival": arrival}
+    return {"a": table, "b": table}
+
+
+@pytest.mark.parametrize("kind", ["max", "Observed", "EqSel", "NonEqSel"])
+def test_a_wait_that_was_stored_is_no_longer_than_what_is_allowed_now(kind: str) -> None:
+    def rule(outage: str, grain: str) -> Rule:
+        quality = {"recall": 1.0, "in_order": True, "strategy": kind, "grain": grain}
+        waits: dict[str, Any] = {"wait": "max"} if kind == "max" else {"quality": quality}
+        return Rule("x", "a + b > 0", within="10s", on="machine", outage=outage, **waits)
+
+    streams = late_by_hours()
+    plan = plan_of(streams, rule("48h", "10s"), arrival="arrival")
+    driver = Driver(plan)
+    out = driver.logic.on_data(parts_of(plan, streams, (), "arrival")[0])
+    assert out.waits["x"][0] > 90 * SECOND
+    driver.take(out)
+    after = plan_of(streams, rule("1m", "10ms"), arrival="arrival")
+    nothing = parts_of(
+        after, {name: one([0], [1.0]) | {"arrival": np.zeros(1, np.int64)} for name in "ab"}, (), "arrival"
+    )[0]
+    most = 60 * SECOND if kind == "max" else 8192 * 10_000
+    assert after.build(driver.pages).on_data(nothing).waits["x"][0] == most
+
+
+def test_rows_that_wait_for_nobody_any_more_are_counted_where_they_were_counted_before() -> None:
+    """Two rules read two columns of one stream, so their rows are counted apart; then one of them goes."""
+
+    def rule(alert: str, column: str) -> Rule:
+        return Rule(alert, f"a.{column} + b.value > 0", within="10s", on="machine", wait="5s")
+
+    streams = steady(0, 2)
+    streams["a"]["temp"] = np.ones(3)
+    both = [rule("A", "value"), rule("B", "temp")]
+    plan = plan_of(streams, both)
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, streams)[0]))
+    held = {name: counts["held"] for name, counts in driver.result.counts.items()}
+    assert held == {"a(value)": 3, "a(temp)": 3, "b": 3}
+    said = plan_of(streams, both[:1]).build(driver.pages).on_data([])
+    assert settled(said.counts) == {"a(temp)": {"held": -3, "expired": 3}}
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3]])
+def test_rows_that_waited_have_their_payload_still(cuts: list[int]) -> None:
+    """Of four rows of a, which come as 3, 1, 2, 9 s, each true one is told with the note that it came with."""
+    a = one([3 * SECOND, SECOND, 2 * SECOND, 9 * SECOND], [1.0, 1.0, 1.0, 0.0])
+    a |= {"arrival": np.arange(4), "note": np.array(["three", "one", "two", "nine"], object)}
+    rule = Rule("x", "a > 0.5", within=0, on="machine", emit="all", wait="5s")
+    plan = plan_of({"a": a}, rule, arrival="arrival")
+    result = Driver(plan).run(parts_of(plan, {"a": a}, cuts, "arrival"))
+    notes = [row["witness"][0]["payload"]["note"] for row in result.alerts]
+    assert notes == ["one", "two", "three"]
+
+
+def test_results_in_order_are_those_of_rows_that_were_not_behind() -> None:
+    """With a wait of 1 s, 2 s comes in order after 3 s, and 1 s behind 5 s does not: of 4 results 3 are in order."""
+    a = one([3 * SECOND, 2 * SECOND, 5 * SECOND, SECOND], [1.0] * 4) | {"arrival": np.arange(4)}
+    rule = Rule("x", "a > 0.5", within=0, on="machine", emit="all", wait="1s")
+    plan = plan_of({"a": a}, rule, arrival="arrival")
+    result = Driver(plan).run(parts_of(plan, {"a": a}, (), "arrival"))
+    assert [row["startsAt"] // SECOND for row in result.alerts] == [2, 3, 1, 5]
+    assert result.results["x"] == {0: (3, 4)}
+    assert result.counts["a"]["behind"] == 1
+
+
+def test_a_key_that_is_freed_leaves_the_rows_of_the_keys_behind_it_in_place() -> None:
+    """Of m, which came first, nothing waits after 10 s; when it is freed the row of n waits, and is n's."""
+    rule = Rule("x", "a > 0", within=0, on="machine", wait="5s", idle="10s")
+    tables = [one([SECOND], [-1.0]), one([HOUR], [1.0]) | {"machine": np.array(["n"], object)}]
+    plan = plan_of({"a": tables[0]}, rule, key_ttl="1h")
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, {"a": tables[0]})[0], 0))
+    driver.take(driver.logic.on_time(10 * SECOND))
+    driver.take(driver.logic.on_data(parts_of(plan, {"a": tables[1]})[0], HOUR))
+    driver.take(driver.logic.on_time(HOUR + SECOND))
+    assert driver.result.counts["a"]["freed_keys"] == driver.result.counts["a"]["held"] == 1
+    fired = driver.take(driver.logic.on_time(HOUR + 20 * SECOND))
+    assert [(row["labels"], row["state"]) for row in fired] == [({"machine": "n"}, "firing")]
+
+
+def test_rows_that_wait_are_found_again_where_another_rule_puts_its_columns_before_theirs() -> None:
+    def rule(alert: str, column: str) -> Rule:
+        return Rule(alert, f"a.{column} + b.value > 0", within="10s", on="machine", wait="5s")
+
+    streams = steady(0, 2)
+    streams["a"]["temp"] = np.full(3, 7.0)
+    plan = plan_of(streams, rule("B", "value"))
+    driver = Driver(plan)
+    driver.take(driver.logic.on_data(parts_of(plan, streams)[0]))
+    after = plan_of(streams, [rule("A", "temp"), rule("B", "value")]).build(driver.pages)
+    (watch,) = after.watches
+    assert watch.watch.lanes[0] == ("a", ("temp",)), "the lane of B has another number now"
+    fired = after.on_end().alerts
+    assert [(row["alert"], row["state"], row["value"]) for row in fired] == [("B", "firing", 2.0)]
+
+
+def test_rows_that_came_later_than_rows_wait_are_told() -> None:
+    a = one([3 * SECOND, 5 * SECOND, SECOND], [0.0, 0.0, 9.0]) | {"arrival": np.arange(3)}
+    plan = plan_of({"a": a}, Rule("x", "a > 20", within=0, on="machine", wait="1s"), arrival="arrival")
+    late = Driver(plan).run(parts_of(plan, {"a": a}, (), "arrival")).late
+    assert [(row["stream"], row["time"], row["values"]) for row in late] == [("a", SECOND, {"value": 9.0})]
+    assert "later than rows wait" in late[0]["reason"]
+
+
+def test_the_window_of_a_stream_is_the_widest_of_the_rules_that_wait_together() -> None:
+    given = {"expr": "a + b > 0", "on": "machine", "wait": "5s"}
+    far, near = Rule("far", **given, within="20s"), Rule("near", **given, within="1s")
+    for rules in ([far, near], [near, far]):
+        (watch,) = plan_of(steady(0, 1), rules).watches
+        assert watch.order is not None
+        assert watch.order.windows_us == (20 * SECOND, 20 * SECOND)
+
+
+def test_a_few_rows_from_the_future_do_not_stop_the_wait_from_following_the_rows() -> None:
+    """One row in ten is of a machine whose clock stands a year ahead: the wait is still the largest delay of the others."""
+    count = 4000
+    arrival = np.arange(count) * (SECOND // 10)
+    ts = arrival - np.where((np.arange(count) % 7 == 0) & (np.arange(count) > 2000), 3 * SECOND, 0)
+    machine = np.full(count, "m", object)
+    machine[::10], ts[::10] = "future", 365 * 24 * HOUR
+    a = {"ts": ts, "arrival": arrival, "machine": machine, "value": np.ones(count)}
+    plan = plan_of({"a": a}, Rule("x", "a > 0", within=0, on="machine", wait="max"), arrival="arrival")
+    out = Driver(plan).logic.on_data(parts_of(plan, {"a": a}, (), "arrival")[0])
+    # The clock of m stands where the row 0.1 s before has moved it.
+    assert out.waits["x"][0] == 29 * SECOND // 10
