@@ -220,7 +220,7 @@ def test_the_window_of_a_stream_is_the_widest_of_the_rules_that_wait_together() 
 
 
 def test_a_few_rows_from_the_future_do_not_stop_the_wait_from_following_the_rows() -> None:
-    """One row in ten is of a machine whose clock stands a year ahead: the wait is still the largest delay of the others."""
+    """One row in ten is of a clock that stands a year ahead: the wait is still the largest delay of the others."""
     count = 4000
     arrival = np.arange(count) * (SECOND // 10)
     ts = arrival - np.where((np.arange(count) % 7 == 0) & (np.arange(count) > 2000), 3 * SECOND, 0)
@@ -231,3 +231,48 @@ def test_a_few_rows_from_the_future_do_not_stop_the_wait_from_following_the_rows
     out = Driver(plan).logic.on_data(parts_of(plan, {"a": a}, (), "arrival")[0])
     # The clock of m stands where the row 0.1 s before has moved it.
     assert out.waits["x"][0] == 29 * SECOND // 10
+
+
+@pytest.mark.parametrize("given", [{"wait": "max"}, {"quality": {"recall": 0.9, "in_order": True}}])
+def test_a_burst_from_the_future_does_not_stop_the_wait_from_following_the_rows(given: dict[str, Any]) -> None:
+    """Hundred rows of one machine come a year ahead, all at once: what comes after them moves the wait all the same."""
+    count = 6000
+    arrival = np.arange(count) * (SECOND // 10)
+    ts = arrival - np.where((np.arange(count) % 3 == 0) & (np.arange(count) > 2000), 3 * SECOND, 0)
+    machine = np.full(count, "m", object)
+    machine[1000:1100], ts[1000:1100] = "future", 365 * 24 * HOUR
+    a = {"ts": ts, "arrival": arrival, "machine": machine, "value": np.ones(count)}
+    plan = plan_of({"a": a}, Rule("x", "a > 0", within=0, on="machine", **given), arrival="arrival")
+    out = Driver(plan).logic.on_data(parts_of(plan, {"a": a}, (), "arrival")[0])
+    # The clock of m stands where the row 0.1 s before has moved it.
+    assert out.waits["x"][0] == 29 * SECOND // 10
+
+
+def test_a_clock_that_stands_does_not_hold_rows_for_ever() -> None:
+    """All rows have one time and go on coming: after `idle` without anything taken they are taken."""
+    rule = Rule("x", "a + b > 0", within="10s", on="machine", wait="5s", idle="30s")
+    plan = plan_of(steady(0, 1), rule)
+    driver, held = Driver(plan), []
+    for minute in range(10):
+        for second in range(0, 60, 10):
+            now_us = 3600 * SECOND + minute * 60 * SECOND + second * SECOND
+            driver.take(driver.logic.on_data(parts_of(plan, steady(0, 1))[0], now_us))
+            timer = driver.logic.next_timer()
+            if timer is not None and timer <= now_us + 10 * SECOND:
+                driver.take(driver.logic.on_time(timer))
+            held.append(driver.result.counts["a"]["held"])
+    assert 0 in held
+    # Six calls a minute of one row each: never more wait than came in half a minute.
+    assert max(held) <= 4
+
+
+def test_what_the_clock_lets_go_is_learnt_and_written() -> None:
+    rule = Rule("x", "a + b > 0", within="10s", on="machine", idle="30s", quality={"recall": 0.9, "in_order": True})
+    plan = plan_of(steady(0, 1), rule)
+    logic = plan.build({})
+    # Rows of the one stream wait for the other.
+    streams = {"a": steady(0, 40)["a"], "b": steady(0, 20)["b"]}
+    logic.on_data(parts_of(plan, streams)[0], 0)
+    logic.changed_pages()
+    logic.on_time(3600 * SECOND)
+    assert f"{plan.watches[0].name}/pace" in logic.changed_pages()

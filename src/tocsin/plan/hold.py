@@ -16,7 +16,7 @@ from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.plan.remember import StreamRows, Texts
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
+from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER, NEVER_SEEN
 
 _COLUMNS = ("lane", "key", "time", "stage", "delay")
 
@@ -94,11 +94,15 @@ def come_behind(key: Int, time: Int, front: Int) -> Bools:
 
 
 class Hold:
-    """Clocks of the keys of a page, and the rows that wait, by key and arrival."""
+    """Clocks of the keys of a page, and the rows that wait, by key and arrival.
+
+    `moved_us` is when, by the engine's clock, the newest clock of a key last rose or a row of it was last taken: a key
+    whose clocks stand still while rows go on coming must not hold them for ever.
+    """
 
     def __init__(self, order: Order, lanes: Sequence[Lane], keys: int = 0) -> None:
         self.order, self.lanes, self.columns = order, lanes, [columns for _, columns in lanes]
-        self.clocks = new_clocks(keys, len(lanes))
+        self.clocks, self.moved_us = new_clocks(keys, len(lanes)), np.zeros(keys, np.int64)
         self.lane, self.key, self.time, self.stage, self.delay = (np.zeros(0, np.int64) for _ in _COLUMNS)
         self.values = np.zeros((0, max(len(columns) for columns in self.columns)))
         self.payload: Texts | None = None
@@ -107,6 +111,15 @@ class Hold:
         """Make room for new keys."""
         fresh = new_clocks(count, len(self.columns))
         self.clocks = Clocks._make(np.concatenate(pair) for pair in zip(self.clocks, fresh, strict=True))
+        self.moved_us = np.concatenate([self.moved_us, np.zeros(count, np.int64)])
+
+    def stuck(self, now_us: int) -> Bools:
+        """Keys whose rows wait though nothing has moved for `idle`."""
+        return self.holding() & (now_us - self.moved_us >= self.order.idle_us)
+
+    def next_timer(self) -> int | None:
+        """When rows that wait should be looked at; None: there are none."""
+        return int(self.moved_us[self.key].min()) + max(self.order.idle_us, 1_000_000) if len(self.key) else None
 
     def holding(self) -> Bools:
         """Keys that have rows which wait."""
@@ -114,16 +127,19 @@ class Hold:
         holding[self.key] = True
         return holding
 
-    def take(self, arrivals: Arrivals, rows: Sequence[StreamRows], slack_us: int) -> Taken:
+    def take(self, arrivals: Arrivals, rows: Sequence[StreamRows], slack_us: int, now_us: int | None = None) -> Taken:
         """Let new rows wait, and give those that wait no longer; `rows[i]` are those of lane i."""
         count = len(self.time)
         merged = [np.concatenate(pair) for pair in zip(self._held(), _fresh(arrivals), strict=True)]
         order = np.argsort(merged[1], kind="stable")
         lane, key, time, stage, delay = (column[order] for column in merged)
-        before = self.clocks.released.copy()
+        before, front = self.clocks.released.copy(), self.clocks.newest.max(axis=1, initial=NEVER_SEEN)
         released, _, stage, late, skew = arrange(
             self.clocks, key, lane, time, stage, slack_us, self.order.idle_us, prompt=True
         )
+        if now_us is not None:
+            self.moved_us[self.clocks.newest.max(axis=1, initial=NEVER_SEEN) > front] = now_us
+            self.moved_us[key[released]] = now_us
         new = np.flatnonzero(order >= count)
         delay[new] = late[new]
         number = _numbers(arrivals, rows)[order[new] - count]
@@ -192,13 +208,13 @@ class Hold:
 
     def drop_keys(self, gone: Bools) -> None:
         """Forget keys of which nothing waits."""
-        self.clocks = Clocks._make(column[~gone] for column in self.clocks)
+        self.clocks, self.moved_us = Clocks._make(column[~gone] for column in self.clocks), self.moved_us[~gone]
         self.key = (np.cumsum(~gone) - 1)[self.key]
 
     def check(self, keys: int) -> None:
         """Assert what always holds; for tests."""
         assert self.clocks.newest.shape == (keys, len(self.columns))
-        assert len(self.clocks.released) == keys
+        assert len(self.clocks.released) == len(self.moved_us) == keys
         assert len({len(column) for column in (*self._held(), self.values)}) == 1
         assert (np.diff(self.key) >= 0).all()
         assert np.isin(self.stage, (IN_SLACK, IN_SYNCHRONIZER)).all()
@@ -212,12 +228,14 @@ class Hold:
             f"hold.{name}": column for name, column in zip(_COLUMNS, self._held(), strict=True)
         }
         named |= {"hold.newest": self.clocks.newest, "hold.released": self.clocks.released, "hold.values": self.values}
+        named |= {"hold.moved": self.moved_us}
         return named if self.payload is None else named | {"hold.payload": self.payload}
 
     def load(self, arrays: dict[str, NDArray[Any]], lanes: Sequence[Lane], keys: int) -> None:
         """State that was written for these lanes; rows of others are left behind, and `last_words` counts them."""
         mine = list(self.lanes)
         self.clocks = new_clocks(keys, len(mine))._replace(released=arrays["hold.released"])
+        self.moved_us = arrays["hold.moved"]
         place = np.full(len(lanes) + 1, -1)
         for old, lane in enumerate(lanes):
             if lane in mine:

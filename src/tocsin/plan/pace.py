@@ -1,8 +1,9 @@
 """Pace: how long the rows of a bucket wait now, and when that is chosen anew.
 
 Idea: the wait changes at moments that depend on nothing but the rows that came: whenever the time of the bucket has
-moved on by L. That time is the median event time of each `BLOCK` rows in order of arrival, so a clock in the future
-moves it no more than one that stands still, and a gap in all streams passes at once.
+moved by L. That time is the median event time of each `BLOCK` rows in order of arrival, so a clock in the future moves
+it no more than one that stands still, a gap in all streams passes at once, and after a burst from the future it goes
+back.
 Where buckets agree on a wait (`agree.py`), a bucket goes by its own statistics until one was agreed on. That one says
 from which stream time on it holds; from the first such moment at or after it the wait moves there, as fast as to one of
 its own. Of several the one for the latest time holds; of those for the same time, the one that came last.
@@ -61,7 +62,7 @@ class Pace:
     def __init__(self, order: Order) -> None:
         self.order, self.wait = order, wait_of(order)
         self.recent = np.zeros(0, np.int64)
-        self.time_us = self.due_us = _NOT_YET
+        self.time_us = self.last_us = _NOT_YET
         self.dirty = False
         # By the time from which they hold, waits that were agreed on; and the one that holds, if any does.
         self.pending: list[tuple[int, int]] = []
@@ -82,13 +83,14 @@ class Pace:
         self.recent = whole[blocks * BLOCK :]
         cuts = []
         for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist()):
-            self.time_us = max(self.time_us, int(middle))
-            if self.due_us == _NOT_YET:
-                self.due_us = self.time_us + every_us
-            elif self.time_us >= self.due_us:
-                intervals = (self.time_us - self.due_us) // every_us + 1
+            self.time_us = int(middle)
+            if self.last_us == _NOT_YET:
+                self.last_us = self.time_us
+            # Either way: after a burst of rows from the future time goes back, and goes on from there.
+            elif (intervals := abs(self.time_us - self.last_us) // every_us) > 0:
+                intervals = min(intervals, self.order.waiting.over_us // every_us)
                 cuts.append(Cut((i + 1) * BLOCK - (len(whole) - len(time)), self.time_us, intervals))
-                self.due_us = self.time_us + every_us
+                self.last_us = self.time_us
         return cuts
 
     def agree(self, wait_us: int, from_us: int) -> None:
@@ -146,7 +148,7 @@ class Pace:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
-        times = np.array([self.time_us, self.due_us])
+        times = np.array([self.time_us, self.last_us])
         mine: dict[str, NDArray[Any]] = {"times": times, "recent": self.recent}
         if self.order.shared:
             mine["pending"] = np.array(self.pending, np.int64).reshape(-1, 2)
@@ -155,7 +157,7 @@ class Pace:
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """State that was written; that of a wait of another kind is left, and so is what nobody agrees on any more."""
-        self.time_us, self.due_us = (int(time) for time in arrays["times"])
+        self.time_us, self.last_us = (int(time) for time in arrays["times"])
         self.recent = arrays["recent"]
         mine = {name.removeprefix("wait."): array for name, array in arrays.items() if name.startswith("wait.")}
         if mine.keys() >= self.wait.arrays().keys():

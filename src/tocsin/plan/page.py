@@ -93,7 +93,7 @@ class Page:
         if self.hold is None or pace is None:
             self._take(arrivals, rows, out)
             return
-        self._take_waited(self.hold.take(arrivals, rows, pace.wait.wait_us), out)
+        self._take_waited(self.hold.take(arrivals, rows, pace.wait.wait_us, now_us), out)
 
     def _take_waited(self, taken: Taken, out: Out) -> None:
         """Take rows that wait no longer."""
@@ -185,7 +185,7 @@ class Page:
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
         if self.hold is not None:
-            ends = self.hold.holding() & (now_us - self.seen_us >= self.hold.order.idle_us)
+            ends = self.hold.stuck(now_us)
             if ends.any():
                 self.dirty = True
                 self._take_waited(self.hold.end(ends), out)
@@ -249,8 +249,8 @@ class Page:
                 wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
                 wait[followed.waits()] = rule.idle_us
                 times.append(int((followed.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
-        if self.hold is not None and len(self.hold.key):
-            times.append(int(self.seen_us[self.hold.key].min()) + max(self.hold.order.idle_us, 1_000_000))
+        if self.hold is not None and (timer := self.hold.next_timer()) is not None:
+            times.append(timer)
         if self.silences is not None and (timer := self.silences.next_timer()) is not None:
             times.append(timer)
         return min(times, default=None)

@@ -142,6 +142,7 @@ class WatchLogic:
         for page in self.pages:
             page.learnt = []
         if self.pace is not None and learnt:
+            self.pace.dirty = True
             noted = [np.concatenate(column) for column in zip(*(one.noted for one in learnt), strict=True)]
             taken = [np.concatenate(column) for column in zip(*(one[1:] for one in learnt), strict=True)]
             self.pace.learn(*noted, *taken)

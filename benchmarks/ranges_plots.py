@@ -1,0 +1,120 @@
+"""Plots of the benchmark of range thresholding: Figures 3 to 8 of Qiao, Gan, Tao, SIGMOD 2016."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ranges_bars import Row, of
+
+PLOTS = Path(__file__).resolve().parent / "plots"
+STYLES = {
+    "RangeIndex": ("tab:red", "o-"),
+    "Tracking": ("tab:blue", "s-"),
+    "scan per element": ("0.4", "v--"),
+    "scan per batch": ("tab:olive", "^--"),
+    "interval tree": ("tab:green", "D--"),
+    "seg-intv tree": ("tab:green", "D--"),
+    "R-tree": ("tab:purple", "x--"),
+}
+LABELS = {"Tracking": "Tracking (the paper's)"}
+OVER_TIME = {"figure_3": ("static", None), "figure_6": ("stochastic", 0.3), "figure_8": ("fixed", None)}
+SWEPT = {
+    "figure_4": ("queries", "queries", "m, queries"),
+    "figure_5": ("threshold", "threshold", "threshold"),
+    "figure_7": ("stochastic", "insert", "probability of a new query per element"),
+}
+
+
+def draw(results: dict[str, Any], folder: Path) -> None:
+    """Draw what the results allow into a folder."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = results["runs"]
+    figures = {name: _over_time(runs, name) for name, (part, _) in OVER_TIME.items() if _has(runs, part)}
+    figures |= {name: _swept(runs, name) for name, (part, _, _) in SWEPT.items() if _has(runs, part)}
+    for name, figure in figures.items():
+        figure.tight_layout()
+        figure.savefig(folder / f"ranges_{name}.png", dpi=100)
+
+
+def _has(runs: list[Row], part: str) -> bool:
+    return any(row["part"] == part for row in runs)
+
+
+def _axes(runs: list[Row], part: str) -> Any:
+    from matplotlib.figure import Figure
+
+    dims = sorted({row["dims"] for row in runs if row["part"] == part})
+    figure = Figure(figsize=(6.2 * len(dims), 4.4))
+    return figure, dict(zip(dims, figure.subplots(1, len(dims), squeeze=False)[0], strict=True))
+
+
+def _finish(figure: Any, axes: Any, title: str) -> Any:
+    for dims, axis in axes.items():
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3)
+        axis.set_title(f"{dims}-D", fontsize=10)
+        axis.legend(fontsize=7)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _over_time(runs: list[Row], name: str) -> Any:
+    part, insert = OVER_TIME[name]
+    figure, axes = _axes(runs, part)
+    for dims, axis in axes.items():
+        rows = {method: of(runs, part, method, dims) for method in STYLES}
+        if insert is not None:
+            rows = {method: _nearest(some, insert, dims) for method, some in rows.items()}
+        operations = _operations(rows["RangeIndex"][0])
+        for method, (colour, style) in STYLES.items():
+            for row in rows[method]:
+                x, y = _cost(row, operations)
+                axis.plot(x, y, style[1:] if "trace" in row else style, color=colour, ms=4, label=_label(row))
+        axis.set(xlabel="elements, millions", ylabel="us per operation so far")
+    titles = {"figure_3": "static queries", "figure_6": "new queries at random", "figure_8": "fixed load"}
+    return _finish(figure, axes, f"Figure {name[-1]}: cost over time, {titles[name]}")
+
+
+def _nearest(rows: list[Row], insert: float, dims: int) -> list[Row]:
+    """The run whose probability is the middle one of those swept; a tenth of it where queries are."""
+    return sorted(rows, key=lambda row: abs(row["setting"]["insert"] - insert * (0.1 if dims > 1 else 1)))[:1]
+
+
+def _operations(row: Row) -> list[tuple[int, int]]:
+    return [(elements, operations) for elements, operations, _ in row["trace"]]
+
+
+def _cost(row: Row, operations: list[tuple[int, int]]) -> tuple[list[float], list[float]]:
+    """Elements in millions, and the average cost of the operations up to there."""
+    if "trace" in row:
+        return [e / 1e6 for e, _, _ in row["trace"]], [s / o * 1e6 for _, o, s in row["trace"]]
+    x, y = [], []
+    for element, seconds in row["sampled_trace"]:
+        done = min(operations, key=lambda point: abs(point[0] - element))[1]
+        x.append(element / 1e6)
+        y.append(seconds / done * 1e6)
+    return x, y
+
+
+def _label(row: Row) -> str:
+    name = LABELS.get(row["method"], row["method"])
+    return name + (", sampled" if row.get("estimated") else "" if row["whole"] else ", stopped")
+
+
+def _swept(runs: list[Row], name: str) -> Any:
+    part, swept, label = SWEPT[name]
+    figure, axes = _axes(runs, part)
+    for dims, axis in axes.items():
+        for method, (colour, style) in STYLES.items():
+            rows = [row for row in of(runs, part, method, dims) if row.get("whole", True)]
+            if rows:
+                x = [row["setting"][swept] for row in rows]
+                axis.plot(x, [row["cpu_seconds"] for row in rows], style, color=colour, ms=4, label=_label(rows[0]))
+        axis.set(xlabel=label, ylabel="s for the whole stream")
+        if swept != "insert":
+            axis.set_xscale("log")
+    return _finish(figure, axes, f"Figure {name[-1]}: whole stream by {swept}")

@@ -1,0 +1,305 @@
+"""What is asked of a range index: registrations and terminations that wait, and the elements of a batch, checked.
+
+Requests and elements share one order. A request waits for the next batch and takes effect just before the element of
+that batch which its `at` names; requests of equal `at` keep the order of the calls, and inside a call that of the
+arrays. Everything is checked before anything changes, so that a refused call leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tocsin.jit import kernel
+from tocsin.logic import Bools, Float, Int
+
+LARGEST_WEIGHT = 1 << 40
+LARGEST_THRESHOLD = 1 << 60
+_LARGEST_AT = (1 << 62) - 1
+
+
+class Matured(NamedTuple):
+    """Queries whose total reached their threshold, in order of the maturing element, then of registration."""
+
+    id: Int
+    index: Int  # type: ignore[assignment]  # hides a method of tuples that nobody needs here
+    total: Int
+
+
+class Elements(NamedTuple):
+    """A batch: values of shape (n, dims), and weights."""
+
+    values: Float
+    weights: Int
+
+
+class Requests(NamedTuple):
+    """Requests in the order in which they take effect; a termination has an empty range and threshold 0."""
+
+    at: Int
+    is_registration: Bools
+    id: Int
+    low: Float
+    high: Float
+    threshold: Int
+
+    def run_of_registrations(self) -> int:
+        """Count the registrations in front of the first element and of any termination."""
+        others = (self.at > 0) | ~self.is_registration
+        return int(others.argmax()) if others.any() else len(self.at)
+
+    def split(self, run: int) -> tuple[Requests, Requests]:
+        """Give the first of them, and the others."""
+        return Requests._make(column[:run] for column in self), Requests._make(column[run:] for column in self)
+
+
+class _Last(NamedTuple):
+    """The last waiting request of an id, and whether any of its waiting requests is a registration."""
+
+    at: int
+    is_registration: bool
+    registers: bool
+
+
+class Queue:
+    """Requests that wait for the next batch."""
+
+    def __init__(self, dims: int) -> None:
+        if dims < 1:
+            message = f"RangeIndex: `dims` must be at least 1; got {dims}"
+            raise ValueError(message)
+        self.dims = dims
+        self._calls: list[Requests] = []
+        # Requests by id are only needed when an id is asked for while something waits, so they are gathered then.
+        self._last: dict[int, _Last] = {}
+        self._gathered = 0
+
+    def register(
+        self,
+        ids: ArrayLike,
+        low: ArrayLike,
+        high: ArrayLike,
+        threshold: ArrayLike,
+        at: ArrayLike | None,
+        alive: Callable[[Int], Bools],
+    ) -> None:
+        """Let registrations wait; `alive` tells which of some ids are alive now."""
+        place = "register"
+        id_array = _integers(place, "ids", ids, None)
+        n = len(id_array)
+        lows, highs = (self._bounds(place, name, given, n) for name, given in (("low", low), ("high", high)))
+        reversed_rows = np.flatnonzero((lows > highs).any(axis=1))
+        if len(reversed_rows):
+            row = int(reversed_rows[0])
+            _refuse(place, "low", "must be at most `high`", f"{lows[row]} and {highs[row]} at position {row}")
+        thresholds = _integers(place, "threshold", threshold, n)
+        _within(place, "threshold", thresholds, 1, LARGEST_THRESHOLD, "2^60")
+        moments = self._moments(place, at, n)
+        self._check_ids(place, id_array, moments, alive)
+        self._calls.append(Requests(moments, np.ones(n, dtype=np.bool_), id_array, lows, highs, thresholds))
+
+    def terminate(self, ids: ArrayLike, at: ArrayLike | None) -> None:
+        """Let terminations wait; which of the ids are alive is seen when they take effect."""
+        id_array = _integers("terminate", "ids", ids, None)
+        n = len(id_array)
+        moments = self._moments("terminate", at, n)
+        nowhere = np.zeros((n, self.dims))
+        nothing = np.zeros(n, dtype=np.int64)
+        self._calls.append(Requests(moments, np.zeros(n, dtype=np.bool_), id_array, nowhere, nowhere, nothing))
+
+    def elements(self, values: ArrayLike, weights: ArrayLike | None) -> Elements:
+        """Check a batch, and that no request waits for an element behind its end."""
+        place = "push"
+        points = _points(place, "values", values, self.dims)
+        n = len(points)
+        wrong = first_not_finite(points)
+        if wrong >= 0:
+            _refuse(place, "values", "must be finite", f"{points[wrong]} at position {wrong}")
+        if weights is None:
+            loads = np.ones(n, dtype=np.int64)
+        else:
+            loads = _integers(place, "weights", weights, n)
+            _within(place, "weights", loads, 1, LARGEST_WEIGHT, "2^40")
+        for call in self._calls:
+            if len(call.at) and call.at.max() > n:
+                found = f"a batch of {n} elements, and a request with `at` {call.at.max()}"
+                _refuse(place, "values", "must reach every `at` that waits", found)
+        return Elements(points, loads)
+
+    def take(self) -> Requests:
+        """Give all requests in the order in which they take effect; none waits any more."""
+        taken = self.waiting
+        if len(taken.at) > 1 and (taken.at[1:] < taken.at[:-1]).any():
+            order = np.argsort(taken.at, kind="stable")
+            taken = Requests._make(column[order] for column in taken)
+        self._calls, self._last, self._gathered = [], {}, 0
+        return taken
+
+    @property
+    def waiting(self) -> Requests:
+        """All requests, in the order of the calls."""
+        if not self._calls:
+            nowhere, nothing = np.zeros((0, self.dims)), np.zeros(0, dtype=np.int64)
+            return Requests(nothing, np.zeros(0, dtype=np.bool_), nothing, nowhere, nowhere, nothing)
+        if len(self._calls) > 1:
+            columns = zip(*self._calls, strict=True)
+            self._calls = [Requests._make(np.concatenate(parts) for parts in columns)]
+            self._last, self._gathered = {}, 0
+        return self._calls[0]
+
+    def __bool__(self) -> bool:
+        """Tell whether anything waits."""
+        return bool(self._calls)
+
+    def awaits(self, ids: Int) -> Bools:
+        """Tell which ids have a registration that waits."""
+        requests = self.waiting
+        return np.isin(ids, requests.id[requests.is_registration])
+
+    def pack(self) -> dict[str, Any]:
+        """Give the waiting requests as named arrays for a page."""
+        return {f"waiting_{name}": column for name, column in self.waiting._asdict().items()}
+
+    @classmethod
+    def unpack(cls, dims: int, arrays: dict[str, Any]) -> Queue:
+        """Make a queue of what `pack` gave."""
+        queue = cls(dims)
+        requests = Requests(*(arrays[f"waiting_{name}"] for name in Requests._fields))
+        if len(requests.at):
+            queue._calls.append(requests)
+        return queue
+
+    def _bounds(self, place: str, name: str, given: ArrayLike, n: int) -> Float:
+        bounds = _points(place, name, given, self.dims)
+        _same_length(place, name, len(bounds), n)
+        wrong = np.flatnonzero(np.isnan(bounds).any(axis=1))
+        if len(wrong):
+            _refuse(place, name, "must not be NaN", f"{bounds[wrong[0]]} at position {wrong[0]}")
+        return bounds
+
+    def _moments(self, place: str, at: ArrayLike | None, n: int) -> Int:
+        if at is None:
+            return np.zeros(n, dtype=np.int64)
+        moments = _integers(place, "at", at, n)
+        _within(place, "at", moments, 0, _LARGEST_AT, "2^62 - 1")
+        return moments
+
+    def _check_ids(self, place: str, ids: Int, at: Int, alive: Callable[[Int], Bools]) -> None:
+        """Refuse an id that is alive or waits, unless a waiting termination comes between."""
+        if len(ids) > 1:
+            in_order = np.sort(ids)
+            twice = np.flatnonzero(in_order[1:] == in_order[:-1])
+            if len(twice):
+                _refuse(place, "ids", "must be unique", f"{in_order[twice[0]]} twice")
+        lives = alive(ids)
+        # A look at few calls is cheap; many small ones are gathered by id, each once.
+        if len(self._calls) <= 8 and not lives.any() and not any(np.isin(ids, call.id).any() for call in self._calls):
+            return
+        self._gather()
+        for position, (key, moment, living) in enumerate(zip(ids.tolist(), at.tolist(), lives.tolist(), strict=True)):
+            last = self._last.get(key)
+            if last is None or (moment < last.at and not last.registers):
+                taken = living
+            else:
+                taken = last.is_registration or moment < last.at
+            if taken:
+                must = "must be neither alive nor waiting then"
+                _refuse(place, "ids", must, f"{key} at position {position}, which is")
+
+    def _gather(self) -> None:
+        """Note the last request of each id among the calls that were not looked at yet."""
+        for call in self._calls[self._gathered :]:
+            columns = (call.id.tolist(), call.at.tolist(), call.is_registration.tolist())
+            for key, at, registers in zip(*columns, strict=True):
+                last = self._last.get(key)
+                if last is None or at >= last.at:
+                    self._last[key] = _Last(at, registers, registers or (last is not None and last.registers))
+                elif registers:
+                    self._last[key] = last._replace(registers=True)
+        self._gathered = len(self._calls)
+
+
+@kernel
+def first_not_finite(points: Float) -> int:
+    """Give the first row with a coordinate that is not finite, or -1."""
+    for row in range(points.shape[0]):
+        for axis in range(points.shape[1]):
+            if not np.isfinite(points[row, axis]):
+                return row
+    return -1
+
+
+@kernel
+def first_outside(numbers: Int, least: int, most: int) -> int:
+    """Give the first position whose number is outside of [least, most], or -1."""
+    for position in range(len(numbers)):
+        if numbers[position] < least or numbers[position] > most:
+            return position
+    return -1
+
+
+def in_order(found: list[Int]) -> Matured:
+    """Order rows of (id, index, total, number of registration) by maturing element, then by registration."""
+    if not found:
+        none = np.zeros(0, dtype=np.int64)
+        return Matured(none, none.copy(), none.copy())
+    rows = np.concatenate(found)
+    rows = rows[np.lexsort((rows[:, 3], rows[:, 1]))]
+    return Matured(rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy())
+
+
+def as_ids(place: str, ids: ArrayLike) -> Int:
+    """Check ids that are only asked for."""
+    return _integers(place, "ids", ids, None)
+
+
+def _points(place: str, name: str, given: ArrayLike, dims: int) -> Float:
+    """Make an array of shape (n, dims) of numbers; in one dimension also of shape (n,)."""
+    try:
+        points = np.array(given, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        _refuse(place, name, "must be numbers", f"{given!r}"[:100])
+    if points.ndim == 0 and dims == 1:
+        points = points.reshape(1, 1)
+    if points.ndim == 1 and (dims == 1 or points.size == 0):
+        points = points.reshape(-1, dims)
+    if points.ndim != 2 or points.shape[1] != dims:
+        _refuse(place, name, f"must have {dims} numbers per row", f"an array of shape {points.shape}")
+    return points
+
+
+def _integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
+    """Make an int64 array; one number stands for `n` equal ones, if `n` is given."""
+    numbers = np.asarray(given)
+    if numbers.dtype.kind not in "iu":
+        if numbers.size:
+            _refuse(place, name, "must be integers of 64 bits", f"{numbers.dtype}")
+        numbers = numbers.astype(np.int64)
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        _refuse(place, name, "must be integers of 64 bits with a sign", f"{numbers.max()}")
+    if numbers.ndim == 0:
+        numbers = np.repeat(numbers, 1 if n is None else n)
+    if numbers.ndim != 1:
+        _refuse(place, name, "must be one number per row", f"an array of shape {numbers.shape}")
+    if n is not None:
+        _same_length(place, name, len(numbers), n)
+    return np.array(numbers, dtype=np.int64)
+
+
+def _same_length(place: str, name: str, length: int, n: int) -> None:
+    if length != n:
+        _refuse(place, name, f"must have {n} rows, as many as there are", f"{length}")
+
+
+def _within(place: str, name: str, numbers: Int, least: int, most: int, most_in_words: str) -> None:
+    wrong = first_outside(numbers, least, most)
+    if wrong >= 0:
+        _refuse(place, name, f"must be from {least} to {most_in_words}", f"{numbers[wrong]} at position {wrong}")
+
+
+def _refuse(place: str, name: str, must: str, found: str) -> NoReturn:
+    message = f"{place}: `{name}` {must}; got {found}"
+    raise ValueError(message)

@@ -1,0 +1,155 @@
+"""Queries on shelves, by region; ids are found by a hash table.
+
+A region holds the queries whose smallest region it is, and knows the weight that fell into it. Its queries stand on
+shelves, which are stretches of slots, chained. A shelf knows when the first of its queries is due, a region when the
+first of its shelves is. A slot is used once: when too many are empty all is laid out anew (`layout`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+
+SHELF = 64
+NEVER = (1 << 63) - 1
+
+# Places in `counts`; from `WEIGHT` on it is counted since all was laid out, `LOOKS` are those in vain.
+ALIVE, SLOTS, SHELVES, LISTED, NUMBER, WEIGHT, ELEMENTS, LOOKS, MEASURED = range(9)
+# Places in a row of `queries`, of `regions`, of `shelves`.
+ID, THRESHOLD, TARGET, REGISTERED, DUE, REGION = range(6)
+LOAD, FIRST_DUE, FIRST, LAST, NEXT = range(5)
+START, FILLED, ROOM, LEAST, AFTER = range(5)
+NOT_LISTED = -2
+
+
+class Rack(NamedTuple):
+    """All queries, in few arrays, since a kernel unpacks them at every call.
+
+    `queries`, a row per slot: id, threshold (0: the slot is empty), what the total is found by, number of registration,
+    when it is due, its region, and what else a dimension needs; `spans`: the range. `regions`: running weight, when a
+    query is first due, first and last shelf, next region that is listed to be looked through. `shelves`: stretch of
+    slots, when a query is first due, next shelf of the region. `table` finds a slot by id; `counts` are named above.
+    """
+
+    queries: Int
+    spans: Float
+    regions: Int
+    shelves: Int
+    table: NDArray[np.int32]
+    counts: Int
+
+
+@kernel
+def home_of(table: NDArray[np.int32], key: int) -> int:
+    """Give the place in the table where the search for an id begins."""
+    return (((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x9E3779B1 >> 12) & (len(table) - 1)
+
+
+@kernel
+def find(table: NDArray[np.int32], queries: Int, key: int) -> int:
+    """Give the place in the table where an id stands, or the free one where it would."""
+    place = home_of(table, key)
+    while table[place] >= 0 and queries[table[place], ID] != key:
+        place = (place + 1) & (len(table) - 1)
+    return place
+
+
+@kernel
+def remove(table: NDArray[np.int32], queries: Int, key: int) -> None:
+    """Take an id out of the table, and move those up that had to make way for it."""
+    mask = len(table) - 1
+    hole = find(table, queries, key)
+    place = (hole + 1) & mask
+    while table[place] >= 0:
+        home = home_of(table, queries[table[place], ID])
+        if ((place - home) & mask) >= ((place - hole) & mask):
+            table[hole] = table[place]
+            hole = place
+        place = (place + 1) & mask
+    table[hole] = -1
+
+
+@kernel
+def list_region(regions: Int, counts: Int, region: int) -> None:
+    """Note that a region has to be looked through."""
+    if regions[region, NEXT] == NOT_LISTED:
+        regions[region, NEXT] = counts[LISTED]
+        counts[LISTED] = region
+
+
+@kernel
+def open_shelf(rack: Rack, region: int) -> int:
+    """Give a shelf of a region that has room; new ones are as large as the last one, within bounds."""
+    shelves, regions, counts = rack.shelves, rack.regions, rack.counts
+    last = int(regions[region, LAST])
+    if last >= 0 and shelves[last, FILLED] < shelves[last, ROOM]:
+        return last
+    new = int(counts[SHELVES])
+    room = 4 if last < 0 else min(SHELF, max(4, 2 * shelves[last, ROOM]))
+    shelves[new, START] = counts[SLOTS]
+    shelves[new, FILLED] = 0
+    shelves[new, ROOM] = room
+    shelves[new, LEAST] = NEVER
+    shelves[new, AFTER] = -1
+    if last < 0:
+        regions[region, FIRST] = new
+    else:
+        shelves[last, AFTER] = new
+    regions[region, LAST] = new
+    counts[SLOTS] += room
+    counts[SHELVES] += 1
+    return new
+
+
+@kernel
+def has_slots(rack: Rack) -> bool:
+    """Tell whether one more query surely fits."""
+    return bool(rack.counts[SLOTS] + SHELF <= len(rack.queries) and rack.counts[SHELVES] < len(rack.shelves))
+
+
+@kernel
+def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
+    """Put a new query on a shelf of its region; give its slot."""
+    queries, regions, shelves = rack.queries, rack.regions, rack.shelves
+    shelf = open_shelf(rack, region)
+    slot = int(shelves[shelf, START] + shelves[shelf, FILLED])
+    shelves[shelf, FILLED] += 1
+    due = regions[region, LOAD] + threshold
+    queries[slot, ID] = key
+    queries[slot, THRESHOLD] = threshold
+    queries[slot, TARGET] = target
+    queries[slot, REGISTERED] = rack.counts[NUMBER]
+    queries[slot, DUE] = due
+    queries[slot, REGION] = region
+    shelves[shelf, LEAST] = min(shelves[shelf, LEAST], due)
+    regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], due)
+    rack.table[find(rack.table, queries, key)] = slot
+    rack.counts[NUMBER] += 1
+    rack.counts[ALIVE] += 1
+    return slot
+
+
+@kernel
+def take_out(rack: Rack, slot: int) -> None:
+    """Forget a query; its slot stays empty until all is laid out anew."""
+    remove(rack.table, rack.queries, rack.queries[slot, ID])
+    rack.queries[slot, THRESHOLD] = 0
+    rack.queries[slot, DUE] = NEVER
+    rack.counts[ALIVE] -= 1
+
+
+@kernel
+def report(rack: Rack, slot: int, index: int, total: int, matured: Int, done: Int) -> None:
+    """Write down that a query matured, and forget it."""
+    row = done[2]
+    matured[row, 0] = rack.queries[slot, ID]
+    matured[row, 1] = index
+    matured[row, 2] = total
+    matured[row, 3] = rack.queries[slot, REGISTERED]
+    done[2] += 1
+    take_out(rack, slot)
