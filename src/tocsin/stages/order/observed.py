@@ -30,12 +30,13 @@ from tocsin.logic import Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait, Quality
 from tocsin.stages.order.delays import skew_sums, sync_estimates, sync_of
 from tocsin.stages.order.manager import note_interval
-from tocsin.stages.order.measured import AIM
 from tocsin.stages.order.productivity import Bools, coarse
 from tocsin.stages.order.recall import Model, Shape, build_model, cross_recalls
 
 # How many results are remembered, and how many the delays of all rows are worth beside them.
 LASTING, PRIOR = 1000.0, 20.0
+# How far above the recall wanted it may aim, as a share of the way to 1.
+MOST_ABOVE = 0.5
 _NOTHING = np.zeros(0)
 # Places in `sizes`.
 _PRODUCED, _TRUE = 0, 1
@@ -76,7 +77,7 @@ def recall_at(model: Model, upto: Float, whole: float, wait: int) -> float:
 
 def above_chance(wanted: float, results: float) -> float:
     """The recall to aim at so that so many results mostly have the one wanted."""
-    return wanted + min(math.sqrt(wanted * (1.0 - wanted) / results), AIM * (1.0 - wanted))
+    return wanted + min(math.sqrt(wanted * (1.0 - wanted) / results), MOST_ABOVE * (1.0 - wanted))
 
 
 class Statistics(NamedTuple):
