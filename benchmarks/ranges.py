@@ -198,7 +198,7 @@ def figures(done: Any) -> dict[str, Any]:
         "cpu_seconds": done.cpu_seconds,
         "register_seconds": done.register_seconds,
         "us_per_operation": (done.cpu_seconds - early_seconds) / (done.operations - early) * 1e6,
-        "wall_us_per_operation": done.seconds / done.operations * 1e6,
+        "wall_us_per_operation": done.seconds / done.operations * 1e6 if done.whole else None,
         "bytes_per_alive": [size / max(alive, 1) for alive, size in done.state],
         "trace": done.trace,
     }

@@ -57,7 +57,8 @@ def _finish(figure: Any, axes: Any, title: str) -> Any:
         axis.set_yscale("log")
         axis.grid(alpha=0.3)
         axis.set_title(f"{dims}-D", fontsize=10)
-        axis.legend(fontsize=7)
+        axis.set_ylim(top=axis.get_ylim()[1] * 5)  # Room for the legend.
+        axis.legend(fontsize=7, ncols=2, loc="upper center")
     figure.suptitle(title, fontsize=11)
     return figure
 
