@@ -48,10 +48,10 @@ def test_the_time_for_which_no_query_ran_is_no_silence(acts: bool) -> None:
         told.append(now_us // 1000)
         return logic.on_data([], now_us)
 
-    list(query()._call(Now(1_000), look))  # type: ignore[arg-type]
+    list(query()._call((0,), Now(1_000), look))  # type: ignore[arg-type]
     assert store.timers == {2_500}
     second = query()
-    list(second._call(Now(61_000), look, fired=True))  # type: ignore[arg-type]
-    list(second._call(Now(61_200), look))  # type: ignore[arg-type]
+    list(second._call((0,), Now(61_000), look, fired=True))  # type: ignore[arg-type]
+    list(second._call((0,), Now(61_200), look))  # type: ignore[arg-type]
     assert told == ([1_000, 1_000, 1_200] if acts else [1_000, 61_000, 61_200])
     assert max(store.timers) == 62_500
