@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.plan.order import Order
 from tocsin.rules.waiting import FIXED, MAX, OBSERVED
 from tocsin.stages.order.adaptive import AdaptiveWait, FixedWait, MaxWait, Wait
@@ -33,8 +33,6 @@ BLOCK = 33
 # A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
 MOST_PENDING = 64
 _NOT_YET = -(1 << 62)
-
-Bools = NDArray[np.bool_]
 
 
 class Cut(NamedTuple):
@@ -77,7 +75,6 @@ class Pace:
         """Where in these rows, in order of arrival, the wait is to be chosen anew."""
         if not self.order.adapts:
             return []
-        self.dirty |= len(time) > 0
         whole, every_us = np.concatenate([self.recent, time]), self.order.waiting.every_us
         blocks = len(whole) // BLOCK
         self.recent = whole[blocks * BLOCK :]
@@ -124,7 +121,6 @@ class Pace:
         skew: Int,
         lane: Int,
         waited: Int,
-        time: Int,
         results: Float,
         in_order: Bools,
     ) -> None:
@@ -133,6 +129,7 @@ class Pace:
         Each of these counts as one of the cross join: of what is remembered it met the best, whatever was left out.
         """
         if self.order.adapts:
+            self.dirty = True
             arrived = np.argsort(number, kind="stable")
             self.wait.note_arrivals(came[arrived], delay[arrived], skew[arrived])
             self.wait.note_results(lane, waited, np.ones(len(lane)), results, in_order)

@@ -142,12 +142,14 @@ class WatchLogic:
         for page in self.pages:
             page.learnt = []
         if self.pace is not None and learnt:
-            self.pace.dirty = True
-            noted = [np.concatenate(column) for column in zip(*(one.noted for one in learnt), strict=True)]
-            taken = [np.concatenate(column) for column in zip(*(one[1:] for one in learnt), strict=True)]
-            self.pace.learn(*noted, *taken)
+            noted = (np.concatenate(column) for column in zip(*(one.noted for one in learnt), strict=True))
+            number, came, delay, skew = noted
+            taken = (np.concatenate(column) for column in zip(*(one[1:] for one in learnt), strict=True))
+            lane, waited, time, results, in_order = taken
+            self.pace.learn(number, came, delay, skew, lane, waited, results, in_order)
+            periods = self.pace.found(time, results, in_order)
             for rule in self.watch.rules:
-                for period in self.pace.found(*taken[2:]):
+                for period in periods:
                     out.find(rule.alert, *period)
 
     def _take(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:

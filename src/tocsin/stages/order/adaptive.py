@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.stages.order.delays import (
     DELTA,
     Delays,
@@ -33,7 +33,6 @@ from tocsin.stages.order.delays import (
 from tocsin.stages.order.manager import STRATEGIES, Monitor, new_monitor, next_wait, note_interval
 from tocsin.stages.order.measured import note_lost
 from tocsin.stages.order.productivity import (
-    Bools,
     Profile,
     beyond,
     close_interval,
@@ -77,6 +76,11 @@ class Quality:
         assert 0 < self.bins <= 1 << 16
         assert self.pace > 0
         assert self.strategy in STRATEGIES
+
+    @property
+    def steps(self) -> int:
+        """By how many grains K may move in an interval."""
+        return max(int(self.pace * self.every_us / self.grain_us), 1)
 
 
 class Wait(Protocol):
@@ -204,7 +208,7 @@ class AdaptiveWait:
         wait, self.estimated, self.required = next_wait(
             model, self.monitor, self.wait_us // quality.grain_us,
             true=true, wanted=quality.recall, strategy=quality.strategy, enough=quality.enough,
-            pace=max(int(quality.pace * quality.every_us / quality.grain_us), 1),
+            pace=quality.steps,
         )  # fmt: skip
         self.wait_us = wait * quality.grain_us
 

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait, Quality
 from tocsin.stages.order.delays import skew_sums, sync_estimates, sync_of
 from tocsin.stages.order.manager import note_interval
-from tocsin.stages.order.productivity import Bools, coarse
+from tocsin.stages.order.productivity import coarse
 from tocsin.stages.order.recall import Model, Shape, build_model, cross_recalls
 
 # How many results are remembered, and how many the delays of all rows are worth beside them.
@@ -142,7 +142,7 @@ class ObservedWait(AdaptiveWait):
         """
         recalls = self._end(intervals)
         found = recalls.least(self.required) if agreed_us is None else agreed_us // self.quality.grain_us
-        now, steps = self.wait_us // self.quality.grain_us, intervals * self._steps
+        now, steps = self.wait_us // self.quality.grain_us, intervals * self.quality.steps
         wait = min(max(found, now - steps), now + steps)
         self.estimated = recalls.at(wait)
         self.wait_us = wait * self.quality.grain_us
@@ -164,15 +164,9 @@ class ObservedWait(AdaptiveWait):
         self.required = required_recall(self.quality, known.true)
         return Recalls(self.shape, known)
 
-    @property
-    def _steps(self) -> int:
-        """By how many grains K may move in an interval."""
-        return max(int(self.quality.pace * self.quality.every_us / self.quality.grain_us), 1)
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State for pages."""
-        used = np.flatnonzero(self.observed + self.fresh)
-        end = int(used[-1]) + 1 if len(used) else 0
+        end = _last(self.observed + self.fresh) + 1
         mine = {"observed": self.observed[:end], "fresh": self.fresh[:end], "sync": self.sync_us, "seen": self.sizes}
         return super().arrays() | {name: array.copy() for name, array in mine.items()}
 

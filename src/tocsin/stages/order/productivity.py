@@ -15,12 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
-
-Bools = NDArray[np.bool_]
+from tocsin.logic import Bools, Float, Int
 
 # Places in `facts`.
 _LARGEST, _BEYOND = 0, 1
