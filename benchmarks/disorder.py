@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conditions import conditions
 from benchmarks.disorder_data import RECORDING, SECOND, Dataset, make
 from benchmarks.disorder_plots import PLOTS, draw
-from benchmarks.disorder_runs import Truth, run, told, true_results, waiting, warm_up
+from benchmarks.disorder_runs import MOST_US, Truth, run, told, true_results, waiting, warm_up
 from benchmarks.disorder_summary import summarize
-from tocsin.stages.order.adaptive import MOST_US
 
 RECALLS = (0.9, 0.95, 0.99, 0.999)
 STRATEGIES = ("EqSel", "NonEqSel", "Measured")
@@ -59,11 +56,7 @@ def main(argv: list[str]) -> int:
     if not set(parts) <= set(PARTS):
         parser.error(f"--only must name parts of {', '.join(PARTS)}; got {options.only}")
     bench = Bench(quick=options.quick)
-    results = bench.told | {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "load_before": os.getloadavg()[0],
-    }
+    results = bench.told | conditions()
     start = time.perf_counter()
     for part in parts:
         results["runs"] = results.get("runs", []) + list(bench.part(part))

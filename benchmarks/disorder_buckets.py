@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.conditions import conditions
 from tocsin import Rule, local
 from tocsin.logic import Batch, Out
 from tocsin.plan import Plan, make_plan
@@ -159,7 +160,8 @@ def main(argv: list[str] | None = None) -> int:
     seeds, recalls, buckets, seconds = arguments.seeds, RECALLS, BUCKETS, SECONDS
     if arguments.quick:
         seeds, recalls, buckets, seconds = seeds[:1], (0.95,), (4,), 360
-    found = []
+    found: list[dict[str, Any]] = []
+    results = conditions() | {"runs": found}
     for seed, keys in product(seeds, ("alike", "unlike")):
         streams = make(seed, keys, seconds)
         for results, limit in LIMITS.items():
@@ -170,5 +172,5 @@ def main(argv: list[str] | None = None) -> int:
                     found.append(figures(case, run(streams, case, seconds), truth))
                     print(json.dumps(found[-1]), flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0

@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.disorder_data import SECOND, VALUES, Dataset
-from tocsin.logic import Float, Int
-from tocsin.stages.order.adaptive import AdaptiveWait, FixedWait, MaxWait, Quality, Wait
+from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN
+from tocsin.stages.order.slack import NEVER_IDLE
+from tocsin.stages.order.wait import FixedWait, MaxWait, Quality, Wait
 from tocsin.stages.order.window_join import Equal, Near, Star, WindowJoin
 
+# P, L, g and b as in the paper; and the longest wait, in grains and in microseconds, which it does not bound.
+PAPER = {"over_us": 60 * SECOND, "every_us": SECOND, "grain_us": 10_000, "basic_us": 10_000, "bins": 8192}
+MOST_US = PAPER["bins"] * PAPER["grain_us"]
 CONDITIONS = {"near": Near(5.0), "equal": Equal(VALUES + 1), "star": Star(VALUES + 1)}
 
 
@@ -59,7 +63,9 @@ def cuts(data: Dataset, every_us: int) -> Int:
     return np.searchsorted(newest, ends, side="left")
 
 
-def run(data: Dataset, truth: Truth, wait: Wait, over_us: int = 60 * SECOND, every_us: int = SECOND) -> Done:
+def run(
+    data: Dataset, truth: Truth, wait: Wait, over_us: int = PAPER["over_us"], every_us: int = PAPER["every_us"]
+) -> Done:
     """Let all rows arrive, one interval after the other."""
     clocks, join = new_clocks(1, len(data.windows_us)), joining(data)
     newest = np.maximum.accumulate(data.time_us)
@@ -104,12 +110,12 @@ def recalls(made: Truth, truth: Truth, ends: Int, over_us: int, every_us: int) -
 def waiting(name: str, recall: float, data: Dataset, **settings: Any) -> Wait:
     """A way to wait by name: `none`, `max`, seconds, or a strategy that keeps a recall."""
     if name == "max":
-        return MaxWait()
+        return MaxWait(MOST_US)
     if name == "none":
         return FixedWait(0)
     if name.endswith("s"):
         return FixedWait(int(float(name[:-1]) * SECOND))
-    return AdaptiveWait(Quality(recall, strategy=name, **settings), data.windows_us)
+    return AdaptiveWait(Quality(recall, **(PAPER | settings)), data.windows_us, name)
 
 
 def told(done: Done, wanted: float) -> dict[str, float]:

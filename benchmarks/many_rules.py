@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.conditions import conditions
 from tocsin import Rule, local
 
 SECOND = 1_000_000
@@ -103,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.quick:
         given.rules, given.keys, given.rows, given.sample = 12, 2, 200, 6
-    results = run(given.rules, given.keys, given.rows, given.sample)
+    results = conditions() | run(given.rules, given.keys, given.rows, given.sample)
     text = json.dumps(results, indent=2)
     print(text)
     if given.json:

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.conditions import conditions
+from benchmarks.disorder_runs import PAPER
 from tocsin import Rule, local
-from tocsin.stages.order.adaptive import AdaptiveWait, Quality
+from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
+from tocsin.stages.order.wait import Quality
 
 SECOND = 1_000_000
 CALL = 100_000
@@ -36,7 +39,8 @@ def make_rows(rows: int, keys: int, streams: int, seed: int = 1) -> tuple[np.nda
 def stage_seconds(rows: int, keys: int, streams: int, *, learns: bool) -> float:
     """Processor time of all rows through the stage; held rows go on from call to call."""
     key, stream, time_us = make_rows(rows, keys, streams)
-    clocks, wait = new_clocks(keys, streams), AdaptiveWait(Quality(0.99), [5 * SECOND] * streams)
+    clocks = new_clocks(keys, streams)
+    wait = AdaptiveWait(Quality(0.99, **PAPER), [5 * SECOND] * streams, "NonEqSel")
     held = np.zeros(0, np.int64)
     stage = np.zeros(0, np.int64)
     begun = time.process_time()
@@ -70,7 +74,7 @@ def rule_seconds(rows: int, wait: str) -> float:
 
 def run(rows: int, repeats: int) -> dict[str, Any]:
     """Measure the stage with and without statistics, and a rule with and without a wait."""
-    found: dict[str, Any] = {"rows": rows, "stage": []}
+    found: dict[str, Any] = conditions() | {"rows": rows, "stage": []}
     for keys, streams in ((1, 2), (1, 4), (1000, 2), (1000, 4)):
         one: dict[str, Any] = {"keys": keys, "streams": streams}
         for name, learns in (("order", False), ("with_statistics", True)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.naive.alerts import naive_alerts
 from tests.naive.waiting import taken_in_order
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, signed_sum
 from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled, stories
-from tocsin import Rule, ThresholdSorter, local
+from tests.test_semantics import _in_oracle_form as in_oracle_form
+from tests.test_semantics import stories as semantic_stories
+from tocsin import Rule, ThresholdSorter, local, run_local
+from tocsin.rules.limits import Limits
 
 WAITS = st.sampled_from([0, 1, 2, 3, 5, 8, 30, 100])
 IDLES = st.sampled_from([0, 2, 7, 40, 1000])
@@ -32,7 +38,9 @@ def usable(streams: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, str, int
     return [(key, name, time, i) for _, _, i, key, name, time in sorted(found, key=lambda row: row[:3])]
 
 
-def in_the_order_taken(streams: Mapping[str, Mapping[str, Any]], wait: int, idle: int) -> dict[str, dict[str, Any]]:
+def in_the_order_taken(
+    streams: Mapping[str, Mapping[str, Any]], wait: int | Sequence[int], idle: int
+) -> dict[str, dict[str, Any]]:
     """Give the usable rows with the moment at which each is taken as its arrival."""
     rows = usable(streams)
     tables: dict[str, dict[str, list[Any]]] = {
@@ -65,6 +73,31 @@ def test_waiting_is_taking_rows_in_another_order(
         }
 
 
+LIMITS = st.dictionaries(st.sampled_from(["m1", "m2"]), st.integers(-3, 5).map(lambda halves: halves / 2), min_size=1)
+
+
+@given(cases(disorder=("between", "bounded", "unbounded")), LIMITS, WAITS, IDLES, CUTS)
+def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
+    case: Case, limits: dict[str, float], wait: int, idle: int, cuts: list[int]
+) -> None:
+    """Rows are taken as one oracle says, and of each key they mean what the other says, with its number in the rule."""
+    names, streams = case.rule.join.streams, case.arrays()
+    of = {key: signed_sum(names, (1, -1, 1, -1)[: len(names)], ">", Fraction(most)) for key, most in limits.items()}
+    table = Limits("limits.csv", ("machine",), ("most",), {(key,): (most,) for key, most in limits.items()})
+    expr = next(iter(of.values())).text.rpartition(" ")[0] + " by.most"
+    own = {"expr": expr, "limits": {"by": table}, "idle": idle, "wait": wait, "recovery": None, "domains": {}}
+    keywords = case.keywords() | own | {"shapes": dict.fromkeys(f"{name}.value" for name in names)}
+    found = [
+        in_oracle_form(row, case.rule) for row in run_local(streams, Rule(**keywords), arrival="arrival", cuts=cuts)
+    ]
+    ordered, expected = in_the_order_taken(streams, wait, idle), []
+    for key, condition in of.items():
+        mine = {name: {c: cells[t["machine"] == key].tolist() for c, cells in t.items()} for name, t in ordered.items()}
+        rule = replace(case.rule, condition=condition.judge, idle_us=idle, recovery=None, shape=None, domain=None)
+        expected += naive_alerts(mine, rule)
+    assert semantic_stories(found) == semantic_stories(expected)
+
+
 @given(cases(shaped=True, disorder=("bounded",)), CUTS)
 def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case: Case, cuts: list[int]) -> None:
     streams, keywords = case.arrays(), case.keywords() | {"outage": 10**9}
@@ -76,48 +109,6 @@ def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case
     assert not any(row["quality"] == "exact late" for row in waited.alerts)
     if all(len(set(table["ts"])) == len(table["ts"]) for table in streams.values()) and _apart(streams):
         assert stories(waited.alerts) == stories(expected.alerts)
-
-
-FOLLOWING: dict[str, dict[str, Any]] = {
-    "max": {"wait": "max"},
-    "observed": {"quality": {"recall": 0.9, "over": "20s", "in_order": True}},
-    "by delays": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "EqSel"}},
-    "by productivity": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "NonEqSel"}},
-}
-
-
-def late_rows(seed: int, count: int = 1500) -> dict[str, dict[str, Any]]:
-    """Two streams of two machines, 50 rows a second, a third of them up to 3 s late."""
-    random = np.random.default_rng(seed)
-    streams = {}
-    for name in "ab":
-        arrival = np.arange(count) * 20_000
-        ts = arrival - (random.random(count) < 0.3) * random.integers(0, 3_000_000, count)
-        value, machine = np.round(random.normal(0, 1, count), 1), random.choice(["m", "n"], count).astype(object)
-        streams[name] = {"ts": ts, "arrival": arrival, "value": value, "machine": machine}
-    return streams
-
-
-def told(plan: Any, streams: Any, cuts: list[int], *, through_pages: bool) -> tuple[Any, ...]:
-    driver, last = Driver(plan, through_pages=through_pages), None
-    for part in parts_of(plan, streams, cuts, "arrival"):
-        out = driver.logic.on_data(part)
-        last = out.waits["x"]
-        driver.take(out)
-    driver.take(driver.logic.on_end())
-    return stories(driver.result.alerts), settled(driver.result.counts), driver.result.results, last
-
-
-@pytest.mark.parametrize("kind", FOLLOWING)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_cut_does_not_show_in_a_wait_that_follows_the_rows(kind: str, seed: int) -> None:
-    streams = late_rows(seed)
-    rule = Rule("x", "a - b > 2", within="1s", on="machine", **FOLLOWING[kind])
-    plan = plan_of(streams, rule, arrival="arrival")
-    whole = told(plan, streams, [], through_pages=False)
-    assert whole[3][0] > 0, "the wait must have moved"
-    for through_pages in (False, True):
-        assert told(plan, streams, [1, 2, 40, 777, 778, 2000], through_pages=through_pages) == whole
 
 
 def _apart(streams: Mapping[str, Mapping[str, Any]]) -> bool:

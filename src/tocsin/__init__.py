@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from tocsin.local import explain, run_local
     from tocsin.rules.model import Rule
     from tocsin.rules.no_data import NoData
+    from tocsin.rules.ranges import Ranges
     from tocsin.spark.alerts import alerts
+    from tocsin.stages.ranges.index import RangeIndex
     from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     "ExprError",
     "NoData",
     "PlanError",
+    "RangeIndex",
+    "Ranges",
     "Rule",
     "RuleError",
     "RunError",
@@ -37,6 +41,8 @@ _HOMES = {
     "ExprError": "tocsin.errors",
     "NoData": "tocsin.rules.no_data",
     "PlanError": "tocsin.errors",
+    "RangeIndex": "tocsin.stages.ranges.index",
+    "Ranges": "tocsin.rules.ranges",
     "Rule": "tocsin.rules.model",
     "RuleError": "tocsin.errors",
     "RunError": "tocsin.errors",

@@ -16,7 +16,7 @@ import numpy as np
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
-from tocsin.plan import Plan, Watch, make_plan
+from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 
 # Arrival may be any whole number.
@@ -37,7 +37,7 @@ class Result:
     """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left.
 
     For alerts whose rows wait: the last wait and the recall expected, results in order and in all per period, and rows
-    that came too late.
+    that came too late. Rows that a rule could not use, with the reason.
     """
 
     alerts: list[dict[str, Any]]
@@ -46,6 +46,7 @@ class Result:
     waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
+    dead: list[dict[str, Any]] = field(default_factory=list)
 
 
 def run_local(
@@ -86,7 +87,7 @@ def run(
     """Run like `run_local`, and give counts and the size of the state too."""
     tables = _tables(streams)
     plan = make_plan(rules, _names(tables), time=time, arrival=arrival)
-    batches = [batch for i, watch in enumerate(plan.watches) for batch in _batches(i, watch, tables, time, arrival)]
+    batches = [batch for i, watch in enumerate(plan.key_sets) for batch in _batches(i, watch, tables, time, arrival)]
     if len(_checked(cuts)):
         return _run_calls(plan, _cut(batches, cuts), restart=True)
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
@@ -111,7 +112,7 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
     _store(pages, logic.changed_pages())
     alerts = sorted(out.alerts, key=_whose)
     size = sum(len(page) for page in pages.values())
-    return Result([with_times(alert) for alert in alerts], out.counts, size, waits, out.results, out.late)
+    return Result([with_times(alert) for alert in alerts], out.counts, size, waits, out.results, out.late, out.dead)
 
 
 def _joined(results: Iterable[Result]) -> Result:
@@ -119,10 +120,19 @@ def _joined(results: Iterable[Result]) -> Result:
     whole = Out()
     size = 0
     for result in results:
-        mine = Out(result.alerts, result.counts, waits=result.waits, late=result.late, results=result.results)
+        mine = Out(
+            result.alerts,
+            result.counts,
+            waits=result.waits,
+            late=result.late,
+            dead=result.dead,
+            results=result.results,
+        )
         whole.add(mine)
         size += result.state_bytes
-    return Result(sorted(whole.alerts, key=_whose), whole.counts, size, whole.waits, whole.results, whole.late)
+    return Result(
+        sorted(whole.alerts, key=_whose), whole.counts, size, whole.waits, whole.results, whole.late, whole.dead
+    )
 
 
 def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -175,11 +185,13 @@ def _store(pages: dict[str, bytes], changed: Mapping[str, bytes | None]) -> None
             pages[name] = page
 
 
-def _batches(number: int, watch: Watch, tables: Mapping[str, Table], time: str, arrival: str | None) -> list[Batch]:
+def _batches(
+    number: int, watch: Watch | RangeWatch, tables: Mapping[str, Table], time: str, arrival: str | None
+) -> list[Batch]:
     return [_batch(number, watch, name, tables[name], time, arrival) for name in watch.streams]
 
 
-def _batch(number: int, watch: Watch, name: str, table: Table, time: str, arrival: str | None) -> Batch:
+def _batch(number: int, watch: Watch | RangeWatch, name: str, table: Table, time: str, arrival: str | None) -> Batch:
     """Read the columns of one stream; rows without time or key are counted and left out."""
     place = f"stream `{name}`: column"
     times, ok = read_times(table[time], f"{place} {time!r}")

@@ -25,6 +25,8 @@ Pages = Mapping[str, bytes]
 
 # Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+# The time of what was never there: below every time that a row can have, and far enough from the end for sums.
+NEVER_SEEN = -(1 << 62)
 
 # What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
 FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
@@ -66,9 +68,10 @@ class Out:
     Counts go by store, whose name is its stream's where a stream has one; `newest` has the newest event time of each
     stream that had rows; `waits` has, per alert whose rows wait, for how many microseconds, and the recall that this is
     estimated to give, or None: of several buckets the longest wait and the least recall. `late` has rows that came too
-    late to be used, or to be used in order. `results` has, per alert whose rows wait and period of event time (by its
-    first microsecond), how many results came in order, and how many in all. `stats` has what a bucket knows that others
-    may need, as dicts that JSON can hold: what a wait is chosen by, where buckets agree on it.
+    late to be used, or to be used in order; `dead` rows that cannot be used, with stream, reason and text. `results`
+    has, per alert whose rows wait and period of event time (by its first microsecond), how many results came in order,
+    and how many in all. `stats` has what a bucket knows that others may need, as dicts that JSON can hold: what a wait
+    is chosen by, where buckets agree on it.
     """
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -76,6 +79,7 @@ class Out:
     newest: dict[str, int] = field(default_factory=dict)
     waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
+    dead: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     stats: list[dict[str, Any]] = field(default_factory=list)
 
@@ -83,6 +87,7 @@ class Out:
         """Take over what another call gave."""
         self.alerts += other.alerts
         self.late += other.late
+        self.dead += other.dead
         self.stats += other.stats
         for stream, counts in other.counts.items():
             self.count(stream, counts)

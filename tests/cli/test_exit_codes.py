@@ -19,6 +19,7 @@ MISSING = {
     "backtest": ["none.yaml"],
     "backtest --against": [str(ROOT / "examples/cold-store.yaml"), "--against", "none.yaml"],
     "run": ["none.yaml", "--run-dir", "run"],
+    "ranges": ["load", "none.yaml", "Rule", "requests.csv"],
 }
 
 

@@ -20,7 +20,6 @@ class Waiter:
 class Key:
     """What waits of one key."""
 
-    wait: int
     idle: int
     clock: dict[str, int] = field(default_factory=dict)
     first: list[Waiter] = field(default_factory=list)
@@ -28,16 +27,17 @@ class Key:
     taken: list[Waiter] = field(default_factory=list)
     top: float = -math.inf
 
-    def arrive(self, row: Waiter) -> None:
-        """Take one row."""
-        awaited = self._awaited()
+    def arrive(self, row: Waiter, wait: int) -> None:
+        """Take one row while rows wait so long: of its stream, and of idle ones if the newest clock rises."""
+        awaited, before = self._awaited(), max(self.clock.values(), default=-math.inf)
         self.clock[row.stream] = max(row.time, self.clock.get(row.stream, row.time))
         self.first.append(row)
         newest, awake = max(self.clock.values()), self._awaited()
         ripe = [
             each
             for each in self.first
-            if each.time + self.wait <= (self.clock[each.stream] if each.stream in awake else newest)
+            if each.stream == row.stream or (each.stream not in awake and newest > before)
+            if each.time + wait <= (self.clock[each.stream] if each.stream in awake else newest)
         ]
         for each in sorted(ripe, key=lambda r: (r.time, r.number)):
             self.first.remove(each)
@@ -65,13 +65,39 @@ class Key:
             self.taken += gone
 
 
-def taken_in_order(rows: Iterable[Sequence[object]], wait: int, idle: int) -> list[int]:
-    """Give the numbers of rows (key, stream, time), which come in order of arrival, in the order they are taken."""
+def waits_by_largest_delay(rows: Iterable[Sequence[object]], every: int, most: int) -> list[int]:
+    """Give the wait in force when each row (key, stream, time) comes: the largest delay, chosen anew as the page says.
+
+    The time of all is the median of each 33 rows; whenever it has moved by `every`, the wait is chosen anew.
+    """
+    clock: dict[tuple[object, object], int] = {}
+    waits, wait, largest, block, moved = [], 0, 0, list[int](), list[int]()
+    for key, stream, time in rows:
+        assert isinstance(time, int)
+        waits.append(wait)
+        clock[key, stream] = max(time, clock.get((key, stream), time))
+        delay = clock[key, stream] - time
+        largest = max(largest, delay if delay <= most else 0)
+        block.append(time)
+        if len(block) == 33:
+            now, block = sorted(block)[16], []
+            if not moved or abs(now - moved[-1]) >= every:
+                wait = largest if moved else wait
+                moved.append(now)
+    return waits
+
+
+def taken_in_order(rows: Iterable[Sequence[object]], wait: int | Sequence[int], idle: int) -> list[int]:
+    """Give the numbers of rows (key, stream, time), which come in order of arrival, in the order they are taken.
+
+    All wait so long, or as long as is said for each: the wait in force when it comes.
+    """
     keys: dict[object, Key] = {}
     for number, (key, stream, time) in enumerate(rows):
         assert isinstance(stream, str)
         assert isinstance(time, int)
-        keys.setdefault(key, Key(wait, idle)).arrive(Waiter(number, stream, time))
+        now = wait if isinstance(wait, int) else wait[number]
+        keys.setdefault(key, Key(idle)).arrive(Waiter(number, stream, time), now)
     order = []
     for key in keys.values():
         key.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tocsin import Rule
 from tocsin.plan import Plan, make_plan, plan_changes
 from tocsin.plan.changes import describe_plan
+from tocsin.rules.limits import Limits
 
 COLUMNS = {name: ["ts", "m", "value"] for name in ("air", "wall", "door")}
 RECALL = {"recall": 0.99, "over": "1m"}
@@ -38,6 +40,7 @@ def test_rules_that_wait_otherwise_or_for_other_streams_touch_no_other() -> None
     found = plan(*rules)
     assert [[one.alert for one in watch.rules] for watch in found.watches] == [["A"], ["B"], ["C"], ["D"]]
     assert len({watch.name for watch in found.watches}) == 4
+    assert [watch.name for watch in found.watches] == [plan(one).watches[0].name for one in rules]
     for one, watch in zip(rules, found.watches, strict=True):
         alone = plan(one).watches[0]
         assert (watch.stores, watch.rules) == (alone.stores, alone.rules)
@@ -87,10 +90,37 @@ def test_the_window_of_a_stream_is_how_far_it_may_lie_behind_another() -> None:
     assert order.windows_us == (20_000_000, 5_000_000)
 
 
+def test_rules_wait_together_if_they_read_the_same_columns_however_these_are_named() -> None:
+    columns = {"air": ["ts", "m", "value", "temp"], "wall": ["ts", "m", "value"]}
+    limits = {"by": Limits("t.csv", ("m",), ("most",), {("x",): (1.0,)})}
+    rules = [
+        rule("A", "air.value - wall > 3", wait="5s"),
+        rule("B", "air - wall.value > 9", wait="5s"),
+        rule("C", "air.temp - wall > 3", wait="5s"),
+        rule("D", "air.temp - wall + air.value > 3", wait="5s"),
+        rule("E", "air.value - air.temp + wall > 3", wait="5s"),
+        rule("F", "air - wall > by.most", wait="5s", limits=limits),
+    ]
+    found = make_plan([replace(one, domains={}) for one in rules], columns)
+    assert [[one.alert for one in watch.rules] for watch in found.watches] == [["A", "B", "F"], ["C"], ["D", "E"]]
+
+
 def test_another_wait_keeps_the_state_of_a_rule() -> None:
     before, after = plan(rule(wait="5s")), plan(rule(quality=RECALL | {"in_order": True}))
-    assert [watch.name for watch in before.watches] == [watch.name for watch in after.watches]
     assert plan_changes(describe_plan(before), describe_plan(after)) == []
+
+
+def test_what_becomes_of_rules_that_wait_is_said_by_the_rules_that_state_is_of() -> None:
+    before = plan(rule("A", wait="5s"), rule("B", wait="6s"), rule("C", wait="max"))
+    after = plan(rule("0", wait="1s"), rule("A", wait="6s"), rule("B", wait="5s"))
+    said = plan_changes(describe_plan(before), describe_plan(after))
+    assert said[:3] == [
+        "keys m of rules that wait: no rule has these any more; all that was remembered for them is dropped",
+        'rule "C": it is gone; its open alerts are ended',
+        'rule "0": it is new; it starts with the rows that are remembered',
+    ]
+    # Of the rule that is new: what it remembers of its two streams.
+    assert [text.endswith("it is remembered from now on") for text in said[3:]] == [True, True]
 
 
 def test_a_rule_that_begins_to_wait_begins_anew() -> None:

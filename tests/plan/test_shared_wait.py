@@ -15,8 +15,9 @@ from tocsin import Rule, RunError
 from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
+from tocsin.plan.logic import PlanLogic
 from tocsin.plan.pace import MOST_PENDING, Pace
-from tocsin.plan.watch import PACE, PlanLogic
+from tocsin.plan.watch import PACE
 
 SECOND = 1_000_000
 START = 1000 * SECOND
@@ -147,8 +148,7 @@ def test_what_is_no_control_row_is_refused_in_one_sentence(row: dict[str, Any]) 
 def test_rows_of_a_watch_that_is_gone_or_waits_otherwise_say_nothing() -> None:
     assert waits(PLAN, {0: [control(9, 0, "machine~0123")]}) == waits(PLAN, {})
     fixed = plan_of(TABLES, rule(quality=None, wait="3s"), arrival="arrival").sharing()
-    assert fixed.watches[0].name == NAME
-    assert set(waits(fixed, {0: [control(9, 0)]})) == {3 * SECOND}
+    assert set(waits(fixed, {0: [control(9, 0), control(9, 0, fixed.watches[0].name)]})) == {3 * SECOND}
     alone = plan_of(TABLES, rule(), arrival="arrival")
     assert waits(alone, {0: [control(9, 0)]}) == waits(PLAN, {})
 
@@ -193,64 +193,6 @@ def test_a_bucket_that_lies_behind_keeps_a_bounded_number_of_waits_and_the_newes
     for second in range(10 * MOST_PENDING):
         pace.agree(second, second)
     assert [wait_us for _, wait_us in pace.pending] == [*range(MOST_PENDING - 1), 10 * MOST_PENDING - 1]
-
-
-def told(bucket: int, time_s: float, delay_s: float = 1.0, watch: str = NAME) -> tuple[int, dict[str, Any]]:
-    """What a bucket tells of which all rows, and all results, were late by some seconds."""
-    late = [[round(delay_s * 100)], [500]]
-    facts = {"observed": late, "delays": [late, late], "skews_us": [0, 0], "true": 100.0}
-    return bucket, {"watch": watch, "time_us": START + round(time_s * SECOND), **facts}
-
-
-def agreement() -> Agreement:
-    """Two buckets have been heard for P, 10 s."""
-    found = Agreement(PLAN.watches)
-    for time_s in (0, 10):
-        found.hear(*told(0, time_s))
-        found.hear(*told(1, time_s - 1))
-        if not time_s:
-            assert found.rows() == []
-    return found
-
-
-def test_what_is_agreed_on_holds_from_the_largest_time_of_a_bucket() -> None:
-    assert agreement().rows() == [control(1, 10)]
-
-
-def test_nothing_is_agreed_on_before_p_has_passed_nor_by_one_bucket() -> None:
-    found = Agreement(PLAN.watches)
-    for time_s in range(0, 100, 5):
-        found.hear(*told(0, time_s))
-        found.hear(*told(3, time_s, watch="another"))
-        assert found.rows() == []
-    found.hear(*told(1, 99))
-    assert found.rows() == [control(1, 99)]
-
-
-def test_a_wait_is_told_when_it_is_longer_by_a_16th_or_shorter_by_an_8th_and_5_grains() -> None:
-    found = agreement()
-    assert found.rows() == [control(1, 10)]
-    assert found.rows() == []
-    steps = [
-        (1.04, False),
-        (1.2, True),
-        (1.1, False),
-        (1, True),
-        (0.1, True),
-        (0.06, False),
-        (0.04, True),
-        (0.05, True),
-    ]
-    for time_s, (delay_s, worth) in enumerate(steps, 20):
-        for bucket in (0, 1):
-            found.hear(*told(bucket, time_s, delay_s))
-        assert found.rows() == ([control(delay_s, time_s)] if worth else [])
-
-
-def test_a_bucket_whose_clocks_are_in_the_future_does_not_keep_the_others_from_it() -> None:
-    found = agreement()
-    found.hear(*told(2, 10**6))
-    assert found.rows() == [control(1, 10)]
 
 
 def test_buckets_of_unlike_keys_come_to_one_wait() -> None:

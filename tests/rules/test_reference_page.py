@@ -21,6 +21,7 @@ from tocsin.rules.options import (
     LIMITS,
     NO_DATA,
     PAIR,
+    RANGES,
     RULE,
     SINKS,
     SOURCES,
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/rule-file.md").read_text("utf-8")
 ENVIRONMENT = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p", "BELL_PASSWORD": "b"}
 TABLES = {"file": FILE, "stream": STREAM, "value": VALUE, "no_data": NO_DATA, "limits": LIMITS, "group": GROUP}
-TABLES |= {"rule": RULE, "pair": PAIR, "archive": ARCHIVE}
+TABLES |= {"rule": RULE, "ranges": RANGES, "pair": PAIR, "archive": ARCHIVE}
 TABLES |= {f"{where} {kind.name}": kind.fields for where in (SOURCES, SINKS) for kind in where.values()}
 DEFAULTS = [field for fields in TABLES.values() for field in fields if field.default is not None]
 

@@ -46,6 +46,10 @@ def rule(**given: Any) -> Rule:
             {"quality": {"recall": 1, "over": "2m", "every": "5s", "grain": "100ms", "in_order": True}},
             Waiting(RECALL, 0, 1.0, 120_000_000, 5_000_000, 100_000, in_order=True),
         ),
+        # 3,600 intervals, rounded up to whole microseconds.
+        ({"quality": {"recall": 0.9, "over": "1h"}}, Waiting(RECALL, 0, 0.9, 3_600_000_000, 1_000_000)),
+        ({"quality": {"recall": 0.9, "over": "1d"}}, Waiting(RECALL, 0, 0.9, 86_400_000_000, 24_000_000)),
+        ({"quality": {"recall": 0.9, "over": 7_200_000_001}}, Waiting(RECALL, 0, 0.9, 7_200_000_001, 2_000_001)),
     ],
 )
 def test_a_rule_says_how_long_rows_wait(given: dict[str, Any], expected: Waiting) -> None:
@@ -82,8 +86,14 @@ MISTAKES = [
     (
         {"quality": {"recall": 0.9, "every": "1us"}},
         "quality: {recall: 0.9, every: 1us}",
-        "`quality.over` must not be longer than 100,000 times `quality.every`",
+        "`quality.over` must not be longer than 3,600 times `quality.every`",
         "1m and 1us",
+    ),
+    (
+        {"quality": {"recall": 0.9, "over": "1d", "every": "1s"}},
+        "quality: {recall: 0.9, over: 1d, every: 1s}",
+        "`quality.over` must not be longer than 3,600 times `quality.every`",
+        "1d and 1s",
     ),
     (
         {"quality": {"recall": 0.9, "grain": "20d"}},
@@ -117,6 +127,24 @@ def test_mistakes_are_told(tmp_path: Path, given: dict[str, Any], line: str, sai
     with pytest.raises(RuleError, match=re.escape(said)) as told:
         load_rule_file(path, make_plan, {})
     assert f"{path}:12:" in str(told.value) or f"{path}:13:" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("quality: {recall: 1.5}", ["12:27"]),
+        ("quality: {recall: much, over: 1m}", ["12:27"]),
+        ("quality: {recall: much, over: 0s, every: 5x}", ["12:27", "12:39", "12:50"]),
+        ("quality: {over: 0s}", ["12:18"]),
+        ("quality: 0.9", ["12:18"]),
+    ],
+)
+def test_each_mistake_of_quality_is_told_once_in_a_file(tmp_path: Path, line: str, places: list[str]) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(FILE.format(line=line))
+    with pytest.raises(RuleError, match="quality") as told:
+        load_rule_file(path, make_plan, {})
+    assert re.findall(rf"{re.escape(str(path))}:(\d+:\d+): ", str(told.value)) == places
 
 
 def test_what_is_no_text_is_refused_and_nothing_but_a_duration_may_be_a_word() -> None:

@@ -109,7 +109,7 @@ def _counts(checked: Checked) -> dict[str, int]:
     if checked.file is None:
         return {}
     file = checked.file
-    return {"groups": len(file.groups), "rules": len(file.rules), "streams": len(file.streams)}
+    return {"groups": len(file.groups), "rules": len(file.rules) + len(file.ranges), "streams": len(file.streams)}
 
 
 def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import (
@@ -35,7 +35,7 @@ from tocsin.cli.given import (
 )
 
 if TYPE_CHECKING:
-    from tocsin.plan import Plan, Threshold, Watch
+    from tocsin.plan import Plan, RangeWatch, Threshold, Watch
     from tocsin.plan.steps import Silence
     from tocsin.rules.rulefile import RuleFile
     from tocsin.trace import Answer, Traced
@@ -95,6 +95,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         plan = plan_file(file)
     except TocsinError as error:
         raise GivenUpError(str(error)) from None
+    if arguments.rule is not None and any(one.alert == arguments.rule for one in plan.ranges):
+        return _explain_ranges(file, [one for one in plan.ranges if one.alert == arguments.rule], arguments)
     chosen = _chosen(plan, arguments.rule)
     if arguments.at is None and arguments.rule is None and not arguments.json:
         print(plan)
@@ -102,7 +104,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.at is None:
         # A watch without rules watches for silence alone.
         watches = {id(watch): watch for watch, _ in chosen}.values() if arguments.rule else plan.watches
-        _show_plan(file, watches, chosen, as_json=arguments.json)
+        _show_plan(file, watches, chosen, () if arguments.rule else plan.ranges, as_json=arguments.json)
         return 0
     answers = [(traced, rule, _why(traced, rule, arguments)) for traced, rule in _traced(arguments, file, chosen)]
     if arguments.json:
@@ -114,6 +116,32 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _explain_ranges(file: RuleFile, ranges: Sequence[RangeWatch], arguments: argparse.Namespace) -> int:
+    """Show rules with ranges; what became of one request, its alert and `tocsin ranges` tell."""
+    if arguments.at is not None:
+        message = f"--at must be used with a rule that has `expr`; {arguments.rule!r} has ranges: see `tocsin ranges`"
+        raise GivenUpError(message)
+    if arguments.json:
+        print(json.dumps({"ok": True, "file": file.path, "ranges": [_range_object(one) for one in ranges]}, indent=2))
+        return 0
+    for one in ranges:
+        print(one)
+    return 0
+
+
+def _range_object(ranges: RangeWatch) -> dict[str, Any]:
+    return {
+        "alert": ranges.alert,
+        "labels": dict(ranges.labels),
+        "on": list(ranges.on),
+        "counts": {"stream": ranges.data, "values": list(ranges.values), "weight": ranges.weight},
+        "requests": ranges.requests,
+        "within_us": ranges.within_us,
+        "rearm_us": ranges.rearm_us,
+        "spread": ranges.spread,
+    }
+
+
 def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
     """The rules of a name, and NoData of that name, each with its watch; those of one name may differ in labels."""
     rules: list[Chosen] = []
@@ -123,11 +151,13 @@ def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
         return rules
     mine = [(watch, rule) for watch, rule in rules if rule.alert == name]
     if not mine:
-        raise no_such_rule(name, [rule.alert for _, rule in rules])
+        raise no_such_rule(name, [*(rule.alert for _, rule in rules), *(ranges.alert for ranges in plan.ranges)])
     return mine
 
 
-def _show_plan(file: RuleFile, watches: Iterable[Watch], chosen: list[Chosen], *, as_json: bool) -> None:
+def _show_plan(
+    file: RuleFile, watches: Iterable[Watch], chosen: list[Chosen], ranges: Sequence[RangeWatch], *, as_json: bool
+) -> None:
     """Write watches with the chosen rules, and the stores that these read."""
     shown = []
     for watch in watches:
@@ -137,7 +167,8 @@ def _show_plan(file: RuleFile, watches: Iterable[Watch], chosen: list[Chosen], *
         used = sorted({store for rule in rules for store in rule.stores})
         shown.append((watch, used, rules, silences))
     if as_json:
-        print(json.dumps({"ok": True, "file": file.path, "watches": [_watch_object(*one) for one in shown]}, indent=2))
+        found = {"watches": [_watch_object(*one) for one in shown], "ranges": [_range_object(one) for one in ranges]}
+        print(json.dumps({"ok": True, "file": file.path, **found}, indent=2))
         return
     for watch, stores, rules, silences in shown:
         lines = watch.store_lines(stores) + [line for rule in rules for line in rule.lines]

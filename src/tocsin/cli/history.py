@@ -19,6 +19,7 @@ from tocsin.rundir.annotate import annotated
 
 if TYPE_CHECKING:
     from tocsin.report import Pick, Result
+    from tocsin.rules import Ranges, Rule
     from tocsin.spark.quiet import Told
     from tocsin.trace import Traced
 
@@ -217,7 +218,7 @@ class _Writer:
         from tocsin.deliver import AlertWriter
 
         self.log = run.alerts if number == 0 else AlertWriter(run.folder / "against" / "alerts")
-        self.rules = file.rules
+        self.rules: list[Rule | Ranges] = [*file.rules, *file.ranges]
         self.batch, self.held = 0, list[dict[str, Any]]()
 
     def take(self, change: Mapping[str, Any]) -> None:

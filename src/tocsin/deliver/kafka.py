@@ -24,6 +24,8 @@ from tocsin.deliver.sinks import KafkaSink, reveal
 from tocsin.errors import RunError
 
 ACK_S, POLL_S = 5.0, 0.1
+# How long it may take to write all of a file to a topic, once it was handed over.
+ALL_S = 60.0
 _REFUSED = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD")
 _log = logging.getLogger("tocsin.deliver.kafka")
 
@@ -145,6 +147,33 @@ class KafkaChannel:
 
     def _text(self, reason: str) -> str:
         return f"{self._sink.servers}/{self._sink.topic}: {reason}"
+
+
+def produce_all(sink: KafkaSink, messages: Sequence[tuple[str, str]], make: MakeProducer | None = None) -> None:
+    """Produce (key, value) to a topic, and return when the broker has all; else say what is wrong."""
+    if make is None and find_spec("confluent_kafka") is None:
+        message = "a topic can be written to with the package confluent-kafka; install tocsin[kafka]"
+        raise RunError(message)
+    troubles: list[Any] = []
+    producer = (make or _producer)(_settings(sink, troubles.append))
+
+    def on_delivery(error: Any, _message: Any) -> None:
+        if error is not None:
+            troubles.append(error)
+
+    for key, value in messages:
+        while True:
+            try:
+                producer.produce(sink.topic, value.encode(), key.encode(), on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(POLL_S)
+    missing = producer.flush(ALL_S)
+    if missing or any(error.name() in _REFUSED for error in troubles):
+        producer.purge()
+        found = troubles[0].name() if troubles else "no answer"
+        message = f"{sink.target} must take {len(messages):,} messages; {missing:,} were not acknowledged: {found}"
+        raise RunError(message)
 
 
 def _settings(sink: KafkaSink, on_error: Callable[[Any], None]) -> dict[str, Any]:

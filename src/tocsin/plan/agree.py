@@ -7,7 +7,9 @@ the wait that follows from them is another than the last one, every bucket is to
 it holds: that of the bucket that is furthest on, so that none has passed it yet.
 Guarantee: rows for the control of a bucket follow from the statistics told alone. Nothing is agreed on before these
 reach over P of stream time: after a start buckets choose for themselves, and after a restart, when all statistics have
-to be told anew, they stay with what was agreed on before.
+to be told anew, they stay with what was agreed on before. What a bucket told counts until P of stream time have passed
+without its telling anything new, or twice as long as it was silent before, if that is more: keys that are gone do not
+decide for ever, and buckets that seldom have rows are not forgotten.
 Cost: per watch and bucket one set of statistics; the search of `observed` per watch that had news.
 Source: Ji et al., ICDE 2016, section V.
 """
@@ -23,9 +25,9 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.plan.order import Order
 from tocsin.plan.steps import Watch
-from tocsin.stages.order.observed import Statistics
 from tocsin.stages.order.pooled import agreed_wait, hear
 from tocsin.stages.order.recall import new_shape
+from tocsin.stages.order.wait import Statistics
 
 # By which share a wait must be longer than the last one, or shorter, to be worth telling: each costs a file and a call.
 # And how many grains it must be shorter.
@@ -68,6 +70,13 @@ class Agreement:
         return [Control(name, *agreed)._asdict() for name, agreed in found if agreed is not None]
 
 
+class _Heard(NamedTuple):
+    """When a bucket was last heard, and how long it had been silent before, by the clock of the place."""
+
+    at_us: int
+    silent_us: int
+
+
 class _Place:
     """The statistics of one watch by bucket, each with the time of the bucket."""
 
@@ -75,19 +84,25 @@ class _Place:
         self.quality = order.quality
         self.shape = new_shape(np.array(order.windows_us), self.quality.basic_us, self.quality.grain_us)
         self.known: dict[int, tuple[int, Statistics]] = {}
+        self.heard: dict[int, _Heard] = {}
+        # By bucket that was heard since the last look, how far its time has moved.
+        self.news: dict[int, int] = {}
+        # How far most of the buckets that were heard have moved, look by look. One look counts for no more than P, so
+        # that a clock which leaps makes nobody silent.
+        self.clock_us = 0
         self.first_us: int | None = None
         self.last_us: int | None = None
-        self.news = False
 
     def hear(self, bucket: int, told: Mapping[str, Any]) -> None:
+        before_us, _ = self.known.get(bucket, (told["time_us"], None))
         self.known[bucket] = told["time_us"], hear(told, self.quality.bins)
-        self.news = True
+        self.news[bucket] = max(told["time_us"] - before_us, 0)
 
     def agree(self) -> tuple[int, int] | None:
         """The wait and from when on it holds, if it is worth telling."""
         if not self.news:
             return None
-        self.news = False
+        self._forget()
         from_us = self._from_us()
         self.first_us = from_us if self.first_us is None else self.first_us
         if len(self.known) < 2 or from_us < self.first_us + self.quality.over_us:
@@ -97,6 +112,18 @@ class _Place:
             return None
         self.last_us = wait_us
         return wait_us, from_us
+
+    def _forget(self) -> None:
+        """Let go what buckets told that have been silent for too long."""
+        over_us = self.quality.over_us
+        self.clock_us += min(median_low(self.news.values()), over_us)
+        for bucket in self.news:
+            before = self.heard.get(bucket, _Heard(self.clock_us, 0))
+            self.heard[bucket] = _Heard(self.clock_us, self.clock_us - before.at_us)
+        self.news.clear()
+        for bucket, (at_us, silent_us) in self.heard.items():
+            if self.clock_us - at_us > max(over_us, 2 * silent_us):
+                self.known.pop(bucket, None)
 
     def _is_worth_telling(self, longer_us: int, last_us: int) -> bool:
         least_us = max(SHORTER * last_us, GRAINS * self.quality.grain_us)

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 from tocsin.plan.mesh import Mesh, Span, lay_mesh, spread
-from tocsin.plan.remember import NEVER_SEEN, Segments
+from tocsin.plan.remember import Segments
 from tocsin.plan.steps import Store
 
 T = TypeVar("T")

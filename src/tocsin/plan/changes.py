@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import digest
+from tocsin.plan.identity import digest, heirs
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
 # What a plan is, in a form that JSON can hold: per key set its stores and rules, by what their state is found by.
 Description = dict[str, Any]
+# Beside key sets: the rules with ranges, by what their state is found by. No key column has this name.
+_RANGES = "~ranges"
 
 
 def describe_plan(plan: Plan) -> Description:
@@ -36,15 +38,20 @@ def describe_plan(plan: Plan) -> Description:
             },
         }
         for watch in plan.watches
-    }
+    } | ({_RANGES: {one.name: _named(one.alert, one.labels) for one in plan.ranges}} if plan.ranges else {})
 
 
 def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Say what becomes of the state of one plan under another, one sentence each; nothing for what is the same."""
-    said: list[str] = []
-    for name in [*before, *(name for name in after if name not in before)]:
-        old, new = before.get(name), after.get(name)
-        on, waits, _ = name.partition("~")
+    said = list(_ranges(before.get(_RANGES, {}), after.get(_RANGES, {})))
+    taken = heirs(*({name: set(plan[name]["rules"]) for name in plan if name != _RANGES} for plan in (before, after)))
+    now = {old: name for name, old in taken.items()}
+    gone_or_taken = [(name, now.get(name)) for name in before]
+    for was, name in [*gone_or_taken, *((None, name) for name in after if name not in taken)]:
+        if _RANGES in {was, name}:
+            continue
+        old, new = None if was is None else before[was], None if name is None else after[name]
+        on, waits, _ = str(name if was is None else was).partition("~")
         keys = (f"keys {on}" if on else "no key") + (" of rules that wait" if waits else "")
         if new is None:
             said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
@@ -54,6 +61,15 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
         if new is not None:
             said += _stores((old or {}).get("stores", {}), new["stores"], new["horizon"])
     return said
+
+
+def _ranges(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for one, rule in old.items():
+        if one not in new:
+            yield f"{rule}: it is gone, or counts otherwise now; the requests that it had are forgotten"
+    for one, rule in new.items():
+        if one not in old:
+            yield f"{rule}: it starts anew, with the requests that come from now on"
 
 
 def _rules(old: Mapping[str, Any], new: Mapping[str, Any], start: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tocsin.errors import PlanError
 from tocsin.plan.plan import Plan
+from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.resolve import make_plan
 from tocsin.plan.steps import Watch
 from tocsin.rules.no_data import AnyRule
@@ -22,14 +23,16 @@ def plan_file(file: RuleFile, rules: Iterable[AnyRule] | None = None) -> Plan:
     apart; rules with different ones never share anything.
     """
     groups: dict[tuple[str, ...], list[AnyRule]] = {}
-    every: list[AnyRule] = [*file.rules, *file.no_data]
+    every: list[AnyRule] = [*file.rules, *file.no_data, *file.ranges]
     for rule in every if rules is None else rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
     if not groups:
         message = f"{file.path}: `groups` must have at least one rule to plan; there is none"
         raise PlanError(message)
-    watches: list[Watch] = []
+    watches, ranges = list[Watch](), list[RangeWatch]()
     for on, mine in groups.items():
         columns = {name: [*on, TIME, ARRIVAL, *stream.values] for name, stream in file.streams.items()}
-        watches += make_plan(mine, columns, time=TIME, arrival=ARRIVAL).watches
-    return Plan(tuple(watches))
+        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL)
+        watches += plan.watches
+        ranges += plan.ranges
+    return Plan(tuple(watches), tuple(ranges))

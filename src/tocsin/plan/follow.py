@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Key, Variable
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.logic import NEVER_SEEN, Float, Int
 from tocsin.plan.arrived import Arrived
 from tocsin.plan.condition import compile_rule, limit_key
 from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
 from tocsin.plan.lives import Change, Lived
-from tocsin.plan.remember import NEVER_SEEN, Segments
+from tocsin.plan.remember import Segments
 from tocsin.plan.sift import Sift
 from tocsin.plan.steps import Store, Threshold
 from tocsin.plan.witness import Show, Witnesses

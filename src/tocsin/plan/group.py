@@ -1,11 +1,15 @@
-"""Group: which rules share a watch, and how long its rows wait."""
+"""Group: which rules share a watch, and how long its rows wait.
+
+Rules wait together if they wait alike and read the same columns of the same streams. Otherwise one would wait for rows
+that it does not read: where a column has few, the rules of the others would be held up by it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tocsin.plan.order import Order, needed_wait, wait_together
+from tocsin.plan.order import Order, needed_wait
 from tocsin.plan.steps import Watch
 from tocsin.rules.durations import microseconds
 from tocsin.rules.model import Rule
@@ -16,31 +20,18 @@ from tocsin.rules.waiting import NONE, Waiting
 # found, so waiting for it costs nothing but the end of lives.
 IDLE_US = 60_000_000
 
+# What a rule reads: of each stream its columns.
+Read = frozenset[tuple[str, frozenset[str]]]
 
-def groups(rules: Iterable[AnyRule]) -> Iterable[list[AnyRule]]:
-    """Rules that share rows: those with the same key columns that do not wait, or wait together."""
+
+def groups(rules: Iterable[AnyRule], read: Callable[[Rule], Read]) -> Iterable[list[AnyRule]]:
+    """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`."""
     found: dict[tuple[object, ...], list[AnyRule]] = {}
     for rule in rules:
-        alike = wait_together(rule) if isinstance(rule, Rule) else ()
+        waiting = needed_wait(rule)[0] if isinstance(rule, Rule) else Waiting()
+        alike = (waiting, read(rule)) if isinstance(rule, Rule) and waiting.kind != NONE else ()
         found.setdefault((tuple(rule.on), *alike), []).append(rule)
     return found.values()
-
-
-def told_apart(watches: Sequence[Watch]) -> Iterator[Watch]:
-    """Number those that wait in several ways for the same streams: by the names of their alerts.
-
-    So neither the order of rules nor how long they wait decides which state is whose.
-    """
-    alike: dict[str, list[str]] = {}
-    for watch in watches:
-        alike.setdefault(watch.name, []).append(_first_alert(watch))
-    for watch in watches:
-        number = sorted(alike[watch.name]).index(_first_alert(watch))
-        yield replace(watch, order=replace(watch.order, number=number)) if watch.order is not None else watch
-
-
-def _first_alert(watch: Watch) -> str:
-    return min((repr((rule.alert, rule.labels)) for rule in watch.rules), default="")
 
 
 def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:

@@ -10,24 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 from tocsin.plan.arrived import Arrivals
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
+from tocsin.plan.pace import Noted
 from tocsin.plan.remember import StreamRows, Texts
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER, NEVER_SEEN
+from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
 
 _COLUMNS = ("lane", "key", "time", "stage", "delay")
-
-
-class Noted(NamedTuple):
-    """What is known of new rows before they wait: their number in order of arrival, lane, delay, and skew of clocks."""
-
-    number: Int
-    lane: Int
-    delay: Int
-    skew: Int
 
 
 class Taken(NamedTuple):
@@ -39,17 +31,6 @@ class Taken(NamedTuple):
     behind: Bools
     noted: Noted
     gained: Int
-
-
-class Learnt(NamedTuple):
-    """What a wait is chosen by: the rows that came; of those taken lane, delay, time, what they gave, if in order."""
-
-    noted: Noted
-    lane: Int
-    delay: Int
-    time: Int
-    results: Float
-    in_order: Bools
 
 
 class Sources:

@@ -2,23 +2,62 @@
 
 A store is found by what it takes and cuts: stream, columns, hopping windows. A rule is found by its name and labels, as
 in Prometheus; it keeps its alerts if what they mean has not changed. Everything else may change while state stays.
+A watch is found by its key columns; one whose rows wait also by what it reads and how long they wait, which is all that
+its rules have in common. So no rule beside them changes its name, and where the wait itself changes, state is found by
+the rules that it is of (`heirs`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import astuple, dataclass
 from typing import Any
+
+from tocsin.rules.waiting import Waiting
 
 # Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
 Lane = tuple[str, tuple[str, ...]]
 
 
+_DIGITS = 16
+
+
 def digest(*parts: Any) -> str:
     """Name things by what they are; part of the state's format, so never to be changed."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
+    """Name a watch whose rows wait; those that read the same have names that differ in the last digest alone."""
+    return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
+
+
+def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
+    """By watch of a plan, the stored one whose state it takes over, if any; both with their rules, where rows wait.
+
+    That is the one of its name if they share a rule, else one that differs in how rows wait alone and shares a rule,
+    else the one of its name. Each is taken over once; rules are asked in the order of what they are found by.
+    """
+    found = {
+        name: name for name, rules in planned.items() if name in stored and ("~" not in name or rules & stored[name])
+    }
+    for name in sorted(planned.keys() - found, key=lambda name: sorted(planned[name])):
+        shared = {
+            min(planned[name] & rules): old
+            for old, rules in stored.items()
+            if old not in found.values() and _reading(old) == _reading(name) and planned[name] & rules
+        }
+        if shared:
+            found[name] = shared[min(shared)]
+    free = stored.keys() - found.values()
+    return found | {name: name for name in planned if name not in found and name in free}
+
+
+def _reading(name: str) -> str:
+    """The name of a watch whose rows wait, without how they do."""
+    return name[:-_DIGITS]
 
 
 @dataclass(frozen=True)

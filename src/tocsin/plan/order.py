@@ -9,26 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tocsin.expr import parse_condition, variables
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.waiting import FIXED, GRAINS, NONE, OBSERVED, RECALL, Waiting
-from tocsin.stages.order.adaptive import Quality
+from tocsin.stages.order.wait import Quality
 
 
 @dataclass(frozen=True)
 class Order:
     """How long rows wait, at most `outage_us`, when a stream is not waited for, and the window of each lane.
 
-    `number` tells those apart that have the same key columns and streams. `shared`: a bucket tells what it knows of
-    delays and results, and takes the wait that all buckets agree on.
+    `shared`: a bucket tells what it knows of delays and results, and takes the wait that all buckets agree on.
     """
 
     waiting: Waiting
     idle_us: int
     windows_us: tuple[int, ...]
     outage_us: int
-    number: int = 0
     shared: bool = False
 
     @property
@@ -46,12 +43,11 @@ class Order:
         """What the wait is chosen by."""
         asked = self.waiting
         return Quality(
-            recall=asked.recall if asked.kind == RECALL else 1.0,
+            recall=asked.recall,
             over_us=asked.over_us,
             every_us=asked.every_us,
             grain_us=asked.grain_us,
             basic_us=asked.grain_us,
-            strategy="EqSel" if asked.strategy == OBSERVED else asked.strategy,
             bins=GRAINS,
         )
 
@@ -68,14 +64,3 @@ def needed_wait(rule: Rule) -> tuple[Waiting, str]:
         return asked, ""
     why = f"no wait: rows are joined on arrival, so its recall of {asked.recall:g} is 1 without `for`"
     return replace(asked, kind=NONE), f"{why}; `in_order: true` waits for order"
-
-
-def wait_together(rule: Rule) -> tuple[object, ...]:
-    """What rules must share to wait together: nothing where they do not wait, else how they do and their streams.
-
-    Rules of other streams would have to wait for streams that they do not read.
-    """
-    waiting, _ = needed_wait(rule)
-    if waiting.kind == NONE:
-        return ()
-    return waiting, frozenset(variable.stream for variable in variables(parse_condition(rule.expr)))

@@ -15,24 +15,56 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Float, Int
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 from tocsin.plan.order import Order
 from tocsin.rules.waiting import FIXED, MAX, OBSERVED
-from tocsin.stages.order.adaptive import AdaptiveWait, FixedWait, MaxWait, Wait
+from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import tell
+from tocsin.stages.order.wait import FixedWait, MaxWait, Wait
 
 BLOCK = 33
 # A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
 MOST_PENDING = 64
-_NOT_YET = -(1 << 62)
+
+
+class Noted(NamedTuple):
+    """What is known of new rows before they wait: their number in order of arrival, lane, delay, and skew of clocks."""
+
+    number: Int
+    lane: Int
+    delay: Int
+    skew: Int
+
+
+class Gave(NamedTuple):
+    """Of rows that were taken: lane, delay, time, the results that they gave, and whether they came in order."""
+
+    lane: Int
+    delay: Int
+    time: Int
+    results: Float
+    in_order: Bools
+
+
+class Learnt(NamedTuple):
+    """What a wait is chosen by: rows that came, and rows that were taken."""
+
+    noted: Noted
+    gave: Gave
+
+
+def together(parts: Sequence[Learnt]) -> Learnt:
+    """Put together what several pages learnt."""
+    noted, gave = ([np.concatenate(column) for column in zip(*side, strict=True)] for side in zip(*parts, strict=True))
+    return Learnt(Noted(*noted), Gave(*gave))
 
 
 class Cut(NamedTuple):
@@ -50,8 +82,9 @@ def wait_of(order: Order) -> Wait:
         return FixedWait(asked.wait_us)
     if asked.kind == MAX:
         return MaxWait(order.outage_us)
-    found = ObservedWait if asked.strategy == OBSERVED else AdaptiveWait
-    return found(order.quality, order.windows_us)
+    if asked.strategy == OBSERVED:
+        return ObservedWait(order.quality, order.windows_us)
+    return AdaptiveWait(order.quality, order.windows_us, asked.strategy)
 
 
 class Pace:
@@ -60,7 +93,7 @@ class Pace:
     def __init__(self, order: Order) -> None:
         self.order, self.wait = order, wait_of(order)
         self.recent = np.zeros(0, np.int64)
-        self.time_us = self.last_us = _NOT_YET
+        self.time_us = self.last_us = NEVER_SEEN
         self.dirty = False
         # By the time from which they hold, waits that were agreed on; and the one that holds, if any does.
         self.pending: list[tuple[int, int]] = []
@@ -81,7 +114,7 @@ class Pace:
         cuts = []
         for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist()):
             self.time_us = int(middle)
-            if self.last_us == _NOT_YET:
+            if self.last_us == NEVER_SEEN:
                 self.last_us = self.time_us
             # Either way: after a burst of rows from the future time goes back, and goes on from there.
             elif (intervals := abs(self.time_us - self.last_us) // every_us) > 0:
@@ -103,39 +136,29 @@ class Pace:
         if holds:
             self.agreed_us = self.pending[holds - 1][1]
             del self.pending[:holds]
-        if isinstance(self.wait, ObservedWait):
-            self.wait.adapt(cut.intervals, self.agreed_us)
-        else:
-            self.wait.adapt()
+        self.wait.adapt(cut.intervals, self.agreed_us)
 
     def tell(self, time_us: int) -> dict[str, Any]:
         """What other buckets need to know for a wait to agree on, right after it was chosen anew."""
-        assert isinstance(self.wait, ObservedWait)
-        return {"time_us": time_us, **tell(self.wait.statistics())}
+        known = self.wait.statistics()
+        assert known is not None, "buckets share waits alone that can be added up"
+        return {"time_us": time_us, **tell(known)}
 
-    def learn(
-        self,
-        number: Int,
-        came: Int,
-        delay: Int,
-        skew: Int,
-        lane: Int,
-        waited: Int,
-        results: Float,
-        in_order: Bools,
-    ) -> None:
+    def learn(self, learnt: Learnt) -> None:
         """Learn of rows that came, and of rows that were taken.
 
         Each of these counts as one of the cross join: of what is remembered it met the best, whatever was left out.
         """
         if self.order.adapts:
             self.dirty = True
-            arrived = np.argsort(number, kind="stable")
-            self.wait.note_arrivals(came[arrived], delay[arrived], skew[arrived])
+            noted, (lane, waited, _, results, in_order) = learnt
+            arrived = np.argsort(noted.number, kind="stable")
+            self.wait.note_arrivals(noted.lane[arrived], noted.delay[arrived], noted.skew[arrived])
             self.wait.note_results(lane, waited, np.ones(len(lane)), results, in_order)
 
-    def found(self, time: Int, results: Float, in_order: Bools) -> list[tuple[int, int, int]]:
+    def found(self, learnt: Learnt) -> list[tuple[int, int, int]]:
         """The periods in which there are results: their first microsecond, results in order, and all."""
+        _, _, time, results, in_order = learnt.gave
         gave = np.flatnonzero(results)
         period, place = np.unique(time[gave] // self.order.waiting.over_us, return_inverse=True)
         whole = np.bincount(place, results[gave], len(period))

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Int, Out
+from tocsin.logic import NEVER_SEEN, Int, Out
 from tocsin.pages import pack, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
 from tocsin.plan.follow import Followed
-from tocsin.plan.hold import Hold, Learnt, Taken
+from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Identity
 from tocsin.plan.late import late_rows
-from tocsin.plan.pace import Pace
-from tocsin.plan.remember import NEVER_SEEN, Remembered, Segments, StreamRows
+from tocsin.plan.pace import Gave, Learnt, Pace
+from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.report import alert_row, last_words, silence_row
 from tocsin.plan.silence import Event, Heard, Silences
 from tocsin.plan.steps import NEVER_US, Threshold, Watch
@@ -107,7 +107,7 @@ class Page:
         gave = np.concatenate([followed.gave for followed in self.followed])
         results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
         lane, time = taken.arrivals.lane, taken.arrivals.time
-        self.learnt.append(Learnt(taken.noted, lane, taken.delay, time, results, ~taken.behind))
+        self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
 
     def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
         timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)

@@ -1,10 +1,11 @@
 """Plan: the tree of steps that a run builds. Its text is what `explain` shows.
 
 Plan
-└── Watch (one per key set)             one operator, one shuffle
-    ├── Store (one per stream read)     reduce: which rows are remembered
-    ├── Threshold (one per rule)        join, evaluate, alert
-    └── Silence (one per NoData)        which keys of a stream have no rows
+├── Watch (one per key set)             one operator, one shuffle
+│   ├── Store (one per stream read)     reduce: which rows are remembered
+│   ├── Threshold (one per rule)        join, evaluate, alert
+│   └── Silence (one per NoData)        which keys of a stream have no rows
+└── RangeWatch (one per Ranges)         standing queries over one stream
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tocsin.logic import Batch, Pages
+from tocsin.plan.logic import PlanLogic
+from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
-from tocsin.plan.watch import PlanLogic
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs: one watch per key set."""
+    """What runs: one watch per key set, and one per rule with ranges."""
 
     watches: tuple[Watch, ...]
+    ranges: tuple[RangeWatch, ...] = ()
 
     def __str__(self) -> str:
         """Draw the tree."""
-        return "\n".join(str(watch) for watch in self.watches)
+        return "\n".join(str(one) for one in self.key_sets)
+
+    @property
+    def key_sets(self) -> tuple[Watch | RangeWatch, ...]:
+        """All that takes rows, by the number of its key set."""
+        return (*self.watches, *self.ranges)
 
     def build(self, pages: Pages) -> PlanLogic:
         """Make the logic of the whole plan."""
@@ -40,11 +48,14 @@ class Plan:
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""
         number, time = np.arange(3), np.array([2_000_000, 3_000_000, 1_000_000])
+        payload = np.array(['{"id": 1}', '{"id": 2}', '{"id": 3}'], dtype=object)
         logic = self.build({})
-        for i, watch in enumerate(self.watches):
+        for i, watch in enumerate(self.key_sets):
             keys = [("",) * len(watch.on)]
-            columns = {column: number.astype(np.float64) for store in watch.stores for column in store.columns}
-            batches = [Batch(i, name, keys, number * 0, time, number, columns) for name in watch.streams]
+            columns = {
+                column: number.astype(np.float64) + 1 for name in watch.streams for column in watch.columns(name)
+            }
+            batches = [Batch(i, name, keys, number * 0, time, number, columns, payload) for name in watch.streams]
             logic.on_data(batches, 0)
         logic.on_end()
 

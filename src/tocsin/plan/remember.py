@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int, Payload
+from tocsin.logic import NEVER_SEEN, Float, Int, Payload
 from tocsin.plan.alike import tags
 from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Store
@@ -23,7 +23,6 @@ from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, ho
 from tocsin.stages.reduce.dominance import going_dominated
 
 Texts = NDArray[np.object_]
-NEVER_SEEN = -(1 << 62)
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,34 @@ def alert_row(
 ) -> Row:
     """One output row; times are microseconds, which the engine turns into its own kind."""
     labels = dict(rule.labels) | dict(key)
-    witness = _witness(rule, key, shown)
+    numbers = float(shown.value[0]), float(shown.margin[0])
+    return output_row(rule.alert, labels, state, times, numbers, _witness(rule, key, shown), quality)
+
+
+def output_row(
+    alert_name: str,
+    labels: Mapping[str, str],
+    state: str,
+    times: tuple[int, int | None],
+    numbers: tuple[float, float],
+    witness: Sequence[Row],
+    quality: str,
+) -> Row:
+    """One output row, with start and end, and value and margin."""
     start, end = times
-    identity: list[Any] = [rule.alert, sorted(labels.items()), start]
+    identity: list[Any] = [alert_name, sorted(labels.items()), start]
     if state == "match":
         identity.append([[w["time"], w["values"], w["payload"]] for w in witness])
     return {
-        "alert": rule.alert,
+        "alert": alert_name,
         "id": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16],
         "state": state,
-        "labels": labels,
+        "labels": dict(labels),
         "startsAt": start,
         "endsAt": end,
-        "value": float(shown.value[0]),
-        "margin": float(shown.margin[0]),
-        "witness": witness,
+        "value": numbers[0],
+        "margin": numbers[1],
+        "witness": list(witness),
         "quality": quality,
     }
 

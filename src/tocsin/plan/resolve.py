@@ -13,18 +13,20 @@ from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
 from tocsin.plan.bound import hopeless_numbers
-from tocsin.plan.group import groups, told_apart, with_order
+from tocsin.plan.columns import check_stream, column_of
+from tocsin.plan.group import Read, groups, with_order
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.order import needed_wait
 from tocsin.plan.plan import Plan
 from tocsin.plan.prove import Domain, Reading, prove_readings
+from tocsin.plan.ranges import resolve_ranges
 from tocsin.plan.share import Place, place_of, shared_stores
 from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
-from tocsin.rules.nearest import nearest
 from tocsin.rules.no_data import AnyRule, NoData
+from tocsin.rules.ranges import Ranges
 
 MOST_STREAMS = 8
 # Of a store that more rules share, it is not asked which numbers decide none of their alarms.
@@ -46,7 +48,7 @@ def make_plan(
     """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing."""
     rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
-        if not isinstance(rule, Rule | NoData):
+        if not isinstance(rule, Rule | NoData | Ranges):
             message = f"`rules` must hold Rules; got {type(rule).__name__}"
             raise PlanError(message)
     if not rules:
@@ -56,8 +58,10 @@ def make_plan(
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     _check_time_to_live(rules, ttl)
     special = (time, arrival)
-    watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in groups(rules)]
-    return Plan(tuple(told_apart(watches)))
+    ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, Ranges))
+    others = [rule for rule in rules if not isinstance(rule, Ranges)]
+    together = groups(others, lambda rule: _read(rule, columns, special))
+    return Plan(tuple(_watch(group, columns, special, ttl, bounded=bounded) for group in together), ranges)
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:
@@ -132,11 +136,20 @@ def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[st
     condition = _condition(rule)
     limits = limits_of(rule, condition, columns)
     named = [limit.variable for limit in limits]
-    read = {v.key: _column(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
+    read = {v.key: column_of(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
     recovery = check_recovery(rule, condition)
     rule = _by_own_names(rule, read)
     needs, topo, proofs = _needs(rule, condition, read, limits)
     return _Resolved(rule, condition, read, topo, needs, proofs, recovery, limits)
+
+
+def _read(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Read:
+    """The columns that a rule reads of each stream; tables of limits are none."""
+    found: dict[str, set[str]] = {}
+    for variable in variables(_condition(rule)):
+        if variable.stream not in rule.limits:
+            found.setdefault(variable.stream, set()).add(column_of(rule, variable.key, columns, special))
+    return frozenset((stream, frozenset(names)) for stream, names in found.items())
 
 
 def _bounded(store: Store, place: Place, resolved: Sequence[_Resolved]) -> Store:
@@ -154,7 +167,7 @@ def _bounded(store: Store, place: Place, resolved: Sequence[_Resolved]) -> Store
 
 
 def _silence(rule: NoData, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Silence:
-    _check_stream(rule, rule.stream, columns, special)
+    check_stream(rule, rule.stream, columns, special)
     return Silence(rule.alert, tuple(sorted(rule.all_labels.items())), rule.stream, rule.for_us)
 
 
@@ -266,42 +279,6 @@ def _lag(store: Store) -> int:
     """How far behind the newest row the rows of a reduced rule of one stream are settled; 0: it is not reduced."""
     # A hopping window may hold two rows that lie its whole length apart.
     return max(store.above_us, store.below_us) + (store.hop_us > 0) if store.remember else 0
-
-
-def _check_stream(
-    rule: AnyRule, stream: str, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]
-) -> None:
-    """Refuse a stream that is not there, or that lacks time, arrival or a key column."""
-    if stream not in columns:
-        message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{nearest(stream, columns)}"
-        raise RuleError(message)
-    have = list(columns[stream])
-    time, arrival = special
-    for needed in [time, *rule.on, *([] if arrival is None else [arrival])]:
-        if needed not in have:
-            what = f"{needed!r} (`arrival`)" if needed == arrival else repr(needed)
-            message = f"{rule.place}: stream `{stream}` must have the column {what}; it has {', '.join(have)}"
-            raise RuleError(message)
-
-
-def _column(rule: Rule, key: Key, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> str:
-    """The column that a variable reads."""
-    stream, column = key
-    _check_stream(rule, stream, columns, special)
-    have = columns[stream]
-    free = [name for name in have if name not in {*special, *rule.on}]
-    if column is not None:
-        if column not in free:
-            message = f"{rule.place}: stream `{stream}` must have the value column {column!r}; it has {', '.join(free)}"
-            raise RuleError(message)
-        return column
-    if "value" in free or len(free) == 1:
-        return "value" if "value" in free else free[0]
-    message = (
-        f"{rule.place}: `{stream}` must name its column, as in `{stream}.{free[0] if free else 'value'}`; "
-        f"the stream has {', '.join(free) or 'no value column'}"
-    )
-    raise RuleError(message)
 
 
 def _by_own_names(rule: Rule, read: Mapping[Key, str]) -> Rule:

@@ -15,7 +15,7 @@ from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.alike import marks
-from tocsin.plan.identity import Identity, Lane, digest
+from tocsin.plan.identity import Identity, Lane, digest, waiting_name
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -289,9 +289,17 @@ class Watch:
 
     @property
     def name(self) -> str:
-        """By what its pages are found again: key columns, and the streams of rules that wait together."""
+        """By what its pages are found again: key columns; where rows wait, what is read, and how they do."""
         keys = ",".join(self.on)
-        return keys if self.order is None else f"{keys}~{digest(sorted(self.streams), self.order.number)}"
+        if self.order is None:
+            return keys
+        read = sorted([stream, sorted(columns)] for stream, columns in self.lanes)
+        return waiting_name(keys, read, self.order.waiting)
+
+    @property
+    def rules_that_wait(self) -> set[str]:
+        """By what its rules are found again, if its rows wait."""
+        return set() if self.order is None else {rule.identity(self.stores).id for rule in self.rules}
 
     @property
     def store_names(self) -> tuple[str, ...]:

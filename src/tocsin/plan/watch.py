@@ -1,30 +1,25 @@
-"""The logic of a plan: rows are led to the page of their key, page by page through reduce, join, evaluate and alert."""
+"""The logic of a watch: rows are led to the page of their key, page by page through reduce, join, evaluate, alert."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Int, Out, Pages
-from tocsin.pages import pack, unpack
-from tocsin.plan.agree import read_control
+from tocsin.pages import unpack
 from tocsin.plan.arrived import Arrivals
+from tocsin.plan.identity import Identity
 from tocsin.plan.lanes import by_key, in_no_lane, lane_of
-from tocsin.plan.pace import Pace
+from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.payload import joined_payload
 from tocsin.plan.remember import StreamRows
-from tocsin.plan.report import last_words
 from tocsin.plan.silence import Heard
 from tocsin.plan.steps import Watch
-
-if TYPE_CHECKING:
-    from tocsin.plan.plan import Plan
 
 # Names of columns with commas between them, what tells those apart that wait, and the number of the page.
 _NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace)", re.ASCII)
@@ -44,7 +39,7 @@ def named(page: str) -> tuple[str, str, str]:
 
 
 @contextmanager
-def _readable(page: str) -> Iterator[None]:
+def readable(page: str) -> Iterator[None]:
     """Name the page that cannot be read: its checksum may be right, and what it says not what its name asks for."""
     try:
         yield
@@ -55,8 +50,20 @@ def _readable(page: str) -> Iterator[None]:
         raise RunError(message) from error
 
 
+def stored_watches(pages: Pages) -> dict[str, set[str]]:
+    """The watches that pages are of; where rows wait, by what the rules that each had are found again."""
+    found: dict[str, set[str]] = {}
+    for name, data in pages.items():
+        watch, keys, number = named(name)
+        mine = found.setdefault(watch, set())
+        if watch != keys and number != PACE:
+            with readable(name):
+                mine |= {Identity.of_json(one).id for one in unpack(data)[1]["rules"]}
+    return found
+
+
 def _page(watch: Watch, name: str, pages: Pages) -> Page:
-    with _readable(name):
+    with readable(name):
         page = Page(watch, pages[name])
         if any(len(key) != len(watch.on) for key in page.keys):
             message = f"state page must have keys of the columns `{watch.name}`; it has others"
@@ -67,20 +74,30 @@ def _page(watch: Watch, name: str, pages: Pages) -> Page:
 class WatchLogic:
     """All pages of one key set."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
+    def __init__(self, number: int, watch: Watch, pages: Pages, stored: str | None) -> None:
+        """Take over the pages of the watch that was stored under this name, if any was."""
         self.number, self.watch = number, watch
-        known = [(number, name) for name in pages for of, _, number in [named(name)] if of == watch.name]
+        known = [(number, name) for name in pages for of, _, number in [named(name)] if of == stored]
         mine = {int(number): name for number, name in known if number != PACE}
         missing = set(range(len(mine))) - mine.keys()
         if missing:
-            message = f"state page `{watch.name}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
+            message = f"state page `{stored}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
             raise RunError(message)
         self.pages = [_page(watch, mine[number], pages) for number in sorted(mine)]
         self.pace = None if watch.order is None else Pace(watch.order)
-        if self.pace is not None and f"{watch.name}/{PACE}" in pages:
-            with _readable(f"{watch.name}/{PACE}"):
-                self.pace.load(unpack(pages[f"{watch.name}/{PACE}"])[0])
+        if self.pace is not None and f"{stored}/{PACE}" in pages:
+            with readable(f"{stored}/{PACE}"):
+                self.pace.load(unpack(pages[f"{stored}/{PACE}"])[0])
+        if stored not in {None, watch.name}:
+            self._move()
         self._find_places()
+
+    def _move(self) -> None:
+        """Let all that was stored under another name be written under this one."""
+        for page in self.pages:
+            page.dirty = True
+        if self.pace is not None and self.pace.order.adapts:
+            self.pace.dirty = True
 
     def _find_places(self) -> None:
         """Number the keys by the pages they are on; new ones fill the first page that has room."""
@@ -142,12 +159,9 @@ class WatchLogic:
         for page in self.pages:
             page.learnt = []
         if self.pace is not None and learnt:
-            noted = (np.concatenate(column) for column in zip(*(one.noted for one in learnt), strict=True))
-            number, came, delay, skew = noted
-            taken = (np.concatenate(column) for column in zip(*(one[1:] for one in learnt), strict=True))
-            lane, waited, time, results, in_order = taken
-            self.pace.learn(number, came, delay, skew, lane, waited, results, in_order)
-            periods = self.pace.found(time, results, in_order)
+            whole = together(learnt)
+            self.pace.learn(whole)
+            periods = self.pace.found(whole)
             for rule in self.watch.rules:
                 for period in periods:
                     out.find(rule.alert, *period)
@@ -266,78 +280,3 @@ class WatchLogic:
             row = arrivals.row[cut] - first[lane]
             here = Arrivals(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
             self.pages[p].on_rows(here, picked, now_us, out, self.pace)
-
-
-class PlanLogic:
-    """The logic of a whole plan: each watch takes the rows of its key set."""
-
-    def __init__(self, plan: Plan, pages: Pages) -> None:
-        self.watches = [WatchLogic(i, watch, pages) for i, watch in enumerate(plan.watches)]
-        names = {watch.name for watch in plan.watches}
-        self.orphans = {name: page for name, page in pages.items() if named(name)[0] not in names}
-        self.gone: list[str] = []
-
-    def _say_last_words(self, out: Out) -> None:
-        """End the lives of rules that are gone, and forget the pages of key sets that no rule has any more."""
-        for logic in self.watches:
-            for page in logic.pages:
-                page.say_last_words(out)
-        for name, data in self.orphans.items():
-            _, keys, number = named(name)
-            with _readable(name):
-                out.add(Out() if number == PACE else last_words(*unpack(data), [key for key in keys.split(",") if key]))
-        self.gone, self.orphans = [*self.gone, *self.orphans], {}
-
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Take the rows of one call."""
-        out = Out()
-        self._say_last_words(out)
-        for logic in self.watches:
-            mine = [batch for batch in batches if batch.key_set == logic.number]
-            if mine:
-                logic.on_data(mine, now_us, out)
-        return out
-
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Take waits that all buckets agreed on; those of watches that are gone, or wait otherwise now, say nothing."""
-        for row in rows:
-            control = read_control(row)
-            for logic in self.watches:
-                if logic.watch.name == control.watch and logic.pace is not None and logic.pace.order.shared:
-                    logic.pace.agree(control.wait_us, control.from_us)
-        return Out()
-
-    def on_time(self, now_us: int) -> Out:
-        """Let quiet keys go on."""
-        out = Out()
-        self._say_last_words(out)
-        for logic in self.watches:
-            logic.on_time(now_us, out)
-        return out
-
-    def on_end(self) -> Out:
-        """Wait for nothing any more."""
-        out = Out()
-        self._say_last_words(out)
-        for logic in self.watches:
-            logic.on_end(out)
-        return out
-
-    def next_timer(self) -> int | None:
-        """The next time at which a quiet key should be looked at."""
-        timers = [page.next_timer() for logic in self.watches for page in logic.pages]
-        return min((timer for timer in timers if timer is not None), default=None)
-
-    def changed_pages(self) -> dict[str, bytes | None]:
-        """Pages touched since the last call."""
-        changed: dict[str, bytes | None] = dict.fromkeys(self.gone)
-        self.gone = []
-        for logic in self.watches:
-            for p, page in enumerate(logic.pages):
-                if page.dirty:
-                    changed[f"{logic.watch.name}/{p}"] = page.to_bytes()
-                    page.dirty = False
-            if logic.pace is not None and logic.pace.dirty:
-                changed[f"{logic.watch.name}/{PACE}"] = pack(logic.pace.arrays())
-                logic.pace.dirty = False
-        return changed

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
-from tocsin.plan.remember import NEVER_SEEN, Segments, Texts
+from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.plan.remember import Segments, Texts
 from tocsin.stages.join import Evaluations, Tuples
 
 

@@ -40,7 +40,7 @@ def choose(result: Result, most: int = MOST_PICTURES) -> list[Pick]:
     rules = [
         (watch, rule, [life for life in lives if life.has_fired])
         for watch, rule, lives in result.by_rule
-        if isinstance(rule, Threshold)
+        if isinstance(rule, Threshold) and isinstance(watch, Watch)
     ]
     places = sorted(range(len(rules)), key=lambda place: (-len(rules[place][2]), place))
     ranked = [(place, life, why) for place in places for life, why in _of_rule(rules[place][2], result)][:most]

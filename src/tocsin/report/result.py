@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from tocsin.logic import FATES, Out
-from tocsin.plan import Plan, Threshold, Watch
+from tocsin.plan import Plan, RangeWatch, Threshold, Watch
 from tocsin.plan.steps import Silence
 from tocsin.report.recall import Recall, recalls
 from tocsin.trace.model import Life, is_of, life_of
@@ -25,7 +25,8 @@ RARE = {"out_of_domain": "outside domain", "without_limits": "without limits"}
 _NONE: Mapping[str, Any] = {}
 
 Labels = tuple[tuple[str, str], ...]
-Alerts = tuple[Watch, Threshold | Silence, list[Life]]
+AnyStep = Threshold | Silence | RangeWatch
+Alerts = tuple[Watch | RangeWatch, AnyStep, list[Life]]
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Result:
         """Rows of all streams; a row is counted once under each name of its stream."""
         received = {store.name: store.received for store in self.stores}
         streams: dict[str, list[str]] = {}
-        for name, stream in (pair for watch in self.plan.watches for pair in watch.counted):
+        for name, stream in (pair for watch in self.plan.key_sets for pair in watch.counted):
             streams.setdefault(stream, []).append(name)
         sums = [sum(received.get(name, 0) for name in dict.fromkeys(names)) // len(names) for names in streams.values()]
         return sum(sums)
@@ -118,11 +119,12 @@ class Result:
         """Each rule of the plan, and each stream watched for silence, with its watch and its alerts by their start."""
         found: list[Alerts] = []
         named: dict[str, list[Alerts]] = {}
-        for watch in self.plan.watches:
-            rules: list[Threshold | Silence] = [*watch.rules, *watch.silences]
-            for rule in rules:
-                found.append((watch, rule, []))
-                named.setdefault(rule.alert, []).append(found[-1])
+        for one in self.plan.watches:
+            steps: tuple[AnyStep, ...] = (*one.rules, *one.silences)
+            found += [(one, step, []) for step in steps]
+        found += [(ranges, ranges, []) for ranges in self.plan.ranges]
+        for mine in found:
+            named.setdefault(mine[1].alert, []).append(mine)
         for life in self.lives:
             for watch, rule, lives in named.get(life.alert, ()):
                 if is_of(watch, rule, life.alert, life.labels):
@@ -195,6 +197,8 @@ class Gatherer:
         for watch in self.plan.watches:
             for name, store in zip(watch.store_names, watch.stores, strict=True):
                 remembers[name] = remembers.get(name, False) or store.remember
+        remembers |= {ranges.requests: True for ranges in self.plan.ranges}
+        remembers |= {ranges.data: True for ranges in self.plan.ranges if ranges.within_us is not None}
         times = self._sums.newest
         oldest = [-time for name, time in times.items() if name.startswith("-")]
         newest = {name: time for name, time in times.items() if not name.startswith("-")}
@@ -221,7 +225,7 @@ class Gatherer:
         return tuple(recalls(self.plan, found, true, self._waits, longest, self.arriving))
 
 
-def _summary(rule: Threshold | Silence, mine: Sequence[Life], result: Result) -> RuleSummary:
+def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary:
     fired = [life for life in mine if life.has_fired]
     lengths = [result.end_of(life) - life.start_us for life in fired]
     return RuleSummary(

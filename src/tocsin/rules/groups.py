@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.rules.agreement import check_rule
+from tocsin.rules.built import UNNAMED, built, place_entries
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
 from tocsin.rules.fields import Fields, read_fields
-from tocsin.rules.model import FieldError, Rule
+from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.options import GROUP, PAIR, RULE
+from tocsin.rules.ranges import Ranges
+from tocsin.rules.read_ranges import read_ranges
 from tocsin.rules.references import Known, Placed, read_condition, settings
 from tocsin.rules.rulefile import Group
 from tocsin.rules.streams import MICROSECOND, good_labels, item_named
 from tocsin.rules.traps import warn_of_traps
 from tocsin.rules.values import MOST_NAMES
-
-# Stands for a name that is missing, so that the rest of its rule is checked.
-UNNAMED = "unnamed"
 
 # Name, labels, key columns.
 _Identity = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
@@ -81,11 +81,17 @@ def _items(context: Context, node: Node, where: str, name: str) -> list[Node]:
 
 def _group(context: Context, fields: Fields, where: str, known: Known, taken: dict[_Identity, str]) -> Group:
     labels = good_labels(context, fields, where)
-    rules: list[Rule] = []
+    rules: list[Rule | Ranges] = []
     seen: dict[Any, int] = {}
     items = _items(context, fields.nodes["rules"], where, "rules") if "rules" in fields.nodes else []
     for number, item in enumerate(items, 1):
-        rule = _RuleReader(context, known, labels, fields.nodes.get("labels")).read(item, where, number)
+        place = f"{where}: {_called(item, 'alert', 'rule', number)}"
+        shared = labels, fields.nodes.get("labels")
+        rule: Rule | Ranges | None
+        if isinstance(item, MapNode) and "ranges" in item.entries:
+            rule = read_ranges(context, item, place, known, *shared)
+        else:
+            rule = _RuleReader(context, known, *shared).read(item, place)
         if rule is None:
             continue
         rules.append(rule)
@@ -101,7 +107,13 @@ def _group(context: Context, fields: Fields, where: str, known: Known, taken: di
         seen.setdefault(identity[:2], number)
         taken.setdefault(identity, f"rule {number} of {where}")
     interval = fields["interval"]
-    return Group(fields["name"] or "", 0 if interval is None else interval // MICROSECOND, labels, tuple(rules))
+    return Group(
+        fields["name"] or "",
+        0 if interval is None else interval // MICROSECOND,
+        labels,
+        tuple(rule for rule in rules if isinstance(rule, Rule)),
+        tuple(rule for rule in rules if isinstance(rule, Ranges)),
+    )
 
 
 @dataclass
@@ -116,10 +128,9 @@ class _RuleReader:
     places: dict[tuple[object, ...], Node] = field(default_factory=dict)
     is_joined: bool = True
 
-    def read(self, node: Node, group: str, number: int) -> Rule | None:
+    def read(self, node: Node, where: str) -> Rule | None:
         """Read a rule; None if there is a mistake in it."""
         before = self.context.mistakes.count
-        where = f"{group}: {_called(node, 'alert', 'rule', number)}"
         fields = read_fields(self.context, node, RULE, where, "a rule")
         if fields is None:
             return None
@@ -128,7 +139,7 @@ class _RuleReader:
         placed.is_joined = self.is_joined
         read = read_condition(placed, given["expr"], self.known)
         given |= settings(placed, read, self.known)
-        rule = self._built(given | {"alert": given["alert"] or UNNAMED, "expr": given["expr"] or ""}, placed)
+        rule = built(Rule, given | {"alert": given["alert"] or UNNAMED, "expr": given["expr"] or ""}, placed)
         plan = check_rule(placed, rule, read, self.known)
         if self.context.mistakes.count != before:
             return None
@@ -149,21 +160,17 @@ class _RuleReader:
         self.is_joined = self.context.mistakes.count == count
         for name in ("shapes", "annotations", "tolerance"):
             given[name] = dict(fields[name] or {})
-            self._place_map(name, fields.nodes.get(name))
+            place_entries(self.places, name, fields.nodes.get(name))
         given["tolerance"] = {name: _number(text) for name, text in given["tolerance"].items()}
-        self._place_map("quality", fields.nodes.get("quality"))
+        place_entries(self.places, "quality", fields.nodes.get("quality"))
+        if not isinstance(fields.nodes.get("quality"), MapNode):
+            given["quality"] = None
         given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
-        self._place_map("labels", self.group_node)
-        self._place_map("labels", fields.nodes.get("labels"))
+        place_entries(self.places, "labels", self.group_node)
+        place_entries(self.places, "labels", fields.nodes.get("labels"))
         self.places |= {("on", name): item_named(fields.at("on"), name) for name in given["on"]}
         self.places |= {(name,): node for name, node in fields.nodes.items()}
         return given
-
-    def _place_map(self, name: str, node: Node | None) -> None:
-        if isinstance(node, MapNode):
-            for word, (key, value) in node.entries.items():
-                self.places[name, word] = value
-                self.places[name, word, "name"] = key
 
     def _within(self, fields: Fields, where: str) -> Any:
         node = fields.nodes.get("within")
@@ -209,30 +216,3 @@ class _RuleReader:
         wanted = "two streams" if name == "between" else "[lower, upper] in durations"
         self.context.report(node, f"{where}: within", f"`{name}` must be {wanted}; got {found(node)}")
         return None
-
-    def _built(self, given: dict[str, Any], placed: Placed) -> Rule:
-        """Build the Rule; each mistake that it finds is reported, and what it is about is left out."""
-        while True:
-            try:
-                return Rule(**given)
-            except FieldError as error:
-                placed.report(error.sentence, *error.path, offset=error.offset)
-                _leave_out(given, error.path, error.offset)
-
-
-def _leave_out(given: dict[str, Any], path: tuple[object, ...], offset: int | None) -> None:
-    """Take away the part of a rule that a mistake is about; of a template, blank the action alone."""
-    name = "for_" if path[0] == "for" else str(path[0])
-    inner = given.get(name)
-    if offset is not None and isinstance(inner, dict) and "}}" in inner[path[1]][offset:]:
-        text = inner[path[1]]
-        start, end = text.rindex("{{", 0, offset + 2), text.index("}}", offset) + 2
-        inner[path[1]] = text[:start] + " " * (end - start) + text[end:]
-    elif len(path) > 1 and isinstance(inner, dict):
-        del inner[path[1]]
-    elif len(path) > 1 and isinstance(inner, tuple):
-        given[name] = tuple(item for item in inner if item != path[1])
-    elif name == "alert":
-        given[name] = UNNAMED
-    else:
-        del given[name]

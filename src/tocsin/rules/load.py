@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +120,10 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
     if context.mistakes.count:
         return None
     _warn_of_unused(context, fields, known)
+    requests = {rule.requests for group in groups for rule in group.ranges}
     return RuleFile(
         context.mistakes.file,
-        {name: stream for name, stream in streams.items() if stream is not None},
+        {name: replace(s, is_requests=name in requests) for name, s in streams.items() if s is not None},
         {name: table for name, table in limits.items() if table is not None},
         groups,
         sinks,

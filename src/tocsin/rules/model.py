@@ -135,7 +135,9 @@ class Rule:
             check(self)
         # Files say it in a word.
         object.__setattr__(self, "shapes", {name: None if s == WHOLE else s for name, s in self.shapes.items()})
-        for check in (_check_labels, _check_annotations, _check_recovery, _check_limits, _check_tolerance):
+        _check_labels(self)
+        check_annotations(self.annotations, [*self.on, *self.labels], self.place)
+        for check in (_check_recovery, _check_limits, _check_tolerance):
             check(self)
         _check_waiting(self)
 
@@ -150,8 +152,8 @@ class Rule:
         return read_waiting(self.wait, self.quality)
 
 
-def _refuse(rule: Rule, sentence: str, *path: object, offset: int | None = None) -> NoReturn:
-    raise FieldError(sentence, path, place=rule.place, offset=offset) from None
+def _refuse(rule: Rule, sentence: str, *path: object) -> NoReturn:
+    raise FieldError(sentence, path, place=rule.place) from None
 
 
 def _check_kinds(rule: Rule) -> None:
@@ -255,26 +257,31 @@ def check_label(name: object, value: object, place: str) -> None:
         raise FieldError(sentence, ["labels", name], place=place)
 
 
-def _check_annotations(rule: Rule) -> None:
-    labels = ["alertname", *rule.on, *rule.labels]
-    for name, text in rule.annotations.items():
+def check_annotations(annotations: Mapping[str, str], labels: Iterable[str], place: str) -> None:
+    """Refuse annotations that are misnamed, no templates, or name labels that the alert does not have."""
+    known = ["alertname", *labels]
+    for name, text in annotations.items():
         path = ("annotations", name)
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            _refuse(rule, f"annotation names must look like `summary_1`; got {name!r}", *path, "name")
+            sentence = f"annotation names must look like `summary_1`; got {name!r}"
+            raise FieldError(sentence, [*path, "name"], place=place)
         if not isinstance(text, str):
-            _refuse(rule, f"`{_written(path)}` must be text; got {text!r}", *path)
-        _check_template(rule, text, labels, path)
+            sentence = f"`{_written(path)}` must be text; got {text!r}"
+            raise FieldError(sentence, path, place=place)
+        _check_template(text, known, path, place)
 
 
-def _check_template(rule: Rule, text: str, labels: Iterable[str], path: Sequence[object]) -> None:
+def _check_template(text: str, labels: Sequence[str], path: Sequence[object], place: str) -> None:
     try:
         template = parse_template(text)
     except TemplateError as error:
-        _refuse(rule, f"`{_written(path)}`: {error}", *path, offset=error.offset)
+        sentence = f"`{_written(path)}`: {error}"
+        raise FieldError(sentence, path, place=place, offset=error.offset) from None
     for action in template.actions:
         if action.term[0] == "labels" and action.term[1] not in labels:
             sentence = f"`{_written(path)}` must name labels of the alert; got `$labels.{action.term[1]}`"
-            _refuse(rule, sentence + nearest(action.term[1], labels), *path, offset=action.offset)
+            sentence += nearest(action.term[1], labels)
+            raise FieldError(sentence, path, place=place, offset=action.offset)
 
 
 def _check_recovery(rule: Rule) -> None:

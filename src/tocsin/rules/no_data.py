@@ -9,6 +9,7 @@ from typing import NoReturn
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.model import FieldError, Rule, check_label, check_label_name
+from tocsin.rules.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -93,4 +94,4 @@ class NoData:
 
 
 # What a plan is made of.
-AnyRule = Rule | NoData
+AnyRule = Rule | NoData | Ranges

@@ -119,6 +119,18 @@ RULE = (
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),
 )
+RANGES = (
+    Field("alert", "text", "name of the alert", required=True),
+    Field("ranges", "names", "what ranges are over: columns of one stream, such as `trades.price`", required=True),
+    Field("requests", "text", "the stream of requests ([standing ranges](../ranges.md))", required=True),
+    Field("weight", "text", "the column that says how much a row counts, a whole number; without it each counts 1"),
+    Field("on", "names", "key columns: a request counts rows of its own key"),
+    Field("within", "duration", "count the rows of the last so long; without it all since the request", least=1),
+    Field("rearm", "duration", "how long a request rests once it was reached, then it begins anew; without it it ends"),
+    Field("spread", "whole", "into how many parts the requests of a key are divided", default="1", least=1, most=1024),
+    Field("labels", "map", "labels of the alert besides its keys and `query`, the id of the request; plain text"),
+    Field("annotations", "map", "texts for people; templates"),
+)
 PAIR = (
     Field("between", "part", "two streams of `expr`", required=True),
     Field("bounds", "part", "`[l, u]`: l <= t_second - t_first <= u", required=True),
@@ -324,7 +336,7 @@ def _default(field: Field) -> str:
 def sections() -> Iterator[tuple[str, str]]:
     """Give every table of the reference page, with its title."""
     tables = {"file": FILE, "streams": STREAM, "values": VALUE, "no_data": NO_DATA, "limits": LIMITS}
-    tables |= {"groups": GROUP, "rules": RULE, "within": PAIR, "archive": ARCHIVE}
+    tables |= {"groups": GROUP, "rules": RULE, "ranges": RANGES, "within": PAIR, "archive": ARCHIVE}
     for title, fields in tables.items():
         yield title, markdown(fields)
     for where, kinds in (("source", SOURCES), ("sink", SINKS)):

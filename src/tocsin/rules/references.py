@@ -18,6 +18,7 @@ from tocsin.rules.compose import Scalar
 from tocsin.rules.context import Context
 from tocsin.rules.limits import Limits
 from tocsin.rules.model import Rule
+from tocsin.rules.ranges import Ranges
 from tocsin.rules.rulefile import DOUBTFUL, Domain, Stream
 
 # No column of a file can have this name, so it is never taken for a value.
@@ -27,7 +28,7 @@ TIME = " time"
 class Planner(Protocol):
     """Plan a rule over columns of streams, or raise what is wrong with it."""
 
-    def __call__(self, rules: Rule, columns: Mapping[str, Sequence[str]], *, time: str) -> Any:
+    def __call__(self, rules: Rule | Ranges, columns: Mapping[str, Sequence[str]], *, time: str) -> Any:
         """Plan a rule."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tocsin.rules.limits import Limits
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import NoData
+from tocsin.rules.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Stream:
     idle_us: int | None = None
     ahead_us: int | None = None
     no_data: NoData | None = None
+    # Of a stream of requests a row may lack all values: one that terminates has none.
+    is_requests: bool = False
 
     def column(self, name: str | None) -> str | None:
         """The column that a variable of this stream reads; None if that is not clear."""
@@ -94,6 +97,7 @@ class Group:
     interval_us: int
     labels: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
+    ranges: tuple[Ranges, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,11 @@ class RuleFile:
     def rules(self) -> tuple[Rule, ...]:
         """The rules of all groups, in order."""
         return tuple(rule for group in self.groups for rule in group.rules)
+
+    @property
+    def ranges(self) -> tuple[Ranges, ...]:
+        """The rules with ranges of all groups, in order."""
+        return tuple(rule for group in self.groups for rule in group.ranges)
 
     @property
     def no_data(self) -> tuple[NoData, ...]:

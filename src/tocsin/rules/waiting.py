@@ -13,7 +13,7 @@ from tocsin.rules.nearest import nearest
 
 NONE, FIXED, MAX, RECALL = "none", "fixed", "max", "recall"
 WORDS = (NONE, MAX)
-# The defaults of the paper: P, L, and g.
+# The defaults of the paper: P, L, and g. L is longer where P has too many of them.
 OVER_US, EVERY_US, GRAIN_US = 60_000_000, 1_000_000, 10_000
 # What `quality` may say.
 PARTS = ("recall", "over", "every", "grain", "in_order", "strategy")
@@ -24,8 +24,8 @@ STRATEGIES = (OBSERVED, "EqSel", "NonEqSel")
 GRAINS = 8192
 # So many grains are 224 years: sums with times stay far from the ends of int64.
 GRAIN_MOST_US = 864_000_000_000
-# The last results are kept by `every`, for as long as `over`: at most so many numbers of each kind.
-EVERIES = 100_000
+# The last results are kept by `every`, for as long as `over`, in each bucket: 16 bytes each, so 58 kB.
+EVERIES = 3_600
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,7 @@ def _quality(given: Mapping[str, Any]) -> Waiting:
             message = f"`quality` must have {', '.join(PARTS)}; got {name!r}{nearest(str(name), PARTS)}"
             raise RuleError(message)
     recall = _recall(given.get("recall"))
-    numbers = {}
-    for name, default in (("over", OVER_US), ("every", EVERY_US), ("grain", GRAIN_US)):
-        numbers[f"{name}_us"] = value = _duration(given.get(name, default), f"quality.{name}")
-        if not value:
-            message = f"`quality.{name}` must be longer than 0; got {given[name]!r}"
-            raise RuleError(message)
+    numbers = _numbers(given)
     _check_sizes(numbers)
     if numbers["every_us"] > numbers["over_us"]:
         message = (
@@ -108,6 +103,21 @@ def _quality(given: Mapping[str, Any]) -> Waiting:
         raise RuleError(message + nearest(str(strategy), STRATEGIES))
     in_order = _truth(given.get("in_order", False))
     return Waiting(RECALL, recall=recall, in_order=in_order, strategy=strategy, **numbers)
+
+
+def _numbers(given: Mapping[str, Any]) -> dict[str, int]:
+    """Read P, L and g."""
+    over_us = _positive(given, "over", OVER_US)
+    every_us = _positive(given, "every", max(EVERY_US, -(-over_us // EVERIES)))
+    return {"over_us": over_us, "every_us": every_us, "grain_us": _positive(given, "grain", GRAIN_US)}
+
+
+def _positive(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = _duration(given.get(name, default), f"quality.{name}")
+    if not value:
+        message = f"`quality.{name}` must be longer than 0; got {given[name]!r}"
+        raise RuleError(message)
+    return value
 
 
 def _check_sizes(numbers: Mapping[str, int]) -> None:

@@ -66,8 +66,8 @@ def alerts(
         the only column besides time and keys; `air.temp` reads `temp`; the columns that no rule reads travel with a row
         as payload.
     rules
-        One or several Rules, and NoData for streams whose keys must be heard (with `act_in_silence`, also when all
-        streams are silent).
+        One or several Rules, Ranges for standing queries, and NoData for streams whose keys must be heard (with
+        `act_in_silence`, also when all streams are silent).
     time
         Column of event time: a timestamp, or whole microseconds since 1970.
     arrival
@@ -126,10 +126,10 @@ def rows_of(
     partitions = prepare(first.sparkSession, act_in_silence=acts)
     number = partitions if buckets is None else buckets
     check_buckets(number)
-    read = {name for watch in plan.watches for name in watch.streams}
+    read = {name for watch in plan.key_sets for name in watch.streams}
     passing = beside.passing or (lambda _, frame: frame)
     frames = {name: passing(name, streams[name]) for name in streams if name in read}
-    feeds = feeds_of(frames, plan.watches, time, arrival)
+    feeds = feeds_of(frames, plan.key_sets, time, arrival)
     plan.warm_up()
     rows = run_stateful(feeds, plan, number, beside.ticks, acts=acts, aside=beside.aside)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")

@@ -28,7 +28,8 @@ class Feed:
     The DataFrame has the columns of `keys` (any type whose text is plain: whole numbers, strings), `TIME` (long
     microseconds, or timestamp_ntz, read as UTC), those of `values` (double; `VALUE` and the name), and, if said so,
     `ARRIVAL` (like `TIME`; where null, the time counts), `PAYLOAD` (string), and, where rows may be marked as not
-    usable (`dead`), `REASON` and `RAW` (strings; null in rows that can be used).
+    usable (`dead`), `REASON` and `RAW` (strings; null in rows that can be used). A key may be divided into several
+    `parts`: each row goes to all of them, or, if `parted`, to one by the id in its payload.
     """
 
     key_set: int
@@ -38,6 +39,8 @@ class Feed:
     arrival: bool = False
     payload: bool = False
     dead: bool = False
+    parts: int = 1
+    parted: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -110,7 +113,8 @@ def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
     encoded = table.column("key").combine_chunks()
     encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     texts = encoded.dictionary.to_pylist()
-    keys = [(text,) for text in texts] if len(feed.keys) == 1 else [tuple(json.loads(text)) for text in texts]
+    single = len(feed.keys) == 1 and feed.parts == 1
+    keys = [(text,) for text in texts] if single else [tuple(json.loads(text)) for text in texts]
     return Piece(
         facts["feed"],
         facts["partition"],

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from tocsin.errors import PlanError
-from tocsin.plan import Watch
+from tocsin.plan import RangeWatch, Watch
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
@@ -33,15 +33,18 @@ _TEXTS = (StringType, CharType, VarcharType)
 
 
 def feeds_of(
-    frames: dict[str, DataFrame], watches: Sequence[Watch], time: str, arrival: str | None
+    frames: dict[str, DataFrame], watches: Sequence[Watch | RangeWatch], time: str, arrival: str | None
 ) -> list[tuple[DataFrame, list[Feed]]]:
-    """Every stream that a watch reads, narrowed to what they read of it, with a feed for each of them."""
-    streams = dict.fromkeys(name for watch in watches for name in watch.streams)
-    return [_feeds(name, frames[name], watches, time, arrival) for name in streams]
+    """Every stream that a watch reads, narrowed to what they read of it, with a feed for each of them.
+
+    They stay in the order in which they are declared, by which rows that arrive together are taken.
+    """
+    read = {name for watch in watches for name in watch.streams}
+    return [_feeds(name, frame, watches, time, arrival) for name, frame in frames.items() if name in read]
 
 
 def _feeds(
-    name: str, frame: DataFrame, watches: Sequence[Watch], time: str, arrival: str | None
+    name: str, frame: DataFrame, watches: Sequence[Watch | RangeWatch], time: str, arrival: str | None
 ) -> tuple[DataFrame, list[Feed]]:
     mine = [(number, watch) for number, watch in enumerate(watches) if name in watch.streams]
     kinds = {field.name: field.dataType for field in frame.schema.fields}
@@ -62,12 +65,13 @@ def _feeds(
     for number, watch in mine:
         shown = bool(payload) and not watch.is_only_heard(name)
         read = tuple(watch.columns(name))
-        feeds.append(Feed(number, name, watch.on, read, arrival is not None, shown, dead))
+        parts, parted = (watch.spread, name == watch.requests) if isinstance(watch, RangeWatch) else (1, False)
+        feeds.append(Feed(number, name, watch.on, read, arrival is not None, shown, dead, parts, parted))
     return frame.select(*columns), feeds
 
 
 def payload_of(
-    name: str, kinds: dict[str, DataType], watches: Sequence[Watch], special: tuple[str, str | None]
+    name: str, kinds: dict[str, DataType], watches: Sequence[Watch | RangeWatch], special: tuple[str, str | None]
 ) -> list[Column]:
     """The columns that some rule does not read, as one text; of a stream that is only heard nothing is shown."""
     heard = [watch for watch in watches if not watch.is_only_heard(name)]

@@ -131,7 +131,7 @@ class Meter(Collector):
 
 def _noughts(plan: Plan) -> Tally:
     """What a plan will count, each at nought: a counter that first appears with a number hides that it rose to it."""
-    counted = [pair for watch in plan.watches for pair in watch.counted]
+    counted = [pair for watch in plan.key_sets for pair in watch.counted]
     alerts: dict[str, dict[str, int]] = {}
     for watch in plan.watches:
         for rule in watch.rules:
@@ -140,6 +140,8 @@ def _noughts(plan: Plan) -> Tally:
             alerts.setdefault(rule.alert, {}).update(dict.fromkeys(states, 0))
         for silence in watch.silences:
             alerts.setdefault(silence.alert, {}).update({"firing": 0, "resolved": 0})
+    for ranges in plan.ranges:
+        alerts.setdefault(ranges.alert, {}).update({"match": 0})
     return Tally({stream: 0 for _, stream in counted}, {name: {} for name, _ in counted}, alerts)
 
 

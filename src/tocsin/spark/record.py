@@ -22,7 +22,7 @@ from tocsin.deliver.encode import time_text
 from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
-from tocsin.rules import Rule
+from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.dead import Aside
@@ -44,7 +44,7 @@ class Recorder:
         self,
         run: RunDir,
         plan: Plan,
-        rules: Iterable[Rule],
+        rules: Iterable[Rule | Ranges],
         archive: Archive | None,
         hearers: Iterable[Callable[[Progress], None]],
     ) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         self.log = run.progress()
         self.rules = list(rules)
         self.agreement = Agreement(plan.watches)
-        counted = [pair for watch in plan.watches for pair in watch.counted]
+        counted = [pair for watch in plan.key_sets for pair in watch.counted]
         self.streams = dict(counted)
         # A row is counted once under each name of its stream.
         self.shares = Counter(stream for _, stream in counted)

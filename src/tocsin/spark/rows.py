@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int
+from tocsin.plan.asked import part_of
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
 from tocsin.spark.buckets import buckets_of
 
@@ -122,14 +123,19 @@ def _blobs(
     codes, texts, ok = _keys(table, feed)
     columns, good = _columns(table, feed)
     ok &= good
-    bucket_of = np.array(buckets_of(feed.keys, texts, buckets), np.int64)
     rows = np.flatnonzero(ok)
     rows = rows[np.argsort(columns["order"][rows], kind="stable")]
-    row_bucket = bucket_of[codes[rows]]
-    rows = rows[np.argsort(row_bucket.astype(np.int16), kind="stable")]
+    codes = codes[rows]
+    if feed.parts > 1:
+        rows, codes, texts = _in_parts(rows, codes, texts, columns, feed)
+    bucket_of = np.array(buckets_of(feed.keys, texts, buckets), np.int64)
+    row_bucket = bucket_of[codes]
+    order = np.argsort(row_bucket.astype(np.int16), kind="stable")
+    rows, codes = rows[order], codes[order]
     cuts = np.concatenate([[0], np.cumsum(np.bincount(row_bucket, minlength=buckets))])
     for b in range(buckets):
-        at = rows[cuts[b] : cuts[b + 1]]
+        mine_at = slice(cuts[b], cuts[b + 1])
+        at = rows[mine_at]
         if not len(at) and b:
             continue
         mine = np.flatnonzero(bucket_of == b)
@@ -142,7 +148,20 @@ def _blobs(
         dead = _dead(table, bad, feed.stream, aside) if shows else {"dead": []}
         about = {**facts, "quarantined": len(bad), **dead}
         first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
-        yield b, first, write_blob(local[codes[at]], [texts[i] for i in mine], arrays, about)
+        yield b, first, write_blob(local[codes[mine_at]], [texts[i] for i in mine], arrays, about)
+
+
+def _in_parts(
+    rows: Int, codes: Int, texts: list[str], columns: dict[str, NDArray[Any]], feed: Feed
+) -> tuple[Int, Int, list[str]]:
+    """Send rows to the parts of their key: to all, or to one by the id in their payload. A part is a key of its own."""
+    whole = [json.loads(text) if len(feed.keys) != 1 else [text] for text in texts]
+    named = [json.dumps([*key, str(part)]) for key in whole for part in range(feed.parts)]
+    if feed.parted:
+        part = np.fromiter((part_of(text, feed.parts) for text in columns["payload"][rows]), np.int64, len(rows))
+        return rows, codes * feed.parts + part, named
+    part = np.tile(np.arange(feed.parts), len(rows))
+    return np.repeat(rows, feed.parts), np.repeat(codes, feed.parts) * feed.parts + part, named
 
 
 def _dead(table: pa.Table, at: Int, stream: str, aside: str | None) -> dict[str, Any]:

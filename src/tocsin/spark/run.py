@@ -127,7 +127,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
             with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
                 listener = BatchListener(meter.seconds.observe)
                 hearers = (meter.note, listener.note, report, Warner(streams).note)
-                recorder = Recorder(place, plan, file.rules, archive, hearers)
+                recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers)
                 stopped = stop.is_set()
                 if not stopped:
                     rows = _rows(session, file, recorder, manifest, options)

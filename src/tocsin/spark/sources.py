@@ -32,7 +32,7 @@ _MOST_SHOWN = 200
 
 def streams_of(file: RuleFile, plan: Plan) -> dict[str, Stream]:
     """The streams that a plan reads, in the order of the file; others are not opened."""
-    read_ones = {name for watch in plan.watches for name in watch.streams}
+    read_ones = {name for watch in plan.key_sets for name in watch.streams}
     return {name: stream for name, stream in file.streams.items() if name in read_ones}
 
 

@@ -289,7 +289,8 @@ def _keep(place: tuple[str, str], logic: Logic) -> None:
 
 def _raw(out: Out, state_bytes: int = 0) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
-    rows = [("alert", json.dumps(alert)) for alert in out.alerts] + [("late", json.dumps(row)) for row in out.late]
+    kinds = {"alert": out.alerts, "late": out.late, "dead": out.dead}
+    rows = [(kind, json.dumps(row)) for kind, mine in kinds.items() for row in mine]
     counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes}
     return [*rows, ("counts", json.dumps(counts))] if out.counts or state_bytes else rows
 

@@ -1,8 +1,8 @@
 """Usable rows: keys, time and values are made of fields in one place, which says of other rows why they are none.
 
 A row is dead, and only shown and counted, if its key or time is missing or cannot be read, if a value is there and is
-no finite number, or if all its values are missing. A row that lacks some values goes on, for the rules that read the
-others. A dead row has neither time nor values, so nothing can use it by mistake.
+no finite number, or if all its values are missing (a request may have none). A row that lacks some values goes on, for
+the rules that read the others. A dead row has neither time nor values, so nothing can use it by mistake.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _reasons(stream: Stream, names: _Names) -> Column:
     reasons.append(_why(names.given(stream.time), in_range, f"time `{stream.time}`", "a time from year 1 to 9999"))
     if stream.ahead_us is not None:
         reasons.append(_ahead(stream, names, stream.ahead_us))
-    nothing = F.lit(bool(stream.values))
+    nothing = F.lit(bool(stream.values) and not stream.is_requests)
     for name in stream.values:
         fine = F.coalesce(F.abs(names.read(name)) < float("inf"), F.lit(False))
         reasons.append(F.when(names.given(name).isNotNull() & ~fine, f"value `{name}` is not a finite number"))

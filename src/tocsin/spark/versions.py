@@ -14,7 +14,7 @@ from typing import Any
 
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Logic, Out, Pages
-from tocsin.plan import Plan, Watch
+from tocsin.plan import Plan, RangeWatch, Watch
 
 STATE_BYTES = "state_bytes"
 
@@ -31,13 +31,13 @@ class Versions:
         """Let watches that read the same columns under the same keys share a key set."""
         routes: dict[Any, list[tuple[int, int]]] = {}
         for number, plan in enumerate(plans):
-            for place, watch in enumerate(plan.watches):
+            for place, watch in enumerate(plan.key_sets):
                 routes.setdefault(_reads(watch), []).append((number, place))
         return cls(tuple(plans), tuple(tuple(route) for route in routes.values()))
 
-    def watches(self) -> list[Watch]:
+    def watches(self) -> list[Watch | RangeWatch]:
         """One watch per key set: all that share it read alike."""
-        return [self.plans[number].watches[place] for (number, place), *_ in self.routes]
+        return [self.plans[number].key_sets[place] for (number, place), *_ in self.routes]
 
     def build(self, pages: Pages) -> VersionsLogic:
         """Make the logic of all versions."""
@@ -49,10 +49,11 @@ class Versions:
             plan.warm_up()
 
 
-def _reads(watch: Watch) -> tuple[Any, ...]:
+def _reads(watch: Watch | RangeWatch) -> tuple[Any, ...]:
     """What a watch reads; where two are equal, one feed serves both."""
+    spread = (watch.spread, watch.requests) if isinstance(watch, RangeWatch) else None
     streams = sorted((name, tuple(watch.columns(name)), frozenset(watch.read_by_all(name))) for name in watch.streams)
-    return watch.on, tuple(streams)
+    return watch.on, tuple(streams), spread
 
 
 class VersionsLogic:
@@ -109,6 +110,7 @@ class VersionsLogic:
         for number, logic in enumerate(self.logics):
             out = call(number, logic)
             whole.alerts += [{**alert, "version": number} for alert in out.alerts]
+            whole.dead += out.dead
             for name, counts in out.counts.items():
                 whole.count(f"{number}:{name}", counts)
             for name, time_us in out.newest.items():

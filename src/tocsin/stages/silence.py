@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.logic import NEVER_SEEN, Int
 
 # Neither a time nor the start of a life.
-NOT_YET = -(1 << 62)
+NOT_YET = NEVER_SEEN
 
 
 class Quiet(NamedTuple):

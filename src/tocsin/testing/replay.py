@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.logic import Batch
+from tocsin.logic import NEVER_SEEN, Batch
 from tocsin.plan import Plan, Watch
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
 from tocsin.rules.template import parse_template
 from tocsin.testing.model import Scenario
-
-_NEVER = -(1 << 62)
 
 Labels = tuple[tuple[str, str], ...]
 # The rule of an alert, by its name and labels.
@@ -143,11 +141,11 @@ def _last_arrivals(batches: Sequence[Batch]) -> list[int]:
     """The times at which some key is seen last, in order: a logic learns of one time per call."""
     last: dict[tuple[str, ...], int] = {}
     for batch in batches:
-        newest = np.full(len(batch.keys), _NEVER)
+        newest = np.full(len(batch.keys), NEVER_SEEN)
         np.maximum.at(newest, batch.key, batch.arrival)
         for key, time in zip(batch.keys, newest.tolist(), strict=True):
             last[key] = max(time, last.get(key, time))
-    return sorted(set(last.values()) - {_NEVER})
+    return sorted(set(last.values()) - {NEVER_SEEN})
 
 
 def _between(batch: Batch, after: int | None, until: int) -> Batch:

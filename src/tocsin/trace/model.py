@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
-from tocsin.plan import Store, Threshold, Watch
+from tocsin.plan import RangeWatch, Store, Threshold, Watch
 from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Silence
+from tocsin.rules.ranges import QUERY
 from tocsin.trace.brackets import Excuse, find_excuse
 
 # What may become of a row in a store. `passed`: a rule of one stream looked at it, and nothing is remembered.
@@ -155,11 +156,14 @@ class Traced:
         return lives_of(mine)
 
 
-def is_of(watch: Watch, rule: Threshold | Silence, alert: str, labels: Mapping[str, str]) -> bool:
+def is_of(
+    watch: Watch | RangeWatch, rule: Threshold | Silence | RangeWatch, alert: str, labels: Mapping[str, str]
+) -> bool:
     """Tell whether an alert is one of a rule of a watch: it has its name, its labels and the keys, and no others."""
     given = dict(rule.labels)
     own = {name: value for name, value in labels.items() if name in given}
-    return rule.alert == alert and own == given and labels.keys() == {*given, *watch.on}
+    names = {*given, *watch.on, *([QUERY] if isinstance(rule, RangeWatch) else [])}
+    return rule.alert == alert and own == given and labels.keys() == names
 
 
 def lives_of(changes: Iterable[Mapping[str, Any]]) -> list[Life]:

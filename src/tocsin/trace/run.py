@@ -12,10 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Batch, Int, Out
+from tocsin.logic import NEVER_SEEN, Batch, Int, Out
 from tocsin.plan import Plan, Watch
-from tocsin.plan.remember import NEVER_SEEN
-from tocsin.plan.watch import PlanLogic
+from tocsin.plan.logic import PlanLogic
 from tocsin.stages.reduce.bracket import NEVER
 from tocsin.trace.model import EXPIRED, KEPT, LATE, OMITTED, PASSED, QUARANTINED, Dead, KeyRows, StoreTrace, Traced
 from tocsin.trace.watched import WatchedPage, WatchedRemembered

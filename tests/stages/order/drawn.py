@@ -12,6 +12,8 @@ from naive import disorder as naive
 from tocsin.stages.order.recall import Model, build_model, new_shape
 
 BINS = 12
+# P, L, g and b of the paper, and bins for 82 s.
+PAPER = {"over_us": 60_000_000, "every_us": 1_000_000, "grain_us": 10_000, "basic_us": 10_000, "bins": 8192}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Order
+from tocsin.logic import NEVER_SEEN
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN
+from tocsin.stages.order.slack import NEVER_IDLE
 
 STREAMS, GROUPS = 3, 3
 

@@ -1,4 +1,4 @@
-"""Delays and skews by stream against lists."""
+"""Adwin and skews by stream against lists."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from naive import adwin as naive_adwin
 from naive import disorder as naive
+from tocsin.stages.order.adwin import Adwin, new_adwin
 from tocsin.stages.order.delays import (
     DELTA,
-    Delays,
     largest_delays,
-    new_delays,
     pack_delays,
     sync_estimates,
     take_arrivals,
@@ -34,44 +33,41 @@ def arrivals_of(seed: int, rows: int = 900) -> Arrivals:
     return stream, delay, rng.integers(0, 200, rows)
 
 
-def take(delays: Delays, arrivals: Arrivals, begin: int = 0, end: int | None = None) -> None:
+def take(delays: Adwin, arrivals: Arrivals, begin: int = 0, end: int | None = None) -> None:
     take_arrivals(delays, GRAIN, DELTA, *(column[begin:end] for column in arrivals))
 
 
-def equal(one: Delays, other: Delays) -> bool:
+def equal(one: Adwin, other: Adwin) -> bool:
     """Tell whether two states are alike; what lies in a ring outside of the window is of no use."""
     first, second = pack_delays(one), pack_delays(other)
     same = all(np.array_equal(first[name], second[name]) for name in first)
-    return same and np.array_equal(one.adwin.histogram, other.adwin.histogram)
+    return same and np.array_equal(one.histogram, other.histogram)
 
 
 @given(seed=seeds)
 def test_histograms_and_skews_are_those_of_the_adaptive_windows(seed: int) -> None:
     arrivals = arrivals_of(seed)
-    delays = new_delays(3, BINS, HISTORY)
+    delays = new_adwin(3, BINS, HISTORY)
     take(delays, arrivals)
     windows = [naive_adwin.Adwin(HISTORY, DELTA) for _ in range(3)]
     skews: list[list[int]] = [[], [], []]
-    beyond = [0, 0, 0]
     for stream, delay, skew in zip(*(column.tolist() for column in arrivals), strict=True):
         d = naive.coarse(delay, GRAIN)
         if d >= BINS:
-            beyond[stream] += 1
             continue
         windows[stream].take(d)
         # A window loses its oldest rows only.
         skews[stream] = [*skews[stream], min(skew, BINS * GRAIN)][-len(windows[stream].window) :]
     for i, window in enumerate(windows):
-        assert delays.adwin.histogram[i].tolist() == np.bincount(window.window, minlength=BINS).tolist()
+        assert delays.histogram[i].tolist() == np.bincount(window.window, minlength=BINS).tolist()
         assert largest_delays(delays)[i] == max(window.window, default=-1)
-    assert delays.beyond.tolist() == beyond
     assert sync_estimates(delays).tolist() == naive.sync_estimates(skews)
 
 
 @given(seed=seeds, cuts=st.lists(st.integers(0, 900), max_size=6))
 def test_any_cut_and_any_page_gives_the_same_state(seed: int, cuts: list[int]) -> None:
     arrivals = arrivals_of(seed)
-    whole, pieces = new_delays(3, BINS, HISTORY), new_delays(3, BINS, HISTORY)
+    whole, pieces = new_adwin(3, BINS, HISTORY), new_adwin(3, BINS, HISTORY)
     take(whole, arrivals)
     for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), None], strict=True):
         take(pieces, arrivals, begin, end)
@@ -80,7 +76,7 @@ def test_any_cut_and_any_page_gives_the_same_state(seed: int, cuts: list[int]) -
 
 
 def test_before_any_arrival_there_is_nothing_to_wait_for() -> None:
-    delays = new_delays(2, BINS, HISTORY)
+    delays = new_adwin(2, BINS, HISTORY)
     assert sync_estimates(delays).tolist() == [0, 0]
     assert largest_delays(delays).tolist() == [-1, -1]
     assert equal(delays, unpack_delays(pack_delays(delays), BINS, HISTORY))
@@ -88,7 +84,7 @@ def test_before_any_arrival_there_is_nothing_to_wait_for() -> None:
 
 def test_a_stored_window_takes_at_most_two_bytes_per_row() -> None:
     rng = np.random.default_rng(3)
-    delays = new_delays(1, 8192, 65_536)
+    delays = new_adwin(1, 8192, 65_536)
     take_arrivals(
         delays, 1, DELTA, np.zeros(100_000, np.int64), rng.integers(0, 8000, 100_000), np.zeros(100_000, np.int64)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import measured as naive
+from stages.order.drawn import PAPER
 from stages.order.test_adaptive import QUALITY, WINDOWS, run
-from tocsin.stages.order.adaptive import AdaptiveWait, Quality
+from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
 from tocsin.stages.order.measured import note_lost, spread_recall
 from tocsin.stages.order.slack import NEVER_IDLE
+from tocsin.stages.order.wait import Quality, Wait
 from tocsin.stages.order.window_join import Equal, WindowJoin
 
 rows = st.tuples(st.integers(0, 2), st.integers(0, 90), st.integers(0, 99), st.booleans())
@@ -73,7 +74,7 @@ def simulate(strategy: str, recall: float, seconds: int = 150) -> tuple[np.ndarr
     """Waits of each second, and results produced and estimated as true over the last minute but one."""
     stream, time, values = disordered(5, seconds)
     windows = [2_000_000, 2_000_000]
-    wait = AdaptiveWait(Quality(recall, strategy=strategy), windows)
+    wait = AdaptiveWait(Quality(recall, **PAPER), windows, strategy)
     join, clocks = WindowJoin(windows, Equal(21), count_late=True), new_clocks(1, 2)
     held, stage, delay, waits = np.empty(0, np.int64), np.empty(0, np.int64), np.full(len(time), -1), []
     for at in range(0, len(time), 200):
@@ -121,7 +122,9 @@ def test_a_wait_moves_by_at_most_a_fifth_of_the_interval_once_there_are_results(
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 130))
 def test_no_cut_and_no_page_shows(seed: int, cut: int) -> None:
-    quality = replace(QUALITY, strategy="Measured")
-    whole = run(AdaptiveWait(quality, WINDOWS), seed, 1000)
-    assert run(AdaptiveWait(quality, WINDOWS), seed, cut) == whole
-    assert run(AdaptiveWait(quality, WINDOWS), seed, cut, paged=True) == whole
+    def make() -> Wait:
+        return AdaptiveWait(QUALITY, WINDOWS, "Measured")
+
+    whole = run(make, seed, 1000)
+    assert run(make, seed, cut) == whole
+    assert run(make, seed, cut, paged=True) == whole

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from naive import observed as naive
+from stages.order import test_adaptive as adaptive
+from stages.order.drawn import PAPER
 from tocsin.pages import pack, unpack
-from tocsin.stages.order.adaptive import AdaptiveWait, Quality
+from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.observed import LASTING, PRIOR, ObservedWait
+from tocsin.stages.order.wait import Quality, Wait
 
 GRAIN = 10_000
-FREE = {"pace": 1e9, "bins": 2048}
+FREE = PAPER | {"pace": 1e9, "bins": 2048}
 
 
 def quality(recall: float, **more: Any) -> Quality:
-    return Quality(recall, strategy="EqSel", **(FREE | more))
+    return Quality(recall, **(FREE | more))
 
 
-def feed(wait: AdaptiveWait, stream: Any, delay: Any, results: Any, in_order: Any = None) -> None:
+def feed(wait: Wait, stream: Any, delay: Any, results: Any, in_order: Any = None) -> None:
     stream, delay = np.asarray(stream, np.int64), np.asarray(delay, np.int64)
     order = np.ones(len(stream), np.bool_) if in_order is None else np.asarray(in_order, np.bool_)
     wait.note_arrivals(stream, delay, np.zeros(len(stream), np.int64))
@@ -40,12 +46,61 @@ def drawn(seed: int, rows: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarr
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_without_results_it_is_eqsel(recall: float, seed: int) -> None:
     stream, delay, _ = drawn(seed)
-    waits = [kind(quality(recall), [5_000_000, 3_000_000]) for kind in (ObservedWait, AdaptiveWait)]
+    windows = [5_000_000, 3_000_000]
+    waits: list[Wait] = [ObservedWait(quality(recall), windows), AdaptiveWait(quality(recall), windows, "EqSel")]
     for wait in waits:
         feed(wait, stream, delay, np.zeros(len(stream)))
         wait.adapt()
     assert waits[0].wait_us == waits[1].wait_us
     assert waits[0].estimated == waits[1].estimated
+
+
+class Literal:
+    """Steps of adaptation as they are written out; delays and skews are kept as in the test of the paper's steps."""
+
+    def __init__(self, quality: Quality) -> None:
+        self.quality, self.wait = quality, 0
+        self.rows = adaptive.Literal(quality, "EqSel")
+        self.known: dict[int, float] = {}
+        self.true: list[int] = []
+        self.syncs = [0] * len(adaptive.WINDOWS)
+
+    def adapt(self, rows: Sequence[tuple[int, int, int]], intervals: int) -> list[float]:
+        """Choose the wait; give how far each recall that was looked at lies from what was required."""
+        quality = self.quality
+        fresh = naive.needs(rows, self.syncs, quality.grain_us, quality.bins)
+        self.known = naive.remembered(self.known, fresh)
+        self.true += [0] * (intervals - 1) + [sum(fresh.values())]
+        true = sum(self.true[-(quality.over_us // quality.every_us - 1) :])
+        histograms, self.syncs = self.rows.recent()
+        required = naive.requirement(quality.recall, true, quality.enough)
+        found, tried = naive.next_wait(
+            self.known, histograms, adaptive.WINDOWS, self.syncs, quality.basic_us, quality.grain_us, required
+        )
+        most = intervals * int(quality.pace * quality.every_us / quality.grain_us)
+        self.wait = min(max(found, self.wait - most), self.wait + most)
+        return [abs(recall - required) for recall in tried]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.02, 0.2, 3.0]), st.sampled_from([0.03, 0.25]))
+def test_each_step_is_what_is_written_out(seed: int, busy: float, pace: float) -> None:
+    rng = np.random.default_rng(seed)
+    asked = replace(adaptive.QUALITY, recall=float(rng.choice([0.5, 0.9, 0.99, 1.0])), pace=pace)
+    wait, literal = ObservedWait(asked, adaptive.WINDOWS), Literal(asked)
+    for _ in range(12):
+        arrivals, (stream, delay, cross, _, in_order) = adaptive.interval_of(rng, wait.wait_us, busy)
+        results = rng.poisson(busy * rng.choice([0, 1, 4]), len(stream))
+        intervals = int(rng.choice([1, 1, 3]))
+        wait.note_arrivals(*arrivals)
+        wait.note_results(stream, delay, cross, results.astype(float), in_order)
+        literal.rows.note_arrivals(arrivals)
+        distances = literal.adapt([(int(s), int(d), int(n)) for s, d, n in zip(stream, delay, results)], intervals)
+        wait.adapt(intervals)
+        # Within rounding of the requirement doubles may decide otherwise, and from there on all is different.
+        if any(0 < distance < 1e-12 for distance in distances):
+            return
+        assert wait.wait_us == literal.wait * asked.grain_us
 
 
 @pytest.mark.parametrize("recall", [0.5, 0.9, 0.99])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from naive import disorder as naive
 from tocsin.stages.order.productivity import (
     Profile,
-    beyond,
     close_interval,
     coarse,
     new_profile,
@@ -36,18 +35,16 @@ def test_coarse_delays_are_rounded_up(delay: int, grain: int) -> None:
 
 @given(intervals=st.lists(rows, min_size=1, max_size=3))
 def test_each_interval_has_maps_of_its_own(intervals: list[list[Row]]) -> None:
-    profile, late = new_profile(BINS), 0
+    profile = new_profile(BINS)
     for interval in intervals:
         take(profile, interval)
         usable = [row for row in interval if naive.coarse(row[0], GRAIN) < BINS]
-        late += len(interval) - len(usable)
         expected = naive.productivity(usable, GRAIN)
         cross, results, produced, true = close_interval(profile)
         for found, by_delay in zip((cross, results), expected, strict=True):
             assert found.tolist() == [by_delay.get(d, 0) for d in range(max(by_delay, default=-1) + 1)]
         assert produced == sum(row[2] for row in usable if row[3])
         assert true == sum(expected[1].values())
-        assert beyond(profile) == late
 
 
 @given(rows=rows, cut=st.integers(0, 40))

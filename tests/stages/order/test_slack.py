@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import KSlack
+from tocsin.logic import NEVER_SEEN
 from tocsin.stages.order.run_heap import rise, sink
-from tocsin.stages.order.slack import NEVER_SEEN, Rows, k_slack
+from tocsin.stages.order.slack import Rows, k_slack
 
 STREAMS = 2
 

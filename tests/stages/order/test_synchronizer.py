@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Synchronizer
-from tocsin.stages.order.slack import NEVER_SEEN, Rows
+from tocsin.logic import NEVER_SEEN
+from tocsin.stages.order.slack import Rows
 from tocsin.stages.order.synchronizer import synchronize
 
 STREAMS = 3

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.window_join import Tuple, true_results
+from tocsin.logic import NEVER_SEEN
 from tocsin.stages.order.arrange import arrange, drain, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE, NEVER_SEEN, Rows, k_slack
+from tocsin.stages.order.slack import NEVER_IDLE, Rows, k_slack
 from tocsin.stages.order.tree import Partial, Tree
 from tocsin.stages.order.window_join import Where, WindowJoin
 

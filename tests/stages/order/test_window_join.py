@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.window_join import Join, Predicate, Tuple, true_results
-from tocsin.stages.order.window_join import Equal, Near, Star, Taken, Where, WindowJoin
+from tocsin.stages.order.window_join import Equal, Near, Probed, Star, Where, WindowJoin
 
 Condition = Equal | Star | Near | Where
 
@@ -59,7 +59,7 @@ def windows_of(streams: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, 6), min_size=streams, max_size=streams)
 
 
-def take_all(join: WindowJoin, rows: Sequence[Tuple], cut_at: set[int]) -> Taken:
+def take_all(join: WindowJoin, rows: Sequence[Tuple], cut_at: set[int]) -> Probed:
     """Hand tuples over in calls; give all that was given."""
     stream, time = (np.array([row[i] for row in rows], np.int64) for i in (1, 2))
     values = np.array([row[3] for row in rows], np.float64).reshape(len(rows), 3)
@@ -67,7 +67,7 @@ def take_all(join: WindowJoin, rows: Sequence[Tuple], cut_at: set[int]) -> Taken
     parts = [join.take(stream[a:b], time[a:b], values[a:b]) for a, b in itertools.pairwise(bounds)]
     parts = parts or [join.take(stream, time, values)]
     found = [result for part in parts for result in part.found]
-    return Taken(*(np.concatenate([part[i] for part in parts]) for i in range(3)), found)
+    return Probed(*(np.concatenate([part[i] for part in parts]) for i in range(3)), found)
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

@@ -16,8 +16,9 @@ from naive.ranges import Element, Event, Register, Terminate, run
 from tocsin.errors import RunError
 from tocsin.jit import enabled
 from tocsin.pages import pack
-from tocsin.stages.ranges import layout, looks2
 from tocsin.stages.ranges.index import RangeIndex
+from tocsin.stages.ranges.looks import NO_ROOM, SPARSE
+from tocsin.stages.ranges.shelving import no_rows
 
 NUMBERS = st.integers(0, 8).map(float) | st.sampled_from([-0.0, 2.5, 1.7976931348623157e308, -1.7976931348623157e308])
 ENDS = NUMBERS | st.sampled_from([-np.inf, np.inf])
@@ -75,11 +76,10 @@ def push(index: RangeIndex, events: list[Event]) -> list[tuple[int, int, int]]:
 
 def lay_out_anew(index: RangeIndex) -> None:
     """Do at once what is else done rarely."""
-    if index.dims == 1:
-        index._held.index = layout.grow(layout.lay_out_again(index._held.index, layout.no_queries()))
-    else:
-        none = np.zeros((0, 7), dtype=np.int64), np.zeros((0, 2 * index.dims))
-        index._held.plane = looks2.lay_out_again(index._held.plane, *none)
+    held = index._held
+    held.lay_out(no_rows(index.dims))
+    held._mend(SPARSE)
+    held._mend(NO_ROOM)
 
 
 def check_stream(dims: int, events: list[Event], data: st.DataObject) -> None:

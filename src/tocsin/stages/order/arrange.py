@@ -1,6 +1,6 @@
 """Arrange: K-slack for each stream and a Synchronizer behind them, for many groups of rows at once.
 
-Idea. A group (a key) has a clock per stream. A row that arrives enters the K-slack of its stream; what a rise of that
+Idea: a group (a key) has a clock per stream. A row that arrives enters the K-slack of its stream; what a rise of that
 clock lets go passes to the Synchronizer of the group; what that lets go has left. All streams have the same K.
 
     arrange(clocks, group, stream, time, stage, slack_us, idle_us, prompt=False) -> (released, by, stage, delay, skew)
@@ -10,7 +10,7 @@ A stream is idle, and not waited for, while it never delivered or its clock lies
 of its group; what waited only for it leaves with the arrival that makes it idle, and its own rows go by that newest
 clock. With an `idle_us` of `slack.NEVER_IDLE` no stream is idle.
 
-*Guarantee*: any cut into calls gives the same rows in the same order for each group, and each row leaves once. A row
+Guarantee: any cut into calls gives the same rows in the same order for each group, and each row leaves once. A row
 with a delay of at most K is never behind in what K-slack gives of its stream, unless that is idle. With K as large as
 every delay and no stream idle, all rows of a group leave in order of time.
 
@@ -20,8 +20,8 @@ rows that have left are the same after each round, once all waits are over. Insi
 time is that of T_sync may be in order under one and late under the other. Where skews change, so does the K of the
 theorem.
 
-*Cost*: O(1) for a row in order, O(log held) for one behind, and a look at each stream; a call adds O(held).
-*Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III.
+Cost: O(1) for a row in order, O(log held) for one behind, and a look at each stream; a call adds O(held).
+Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III.
 Groups, idle streams and `prompt` are ours.
 """
 
@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Int
+from tocsin.logic import NEVER_SEEN, Bools, Int
 from tocsin.stages.order.run_heap import lay_out, new_queues
-from tocsin.stages.order.slack import IN_SLACK, NEVER_SEEN, RELEASED, Rows, delay_rows, new_sent
+from tocsin.stages.order.slack import IN_SLACK, RELEASED, Rows, delay_rows, new_sent
 from tocsin.stages.order.synchronizer import merge_rows
 
 

@@ -5,16 +5,15 @@ is H_i. K_i^sync, what the Synchronizer makes the rows of a stream wait beyond K
 the skew, how far the clock of the stream is ahead of the slowest, less the smallest such mean of all streams.
 
 Guarantee: any cut of the arrivals into calls gives the same state. A delay beyond the last bin cannot be waited for and
-enters nothing; it is counted. A skew beyond the last bin counts as that bin: more of it makes no difference to Eq. 2.
-Means of skews are rounded down to microseconds; a stream that delivered nothing has none, and is not the smallest.
+enters nothing: its row is behind, and counted so where it is taken. A skew beyond the last bin counts as that bin: more
+of it makes no difference to Eq. 2. Means of skews are rounded down to microseconds; a stream that delivered nothing has
+none, and is not the smallest.
 Cost: that of `adwin`: by stream 2 bytes per row of history and 8 per bin; stored, 2 bytes per row in the window and
 some 2,000 bytes more.
 Source: Ji et al., ICDE 2016, section IV-A. Rates are not kept: they cancel in Eq. 5, and M-join estimates true sizes.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,41 +26,27 @@ from tocsin.stages.order.productivity import coarse
 DELTA = 0.002
 
 
-class Delays(NamedTuple):
-    """Windows of all streams, and how many rows of each were too late for any histogram."""
-
-    adwin: Adwin
-    beyond: Int
-
-
-def new_delays(streams: int, bins: int, history: int) -> Delays:
-    """Nothing arrived yet; `history` bounds the rows of a window."""
-    return Delays(new_adwin(streams, bins, history), np.zeros(streams, np.int64))
-
-
 @kernel
-def take_arrivals(delays: Delays, grain_us: int, delta: float, stream: Int, delay_us: Int, skew_us: Int) -> None:
+def take_arrivals(delays: Adwin, grain_us: int, delta: float, stream: Int, delay_us: Int, skew_us: Int) -> None:
     """Take rows in order of arrival: how far behind their own stream's clock, and that clock before the slowest."""
-    bins = delays.adwin.histogram.shape[1]
+    bins = delays.histogram.shape[1]
     value, other = np.empty_like(delay_us), np.empty_like(delay_us)
     for row in range(stream.shape[0]):
         value[row] = coarse(delay_us[row], grain_us)
         other[row] = min(max(skew_us[row], 0), bins * grain_us)
-        if value[row] >= bins:
-            delays.beyond[stream[row]] += 1
-    take_rows(delays.adwin, stream, value, other, delta)
+    take_rows(delays, stream, value, other, delta)
 
 
 @kernel
-def sync_estimates(delays: Delays) -> Int:
+def sync_estimates(delays: Adwin) -> Int:
     """K_i^sync: the mean skew of each stream less the smallest one."""
-    return sync_of(skew_sums(delays), delays.adwin.facts[:, COUNT])
+    return sync_of(skew_sums(delays), delays.facts[:, COUNT])
 
 
 @kernel
-def skew_sums(delays: Delays) -> Int:
+def skew_sums(delays: Adwin) -> Int:
     """The skews of each stream, summed over the rows of its window."""
-    return delays.adwin.facts[:, OTHER] + delays.adwin.facts[:, OPEN_OTHER]
+    return delays.facts[:, OTHER] + delays.facts[:, OPEN_OTHER]
 
 
 @kernel
@@ -80,37 +65,34 @@ def sync_of(skews_us: Int, rows: Int) -> Int:
 
 
 @kernel
-def largest_delays(delays: Delays) -> Int:
+def largest_delays(delays: Adwin) -> Int:
     """MaxD^H of each stream, in grains; -1 if it delivered nothing."""
-    return delays.adwin.facts[:, LARGEST].copy()
+    return delays.facts[:, LARGEST].copy()
 
 
-def pack_delays(delays: Delays) -> dict[str, Int]:
+def pack_delays(delays: Adwin) -> dict[str, Int]:
     """State as arrays of 64 bits: of the ring only the windows, four rows to a number; histograms follow from them."""
-    adwin, mask = delays.adwin, delays.adwin.ring.shape[1] - 1
+    mask = delays.ring.shape[1] - 1
     windows = [
         ring[(start + np.arange(count)) & mask]
-        for ring, start, count in zip(adwin.ring, adwin.facts[:, START], adwin.facts[:, COUNT], strict=True)
+        for ring, start, count in zip(delays.ring, delays.facts[:, START], delays.facts[:, COUNT], strict=True)
     ]
-    rows = np.concatenate([*windows, np.zeros(-int(adwin.facts[:, COUNT].sum()) % 4, np.uint16)])
+    rows = np.concatenate([*windows, np.zeros(-int(delays.facts[:, COUNT].sum()) % 4, np.uint16)])
     return {
-        "rows": rows.astype("<u2").view("<i8").astype(np.int64), "buckets": adwin.buckets.copy(),
-        "sums": adwin.sums.copy(), "others": adwin.others.copy(), "facts": adwin.facts.copy(),
-        "beyond": delays.beyond.copy(),
+        "rows": rows.astype("<u2").view("<i8").astype(np.int64), "buckets": delays.buckets.copy(),
+        "sums": delays.sums.copy(), "others": delays.others.copy(), "facts": delays.facts.copy(),
     }  # fmt: skip
 
 
-def unpack_delays(arrays: dict[str, Int], bins: int, history: int) -> Delays:
+def unpack_delays(arrays: dict[str, Int], bins: int, history: int) -> Adwin:
     """Read what `pack_delays` wrote."""
-    delays = new_delays(len(arrays["beyond"]), bins, history)
-    adwin = delays.adwin
+    delays = new_adwin(len(arrays["facts"]), bins, history)
     for name in ("buckets", "sums", "others", "facts"):
-        getattr(adwin, name)[:] = arrays[name]
-    delays.beyond[:] = arrays["beyond"]
+        getattr(delays, name)[:] = arrays[name]
     rows, begin = arrays["rows"].astype("<i8").view("<u2"), 0
-    for i, (start, count) in enumerate(adwin.facts[:, [START, COUNT]].tolist()):
+    for i, (start, count) in enumerate(delays.facts[:, [START, COUNT]].tolist()):
         window = rows[begin : begin + count]
-        adwin.ring[i, (start + np.arange(count)) & (adwin.ring.shape[1] - 1)] = window
-        adwin.histogram[i] = np.bincount(window, minlength=bins)
+        delays.ring[i, (start + np.arange(count)) & (delays.ring.shape[1] - 1)] = window
+        delays.histogram[i] = np.bincount(window, minlength=bins)
         begin += count
     return delays

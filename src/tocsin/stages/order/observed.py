@@ -20,18 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int
-from tocsin.stages.order.adaptive import AdaptiveWait, Quality
+from tocsin.stages.order.buffer_size import recall_at, search_least
 from tocsin.stages.order.delays import skew_sums, sync_estimates, sync_of
-from tocsin.stages.order.manager import note_interval
 from tocsin.stages.order.productivity import coarse
-from tocsin.stages.order.recall import Model, Shape, build_model, cross_recalls
+from tocsin.stages.order.recall import Shape, build_model
+from tocsin.stages.order.wait import Quality, RecallWait, Statistics
 
 # How many results are remembered, and how many the delays of all rows are worth beside them.
 LASTING, PRIOR = 1000.0, 20.0
@@ -55,41 +55,9 @@ def observe(
             sizes[_PRODUCED] += results[row] if in_order[row] else 0.0
 
 
-@kernel
-def search_observed(model: Model, upto: Float, last: int, required: float) -> tuple[int, float]:
-    """Find the least wait up to `last` whose recall is enough, and that recall."""
-    low, high, whole = 0, last, upto[-1]
-    while low < high:
-        middle = (low + high) >> 1
-        if recall_at(model, upto, whole, middle) < required:
-            low = middle + 1
-        else:
-            high = middle
-    return low, recall_at(model, upto, whole, low)
-
-
-@kernel
-def recall_at(model: Model, upto: Float, whole: float, wait: int) -> float:
-    """The share of results that need no longer wait, with that of rows for `PRIOR` more results."""
-    known, of_rows = upto[min(wait, upto.shape[0] - 1)], cross_recalls(model, wait, 1)[0]
-    return float((known + PRIOR * of_rows) / (whole + PRIOR)) if whole > 0.0 else float(of_rows)
-
-
 def above_chance(wanted: float, results: float) -> float:
     """The recall to aim at so that so many results mostly have the one wanted."""
     return wanted + min(math.sqrt(wanted * (1.0 - wanted) / results), MOST_ABOVE * (1.0 - wanted))
-
-
-class Statistics(NamedTuple):
-    """What a wait is chosen by: results by the wait they need, by stream rows by delay and the sum of their skews.
-
-    Needs and delays are in grains; `true` are the true results of the last P - L.
-    """
-
-    observed: Float
-    histogram: Int
-    skews_us: Int
-    true: float
 
 
 class Recalls:
@@ -104,11 +72,11 @@ class Recalls:
 
     def least(self, required: float) -> int:
         """The least wait, in grains, whose recall is enough; the longest that makes a difference if none is."""
-        return int(search_observed(self.model, self.upto, self.last, required)[0])
+        return int(search_least(self.model, self.upto, PRIOR, self.last, required)[0])
 
     def at(self, wait: int) -> float:
         """The recall of a wait in grains."""
-        return float(recall_at(self.model, self.upto, self.upto[-1], wait))
+        return float(recall_at(self.model, self.upto, PRIOR, wait))
 
 
 def required_recall(quality: Quality, true: float) -> float:
@@ -122,7 +90,7 @@ def _last(numbers: Float | Int) -> int:
     return int(used[-1]) if len(used) else -1
 
 
-class ObservedWait(AdaptiveWait):
+class ObservedWait(RecallWait):
     """The smallest wait that gives so many of the results in order."""
 
     def __init__(self, quality: Quality, windows_us: Sequence[int]) -> None:
@@ -149,7 +117,7 @@ class ObservedWait(AdaptiveWait):
 
     def statistics(self) -> Statistics:
         """What the wait is chosen by, right after an interval has ended."""
-        histogram = self.delays.adwin.histogram
+        histogram = self.delays.histogram
         return Statistics(self.observed, histogram, skew_sums(self.delays), float(self.monitor.true.sum()))
 
     def _end(self, intervals: int) -> Recalls:
@@ -157,9 +125,7 @@ class ObservedWait(AdaptiveWait):
         self.observed = self.observed * math.exp(-true / LASTING) + self.fresh
         self.fresh[:], self.sizes[:] = 0.0, 0.0
         self.sync_us = sync_estimates(self.delays)
-        for _ in range(min(intervals, len(self.monitor.true)) - 1):
-            note_interval(self.monitor, 0.0, 0.0)
-        note_interval(self.monitor, produced, true)
+        self.note_sizes(intervals, produced, true)
         known = self.statistics()
         self.required = required_recall(self.quality, known.true)
         return Recalls(self.shape, known)
@@ -173,7 +139,7 @@ class ObservedWait(AdaptiveWait):
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Read what `arrays` wrote."""
         super().load(arrays)
-        if np.array_equal(arrays["fits"], self._fits()):
+        if self.fits(arrays):
             self.observed[: len(arrays["observed"])] = arrays["observed"]
             self.fresh[: len(arrays["fresh"])] = arrays["fresh"]
             self.sync_us, self.sizes = arrays["sync"].copy(), arrays["seen"].copy()

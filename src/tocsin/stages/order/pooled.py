@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
-from tocsin.stages.order.adaptive import Quality
-from tocsin.stages.order.observed import Recalls, Statistics, required_recall
+from tocsin.stages.order.observed import Recalls, required_recall
 from tocsin.stages.order.recall import Shape
+from tocsin.stages.order.wait import Quality, Statistics
 
 # Places of numbers that are not 0, and these numbers.
 Sparse = Sequence[Sequence[float]]

@@ -5,7 +5,7 @@ how many of them were results. A row that came out of order to the join was not 
 row in order of the same interval had. That is known at the end of it, so until then such rows are only counted.
 
 Guarantee: any cut of an interval into calls gives the same sums, to the bit: each is added up in order of arrival.
-Without a row in order there is no best one: the credit is 0. A delay beyond the last bin is in no map; it is counted.
+Without a row in order there is no best one: the credit is 0. A delay beyond the last bin is in no map.
 Cost: O(1) per row; O(largest delay in grains) at the end of an interval; three numbers per bin.
 Source: Ji et al., ICDE 2016, section IV-B; the number of results produced (Result-Size Monitor) is taken on the way.
 """
@@ -19,8 +19,8 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int
 
-# Places in `facts`.
-_LARGEST, _BEYOND = 0, 1
+# The place in `facts`.
+_LARGEST = 0
 # Places in `sizes`.
 _PRODUCED, _MOST_CROSS, _MOST_RESULTS = 0, 1, 2
 
@@ -37,7 +37,7 @@ class Profile(NamedTuple):
 
 def new_profile(bins: int) -> Profile:
     """Nothing joined yet."""
-    return Profile(np.zeros(bins), np.zeros(bins), np.zeros(bins, np.int64), np.array([-1, 0]), np.zeros(3))
+    return Profile(np.zeros(bins), np.zeros(bins), np.zeros(bins, np.int64), np.array([-1]), np.zeros(3))
 
 
 @kernel
@@ -53,7 +53,6 @@ def take_results(profile: Profile, grain_us: int, delay_us: Int, cross: Float, r
     for row in range(delay_us.shape[0]):
         d = coarse(delay_us[row], grain_us)
         if d >= bins:
-            profile.facts[_BEYOND] += 1
             continue
         profile.facts[_LARGEST] = max(profile.facts[_LARGEST], d)
         if not in_order[row]:
@@ -84,11 +83,6 @@ def close_interval(profile: Profile) -> tuple[Float, Float, float, float]:
     return cross, results, produced, true
 
 
-def beyond(profile: Profile) -> int:
-    """Tell how many rows were too late for any map."""
-    return int(profile.facts[_BEYOND])
-
-
 def pack_profile(profile: Profile) -> dict[str, Int | Float]:
     """State as arrays, without the bins that nothing reached."""
     end = int(profile.facts[_LARGEST]) + 1
@@ -102,5 +96,6 @@ def unpack_profile(arrays: dict[str, Int | Float], bins: int) -> Profile:
     """Read what `pack_profile` wrote."""
     profile = new_profile(bins)
     for name, array in arrays.items():
-        getattr(profile, name)[: len(array)] = array
+        room = getattr(profile, name)
+        room[: len(array)] = array[: len(room)]
     return profile

@@ -1,10 +1,10 @@
 """Run and heap: per stream a queue of rows, to be taken in order of (time, number), most of them put in that order.
 
-Idea. A row that lies behind none of its queue goes to the end of a run, any other into a binary heap; the next to be
+Idea: a row that lies behind none of its queue goes to the end of a run, any other into a binary heap; the next to be
 taken is the first of the run or the top of the heap. A stream in order costs one comparison per row.
 
-*Guarantee*: rows leave a queue by time, rows of one time in order of their numbers, in whatever order they were put.
-*Cost*: O(1) for a row in order, O(log of the rows behind) for another; two numbers per row.
+Guarantee: rows leave a queue by time, rows of one time in order of their numbers, in whatever order they were put.
+Cost: O(1) for a row in order, O(log of the rows behind) for another; two numbers per row.
 
 The loops that put and take stand in `slack` and `synchronizer`: compiled code counts the users of an array at many
 calls, which for single rows would cost more than the work.

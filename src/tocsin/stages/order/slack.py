@@ -1,6 +1,6 @@
 """K-slack: put one disordered stream in order of time by holding each row for K.
 
-Idea. A stream has a clock, the largest time seen. A row waits in a buffer. Each time the clock rises, and only then,
+Idea: a stream has a clock, the largest time seen. A row waits in a buffer. Each time the clock rises, and only then,
 the rows that lie at least K behind it leave, smallest time first, equal times in order of arrival. With K = 1:
 
     arrive   1     4     3     5     7     8     6     9
@@ -10,12 +10,12 @@ The delay of a row is how far it lies behind the clock when it arrives (0 if it 
 side by side. One is idle while its clock lies more than `idle_us` behind the newest of them; its rows then go by that
 newest clock, and leave when either rises.
 
-*Guarantee*: while K stays the same and a stream is not idle, a row whose delay is at most K leaves behind no later row
+Guarantee: while K stays the same and a stream is not idle, a row whose delay is at most K leaves behind no later row
 of that stream. A row with a larger delay leaves at the next rise of the clock. Between rises nothing leaves, not even
 what is long due; unless it is asked to be `prompt`: then what is due leaves with any arrival of its stream, so a row
 whose delay is at least K leaves at once.
-*Cost*: O(1) for a row in order, O(log held) for one behind, and a look at the clock of each stream.
-*Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III-A
+Cost: O(1) for a row in order, O(log held) for one behind, and a look at the clock of each stream.
+Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section III-A
 and Figure 3. Proposition 1 (what K-slack gives has the skew between streams that its inputs have) is exact only where a
 stream has a row at each clock less K; in general the largest time given lies less than one gap between rows below that.
 Idle streams and `prompt` are ours.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.logic import NEVER_SEEN, Int
 from tocsin.stages.order.run_heap import (
     BASE,
     HEAD,
@@ -42,8 +42,6 @@ from tocsin.stages.order.run_heap import (
     sink,
 )
 
-# The clock of a stream without rows: below every time that a row can have.
-NEVER_SEEN = -(1 << 62)
 # An `idle_us` that no stream reaches: all are waited for, as in the paper.
 NEVER_IDLE = 1 << 60
 
@@ -158,6 +156,7 @@ def delay_rows(
 def k_slack(newest: Int, rows: Rows, slack_us: int, prompt: bool = False) -> tuple[Int, Int, Int, Int]:
     """Run the K-slack of every stream over those held (stage 1), then new rows (stage 0), as they arrived.
 
+    This is K-slack by itself, as the paper draws it, for tests alone; rules use `arrange`.
     Gives the rows that leave, in order; for each the row whose arrival let it go; the delay of each new row; how far
     its stream's clock was ahead of the slowest then (both -1 for a row that was held). Moves the clocks.
     """

@@ -1,16 +1,16 @@
 """The Synchronizer: bring several streams, each nearly in order, into one order of time.
 
-Idea. Rows wait in one buffer. While it has a row of each stream that is waited for, the rows with the smallest time
+Idea: rows wait in one buffer. While it has a row of each stream that is waited for, the rows with the smallest time
 leave, and that time becomes T_sync: no stream in order can bring an earlier one. A row that comes with a time of at
 most T_sync leaves at once; it is behind, or beside, what has left.
 
 The paper waits for every stream, so one stream that ends stops all. Here a stream is not waited for while it is idle:
 it never delivered, or the clock of its K-slack lies more than `idle_us` behind the newest one (`NEVER_IDLE`: none is).
 
-*Guarantee*: streams that are in order and all waited for leave in order. T_sync never falls. Rows of one time that
+Guarantee: streams that are in order and all waited for leave in order. T_sync never falls. Rows of one time that
 leave together do so in order of arrival.
-*Cost*: per row O(1) in order and O(log held) behind its stream, and a look at the first row of each stream.
-*Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, Algorithm 1.
+Cost: per row O(1) in order and O(log held) behind its stream, and a look at the first row of each stream.
+Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, Algorithm 1.
 T_sync starts below every time, where the paper has 0; idle streams are ours.
 """
 
@@ -124,6 +124,7 @@ def merge_rows(
 def synchronize(t_sync: int, streams: int, rows: Rows) -> tuple[int, Int, Int, Int]:
     """Run the Synchronizer, waiting for every stream, over rows held (stage 2) and new ones (stage 0), as they came.
 
+    This is Algorithm 1 by itself, for tests and for `tree`; rules use `arrange`.
     Gives T_sync; the rows that leave, in order; for each the row whose arrival let it go; the stage of every row.
     """
     count = rows.time.shape[0]

@@ -1,6 +1,8 @@
 """The m-way window join as a left-deep tree of binary joins, each with a Synchronizer of its own.
 
-Idea. The first instance joins streams 0 and 1, the next what that gives with stream 2, and so on:
+Rules do not join so (`stages/join.py`): it is here to hold the paper's section V to tests.
+
+Idea: the first instance joins streams 0 and 1, the next what that gives with stream 2, and so on:
 
     K-slack 0 --+
                 +-- Synchronizer -- join --+
@@ -17,12 +19,12 @@ does not keep an old one. Streams that join early are checked again by every lat
 A join that finds nothing would stop the Synchronizer above it. So each instance also sends a mark when its clock rises:
 it will send nothing older. A mark takes part in the Synchronizer above and ends there.
 
-*Guarantee*: if every stream comes in order, the results are exactly those of `window_join`, whatever the cut into
+Guarantee: if every stream comes in order, the results are exactly those of `window_join`, whatever the cut into
 calls; if also no two streams share a time, each with the same delay (of equal times another may come last here).
 Results leave in order of time. If streams come out of order, late tuples store and never probe in each instance, and
 results may be missing that a single Synchronizer, which waits for all streams, would have saved.
-*Cost*: partial results are built and kept; per tuple one look at each that the other side stores.
-*Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section V;
+Cost: partial results are built and kept; per tuple one look at each that the other side stores.
+Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section V;
 deadlines and marks are ours. The map of cross joins needs the sizes of all windows at once and is not kept here, as
 there.
 """
@@ -35,8 +37,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
-from tocsin.stages.order.slack import IN_SYNCHRONIZER, NEVER_SEEN, Rows
+from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.stages.order.slack import IN_SYNCHRONIZER, Rows
 from tocsin.stages.order.synchronizer import synchronize
 
 LEFT, RIGHT = 0, 1

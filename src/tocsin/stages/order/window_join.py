@@ -1,6 +1,8 @@
 """The m-way sliding window join on input that may still be out of order: what each tuple could find and what it finds.
 
-Idea. Each stream has a window. A tuple that is not behind the newest one moves the clock, drops what has left the
+Rules do not join so (`stages/join.py`): the paper's experiments run on it (`python -m benchmarks disorder`).
+
+Idea: each stream has a window. A tuple that is not behind the newest one moves the clock, drops what has left the
 windows of the others, probes those, and is stored. A tuple that is behind finds nothing, and is stored if its window
 still reaches back to it, so that later ones find it. Results are counted, not built: by counts per value where the
 condition compares values, by a look at each stored tuple where it does not.
@@ -10,11 +12,11 @@ condition compares values, by a look at each stored tuple where it does not.
 
 A result is a tuple of each stream, each at most its own window before the newest; its time is that of the newest.
 
-*Guarantee*: counts are those of Algorithm 2, whatever the cut into calls; on tuples in order of time they are all
+Guarantee: counts are those of Algorithm 2, whatever the cut into calls; on tuples in order of time they are all
 results there are, each found once.
-*Cost*: per tuple O(m) for `Equal` and for the centre of a `Star`; the centre's window for its leaves; the other window
+Cost: per tuple O(m) for `Equal` and for the centre of a `Star`; the centre's window for its leaves; the other window
 for `Near`; the whole cross join for `Where`. A late tuple moves those after it. A call adds the size of the windows.
-*Source*: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, Algorithm 2.
+Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, Algorithm 2.
 There a window is cleared by tuples of other streams alone; here by all, which no probe can notice.
 """
 
@@ -29,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
-from tocsin.stages.order.slack import NEVER_SEEN
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 
 ANY, EQUAL, STAR, NEAR = 0, 1, 2, 3
 
@@ -61,7 +62,7 @@ class Near:
 
 @dataclass(frozen=True)
 class Where:
-    """A function of the values of a tuple of each stream; results are listed, one by one."""
+    """A function of the values of a tuple of each stream; results are listed, one by one: for tests alone."""
 
     holds: Callable[..., bool]
 
@@ -77,7 +78,7 @@ class Windows(NamedTuple):
     clock: Int
 
 
-class Taken(NamedTuple):
+class Probed(NamedTuple):
     """Per tuple: the size of the cross join, the results, whether it came in order; the results, where listed."""
 
     cross: Float
@@ -207,7 +208,7 @@ class WindowJoin:
         counts, clock = np.zeros((streams, domain), np.int64), np.full(1, NEVER_SEEN, np.int64)
         self.windows = Windows(empty, empty, np.zeros((streams, 0, 0)), np.zeros((streams, 2), np.int64), counts, clock)
 
-    def take(self, stream: Int, time: Int, values: NDArray[np.int64] | Float) -> Taken:
+    def take(self, stream: Int, time: Int, values: NDArray[np.int64] | Float) -> Probed:
         """Take tuples in the order in which they come; `values` has a row per tuple, unused places hold anything."""
         given = np.ascontiguousarray(values, np.float64)
         self._check(stream, given)
@@ -216,13 +217,13 @@ class WindowJoin:
         self._make_room(np.bincount(stream, minlength=len(self.spans)), given.shape[1])
         return self._run(stream, time, given)
 
-    def _run(self, stream: Int, time: Int, values: Float) -> Taken:
+    def _run(self, stream: Int, time: Int, values: Float) -> Probed:
         condition = (self._kind, self._distance, self.count_late)
         taken = probe_and_store(stream, time, values, self.received, self.windows, self.spans, condition)
         self.received += len(time)
-        return Taken(*taken, [])
+        return Probed(*taken, [])
 
-    def _take_listing(self, stream: Int, time: Int, values: Float, holds: Callable[..., bool]) -> Taken:
+    def _take_listing(self, stream: Int, time: Int, values: Float, holds: Callable[..., bool]) -> Probed:
         """Take tuples one by one and list the results of each."""
         parts, found = [], []
         for row in range(len(time)):
@@ -240,7 +241,7 @@ class WindowJoin:
         if not parts:
             return self._run(stream, time, values)
         cross, results, in_order = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return Taken(cross, results, in_order, found)
+        return Probed(cross, results, in_order, found)
 
     def _stored(self, of: int) -> list[tuple[int, Float]]:
         head, tail = self.windows.ends[of]

@@ -15,9 +15,10 @@ sorted list in blocks instead of a tree, for it is the same read with less memor
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
@@ -70,6 +71,28 @@ def make_ends(cuts: Float, weight: Int, unit: Int, room: int) -> Ends:
     ends.directory[:blocks, SUM] = np.add.reduceat(weight, np.arange(0, len(cuts), FILL))
     sum_groups(ends, 0)
     return ends
+
+
+def grow_ends(ends: Ends) -> Ends:
+    """Make room for about a quarter more blocks."""
+    blocks = len(ends.first) // 4 + GROUP
+    directory = with_room(ends.directory, blocks)
+    directory[-blocks:, NUMBER] = np.arange(len(directory) - blocks, len(directory))
+    return ends._replace(
+        first=with_room(ends.first, blocks),
+        directory=directory,
+        groups=with_room(ends.groups, blocks // GROUP + 1),
+        cuts=with_room(ends.cuts, blocks * BLOCK),
+        weight=with_room(ends.weight, blocks * BLOCK),
+        unit=with_room(ends.unit, blocks * BLOCK),
+    )
+
+
+def with_room(array: NDArray[Any], room: int) -> NDArray[Any]:
+    """Copy an array with room behind."""
+    wide = np.zeros((len(array) + room, *array.shape[1:]), dtype=array.dtype)
+    wide[: len(array)] = array
+    return wide
 
 
 def next_number(numbers: Float, towards: float) -> Float:

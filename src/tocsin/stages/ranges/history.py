@@ -117,7 +117,7 @@ def table_at(history: History, length: int, start: int) -> int:
 
 @kernel
 def weight_since(history: History, since: int, span: Float) -> int:
-    """Read the weight that fell into a range, given as its lows and then its highs, since some element of the era."""
+    """Read the weight that fell into a range (as in `is_inside`) since some element of the era."""
     lengths, now = history.lengths, history.used[0]
     total, at = 0, since
     while at < now:
@@ -138,10 +138,10 @@ def weight_since(history: History, since: int, span: Float) -> int:
 
 @kernel
 def is_inside(point: Float, span: Float) -> bool:
-    """Tell whether a point lies in a range."""
+    """Tell whether a point lies in a range, given as its lows and the numbers before which it ends."""
     dims = len(point)
     for axis in range(dims):
-        if point[axis] < span[axis] or point[axis] > span[dims + axis]:
+        if point[axis] < span[axis] or point[axis] >= span[dims + axis]:
             return False
     return True
 
@@ -161,8 +161,8 @@ def weight_in_stretch(history: History, length: int, start: int, span: Float) ->
     """Read the weight that fell into a rectangle in a stretch."""
     size, strip = history.lengths[length, SIZE], history.lengths[length, STRIP]
     xs, ys = history.sorted[length, 0, start : start + size], history.sorted[length, 1, start : start + size]
-    left, right = np.searchsorted(xs, span[0]), np.searchsorted(xs, span[2], side="right")
-    below, above = np.searchsorted(ys, span[1]), np.searchsorted(ys, span[3], side="right")
+    left, right = np.searchsorted(xs, span[0]), np.searchsorted(xs, span[2])
+    below, above = np.searchsorted(ys, span[1]), np.searchsorted(ys, span[3])
     if left >= right or below >= above:
         return 0
     # Strips that lie inside, from the first to before the last.

@@ -51,6 +51,18 @@ class Requests(NamedTuple):
         others = (self.at > 0) | ~self.is_registration
         return int(others.argmax()) if others.any() else len(self.at)
 
+    def between(self, start: int, stop: int) -> Requests:
+        """Give those that take effect just before the elements from `start` up to `stop`."""
+        if not len(self.at) or (self.at[0] >= start and self.at[-1] < stop):
+            return self
+        begin, end = self.at.searchsorted([start, stop])
+        return Requests._make(column[begin:end] for column in self)
+
+    def terminations(self) -> Requests:
+        """Give the terminations."""
+        ending = ~self.is_registration
+        return Requests._make(column[ending] for column in self)
+
     def split(self, run: int) -> tuple[Requests, Requests]:
         """Give the first of them, and the others."""
         return Requests._make(column[:run] for column in self), Requests._make(column[run:] for column in self)

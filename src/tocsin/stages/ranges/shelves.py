@@ -2,7 +2,8 @@
 
 A region holds the queries whose smallest region it is, and knows the weight that fell into it. Its queries stand on
 shelves, which are stretches of slots, chained. A shelf knows when the first of its queries is due, a region when the
-first of its shelves is. A slot is used once: when too many are empty all is laid out anew (`layout`).
+first of its shelves is. A slot is used once, and what the table says of a query that ended stays: when too many slots
+are empty the others move together (`shelving`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,28 @@ from tocsin.logic import Float, Int
 SHELF = 64
 NEVER = (1 << 63) - 1
 
-# Places in `counts`; from `WEIGHT` on it is counted since all was laid out, `LOOKS` are those in vain.
-ALIVE, SLOTS, SHELVES, LISTED, NUMBER, WEIGHT, ELEMENTS, LOOKS, MEASURED = range(9)
+# Places in `counts`. `MOST` are the looks in vain of the query that had most, `WANTED` regions for which there was no
+# room. From `WEIGHT` on it is counted since all was laid out; `LOOKS` are those in vain, and with more than `PATIENCE`
+# per query all is laid out anew.
+ALIVE, SLOTS, SHELVES, LISTED, NUMBER, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE = range(12)
+COUNTS = 12
 # Places in a row of `queries`, of `regions`, of `shelves`.
-ID, THRESHOLD, TARGET, REGISTERED, DUE, REGION = range(6)
+ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME, SINCE = range(7)
 LOAD, FIRST_DUE, FIRST, LAST, NEXT = range(5)
 START, FILLED, ROOM, LEAST, AFTER = range(5)
 NOT_LISTED = -2
+# `HOME` of a query is its region, plus this for each look in vain.
+VAIN = 1 << 32
 
 
 class Rack(NamedTuple):
     """All queries, in few arrays, since a kernel unpacks them at every call.
 
     `queries`, a row per slot: id, threshold (0: the slot is empty), what the total is found by, number of registration,
-    when it is due, its region, and what else a dimension needs; `spans`: the range. `regions`: running weight, when a
-    query is first due, first and last shelf, next region that is listed to be looked through. `shelves`: stretch of
-    slots, when a query is first due, next shelf of the region. `table` finds a slot by id; `counts` are named above.
+    the load of its region at which it is due, its region, and what else a dimension needs; `spans`: the lows of its
+    range and the numbers before which it ends. `regions`: running weight, when a query is first due, first and last
+    shelf, next region that is listed to be looked through. `shelves`: stretch of slots, when a query is first due, next
+    shelf of the region. `table` finds a slot by id; `counts` are named above.
     """
 
     queries: Int
@@ -45,7 +52,7 @@ class Rack(NamedTuple):
 
 
 @kernel
-def home_of(table: NDArray[np.int32], key: int) -> int:
+def place_of(table: NDArray[np.int32], key: int) -> int:
     """Give the place in the table where the search for an id begins."""
     return (((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x9E3779B1 >> 12) & (len(table) - 1)
 
@@ -53,7 +60,7 @@ def home_of(table: NDArray[np.int32], key: int) -> int:
 @kernel
 def find(table: NDArray[np.int32], queries: Int, key: int) -> int:
     """Give the place in the table where an id stands, or the free one where it would."""
-    place = home_of(table, key)
+    place = place_of(table, key)
     while table[place] >= 0 and queries[table[place], ID] != key:
         place = (place + 1) & (len(table) - 1)
     return place
@@ -66,12 +73,25 @@ def remove(table: NDArray[np.int32], queries: Int, key: int) -> None:
     hole = find(table, queries, key)
     place = (hole + 1) & mask
     while table[place] >= 0:
-        home = home_of(table, queries[table[place], ID])
+        home = place_of(table, queries[table[place], ID])
         if ((place - home) & mask) >= ((place - hole) & mask):
             table[hole] = table[place]
             hole = place
         place = (place + 1) & mask
     table[hole] = -1
+
+
+@kernel
+def slot_of(rack: Rack, key: int) -> int:
+    """Give the slot of an alive query, or -1."""
+    slot = int(rack.table[find(rack.table, rack.queries, key)])
+    return slot if slot >= 0 and rack.queries[slot, THRESHOLD] > 0 else -1
+
+
+@kernel
+def home_of(queries: Int, slot: int) -> int:
+    """Give the region of a query."""
+    return int(queries[slot, HOME] & (VAIN - 1))
 
 
 @kernel
@@ -83,14 +103,10 @@ def list_region(regions: Int, counts: Int, region: int) -> None:
 
 
 @kernel
-def open_shelf(rack: Rack, region: int) -> int:
-    """Give a shelf of a region that has room; new ones are as large as the last one, within bounds."""
+def append_shelf(rack: Rack, region: int, room: int) -> int:
+    """Give a new shelf of a region; slots and a row of `shelves` must be free."""
     shelves, regions, counts = rack.shelves, rack.regions, rack.counts
-    last = int(regions[region, LAST])
-    if last >= 0 and shelves[last, FILLED] < shelves[last, ROOM]:
-        return last
-    new = int(counts[SHELVES])
-    room = 4 if last < 0 else min(SHELF, max(4, 2 * shelves[last, ROOM]))
+    new, last = int(counts[SHELVES]), int(regions[region, LAST])
     shelves[new, START] = counts[SLOTS]
     shelves[new, FILLED] = 0
     shelves[new, ROOM] = room
@@ -104,6 +120,17 @@ def open_shelf(rack: Rack, region: int) -> int:
     counts[SLOTS] += room
     counts[SHELVES] += 1
     return new
+
+
+@kernel
+def open_shelf(rack: Rack, region: int) -> int:
+    """Give a shelf of a region that has room; new ones are twice as large as the last one, within bounds."""
+    shelves, last = rack.shelves, int(rack.regions[region, LAST])
+    if last < 0:
+        return append_shelf(rack, region, 4)
+    if shelves[last, FILLED] < shelves[last, ROOM]:
+        return last
+    return append_shelf(rack, region, min(SHELF, max(4, 2 * shelves[last, ROOM])))
 
 
 @kernel
@@ -125,7 +152,7 @@ def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
     queries[slot, TARGET] = target
     queries[slot, REGISTERED] = rack.counts[NUMBER]
     queries[slot, DUE] = due
-    queries[slot, REGION] = region
+    queries[slot, HOME] = region
     shelves[shelf, LEAST] = min(shelves[shelf, LEAST], due)
     regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], due)
     rack.table[find(rack.table, queries, key)] = slot
@@ -136,20 +163,23 @@ def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
 
 @kernel
 def take_out(rack: Rack, slot: int) -> None:
-    """Forget a query; its slot stays empty until all is laid out anew."""
-    remove(rack.table, rack.queries, rack.queries[slot, ID])
+    """Forget a query; its slot stays empty, and keeps the id for those that stand behind it in the table."""
     rack.queries[slot, THRESHOLD] = 0
     rack.queries[slot, DUE] = NEVER
     rack.counts[ALIVE] -= 1
 
 
 @kernel
-def report(rack: Rack, slot: int, index: int, total: int, matured: Int, done: Int) -> None:
-    """Write down that a query matured, and forget it."""
-    row = done[2]
-    matured[row, 0] = rack.queries[slot, ID]
-    matured[row, 1] = index
-    matured[row, 2] = total
-    matured[row, 3] = rack.queries[slot, REGISTERED]
-    done[2] += 1
-    take_out(rack, slot)
+def slots_of(rack: Rack, ids: Int) -> Int:
+    """Give the slots of some ids, -1 for those that are not alive."""
+    slots = np.empty(len(ids), dtype=np.int64)
+    for at in range(len(ids)):
+        slots[at] = slot_of(rack, ids[at])
+    return slots
+
+
+@kernel
+def forget(rack: Rack, slots: Int) -> None:
+    """Forget some queries."""
+    for slot in slots:
+        take_out(rack, slot)

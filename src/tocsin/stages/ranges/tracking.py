@@ -49,7 +49,7 @@ class Tracking:
         self, ids: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: ArrayLike, at: ArrayLike | None = None
     ) -> None:
         """Register queries just before element `at` of the next batch."""
-        self._queue.register(ids, low, high, threshold, at, self._alive)
+        self._queue.register(ids, low, high, threshold, at, self.knows)
 
     def terminate(self, ids: ArrayLike, at: ArrayLike | None = None) -> None:
         """End queries just before element `at` of the next batch; ids that are not alive then are passed over."""
@@ -58,7 +58,10 @@ class Tracking:
     def push(self, values: ArrayLike, weights: ArrayLike | None = None) -> Matured:
         """Take a batch of elements, and give the queries that mature in it."""
         elements = self._queue.elements(values, weights)
-        requests = self._queue.take()
+        return in_order(self.take(elements, self._queue.take()))
+
+    def take(self, elements: Elements, requests: Requests) -> list[Int]:
+        """Take a batch and the requests in it; give rows of what matured: id, index, total, number."""
         found: list[Int] = []
         count = len(elements.weights)
         for start in range(0, max(count, 1), STRETCH):
@@ -66,13 +69,26 @@ class Tracking:
             part = Elements(elements.values[start:stop], elements.weights[start:stop])
             # What takes effect behind the last element does so now, not before the next batch.
             until = _FOREVER if stop == count else stop
-            self._stretch(part, _between(requests, start, until), start, found)
-        return in_order(found)
+            self._stretch(part, requests.between(start, until), start, found)
+        return found
+
+    def add(self, queries: Queries) -> None:
+        """Take queries over that were registered elsewhere and have counted something."""
+        self._list = together([self._list, queries])
+        self._registered = max(self._registered, int(queries.order.max(initial=-1)) + 1)
+        if len(self._list.id) > self.listed:
+            self._plant_list()
 
     def progress(self, ids: ArrayLike) -> Int:
         """Give the weight that queries have counted so far; 0 for one that waits, -1 for one that is unknown."""
         asked = as_ids("progress", ids)
-        totals = np.where(self._queue.awaits(asked), 0, -1).astype(np.int64)
+        totals = self.totals(asked)
+        totals[(totals < 0) & self._queue.awaits(asked)] = 0
+        return totals
+
+    def totals(self, asked: Int) -> Int:
+        """Give the total of each id, -1 where it is not alive."""
+        totals = np.full(len(asked), -1)
         for tree in self._present():
             row, there = tree.find(asked)
             totals[there] = tree.totals(row[there])
@@ -88,9 +104,13 @@ class Tracking:
         """Give how many signals, rounds and changes of heaps there were."""
         return dict(zip(COUNTED, self.counters.tolist(), strict=True))
 
+    def alive(self) -> Queries:
+        """Give all alive queries."""
+        return together([self._list, *(tree.survivors() for tree in self._present())])
+
     def snapshot(self) -> bytes:
         """Write the alive queries with what they counted, and the requests that wait."""
-        alive = together([self._list, *(tree.survivors() for tree in self._present())])
+        alive = self.alive()
         arrays = {**alive._asdict(), "rounds": alive.rounds.astype(np.int64), "counters": self.counters}
         arrays |= self._queue.pack()
         return pack(arrays, dims=self.dims, listed=self.listed, registered=self._registered)
@@ -108,7 +128,8 @@ class Tracking:
             tracking._plant_list()
         return tracking
 
-    def _alive(self, ids: Int) -> Bools:
+    def knows(self, ids: Int) -> Bools:
+        """Tell which ids are alive."""
         known = _find(self._list.id, ids)[1]
         for tree in self._present():
             known |= tree.find(ids)[1]
@@ -121,10 +142,10 @@ class Tracking:
         """Take elements; many queries that come just before the first of them go into a tree before it."""
         if len(requests.at):
             requests = requests._replace(at=requests.at - start)
-            first = _between(requests, 0, 1)
+            first = requests.between(0, 1)
             if not len(elements.weights) or np.count_nonzero(first.is_registration) > self.listed:
                 self._step(Elements(elements.values[:0], elements.weights[:0]), first, start, found)
-                requests = _between(requests, 1, _FOREVER)
+                requests = requests.between(1, _FOREVER)
         if len(elements.weights):
             self._step(elements, requests, start, found)
 
@@ -221,11 +242,3 @@ def _find(known: Int, ids: Int) -> tuple[Int, Bools]:
     order = known.argsort()
     position = order[np.minimum(known.searchsorted(ids, sorter=order), len(known) - 1)]
     return position, known[position] == ids
-
-
-def _between(requests: Requests, start: int, stop: int) -> Requests:
-    """The requests that take effect before the elements from `start` up to `stop`."""
-    if not len(requests.at) or (requests.at[0] >= start and requests.at[-1] < stop):
-        return requests
-    begin, end = requests.at.searchsorted([start, stop])
-    return Requests._make(column[begin:end] for column in requests)

@@ -35,16 +35,32 @@ _STRETCH = 256
 
 
 @kernel
-def search_equal(model: Model, required: float) -> tuple[int, float]:
-    """Alg. 3 with EqSel, by bisection."""
-    low, high = 0, model.last + 1
+def recall_at(model: Model, upto: Float, prior: float, wait: int) -> float:
+    """The share of known results that need no longer wait, with that of rows (EqSel) for `prior` more results.
+
+    `upto` adds up the results by the wait they need; where none is known, it is the share of rows alone.
+    """
+    known, whole, of_rows = upto[min(wait, upto.shape[0] - 1)], upto[-1], cross_recalls(model, wait, 1)[0]
+    return float((known + prior * of_rows) / (whole + prior)) if whole > 0.0 else float(of_rows)
+
+
+@kernel
+def search_least(model: Model, upto: Float, prior: float, last: int, required: float) -> tuple[int, float]:
+    """Find the least wait up to `last` whose `recall_at` is enough, and that recall: it does not fall, so bisect."""
+    low, high = 0, last
     while low < high:
         middle = (low + high) >> 1
-        if cross_recalls(model, middle, 1)[0] < required:
+        if recall_at(model, upto, prior, middle) < required:
             low = middle + 1
         else:
             high = middle
-    return low, cross_recalls(model, low, 1)[0]
+    return low, recall_at(model, upto, prior, low)
+
+
+@kernel
+def search_equal(model: Model, required: float) -> tuple[int, float]:
+    """Alg. 3 with EqSel."""
+    return search_least(model, np.zeros(1), 0.0, model.last + 1, required)
 
 
 @kernel
@@ -132,13 +148,21 @@ STRATEGIES = {
 
 
 def next_wait(
-    model: Model, monitor: Monitor, wait: int, *, true: float, wanted: float, strategy: str, enough: float, pace: int
+    model: Model,
+    monitor: Monitor,
+    wait: int,
+    *,
+    true: float,
+    wanted: float,
+    strategy: Strategy,
+    enough: float,
+    pace: int,
 ) -> Decision:
     """Choose the wait of the next interval; `true` are the true results of the last, `wait` its wait.
 
     The wait moves by at most `pace` grains, but where delays alone decide.
     """
-    require, search, counts_lost = STRATEGIES[strategy]
+    require, search, counts_lost = strategy
     lasting = float(monitor.true.sum())
     if true >= enough or (counts_lost and lasting >= enough):
         required = require(wanted, monitor, true)

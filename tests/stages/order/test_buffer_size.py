@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from naive import disorder as naive
 from stages.order.drawn import BINS, Setting, settings_of_disorder
-from tocsin.stages.order.manager import (
+from tocsin.stages.order.buffer_size import (
     STRATEGIES,
     Monitor,
     instant_recall,
@@ -89,7 +89,14 @@ SETTING = Setting([{0: 50, 4: 30, 8: 20}], [10], [0], 1, 1, cross={0: 80, 8: 20}
 
 def decide(monitor: Monitor, wait: int, true: float, wanted: float = 0.8, pace: int = 99) -> tuple[int, float, float]:
     return next_wait(
-        SETTING.model(), monitor, wait, true=true, wanted=wanted, strategy="NonEqSel", enough=30.0, pace=pace
+        SETTING.model(),
+        monitor,
+        wait,
+        true=true,
+        wanted=wanted,
+        strategy=STRATEGIES["NonEqSel"],
+        enough=30.0,
+        pace=pace,
     )
 
 

@@ -1,0 +1,191 @@
+"""A file of requests for a rule with ranges: read, checked line by line, and written where its stream is read from."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.cli.given import GivenUpError
+from tocsin.files import replace_file
+from tocsin.plan import RangeWatch
+from tocsin.plan.asked import read_requests
+from tocsin.rules.rulefile import Stream
+
+MOST_TOLD = 20
+
+
+class Line(NamedTuple):
+    """A request, and the line of the file that it stands in."""
+
+    number: int
+    row: dict[str, Any]
+
+
+def read_asked(path: Path) -> list[Line]:
+    """Read a CSV file with a header, or lines of JSON objects; a cell of CSV that is empty is none."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(_of_csv(file) if path.suffix.lower() == ".csv" else _of_json(file))
+    except OSError as error:
+        message = f"{path} must be readable; {(error.strerror or 'it is not').lower()}"
+        raise GivenUpError(message) from None
+    except UnicodeDecodeError:
+        message = f"{path} must be UTF-8; it is not"
+        raise GivenUpError(message) from None
+
+
+def _of_csv(lines: Iterator[str]) -> Iterator[Line]:
+    reader = csv.DictReader(lines)
+    for cells in reader:
+        row = {name: cell for name, cell in cells.items() if name is not None and cell not in {None, ""}}
+        yield Line(reader.line_num, row)
+
+
+def _of_json(lines: Iterator[str]) -> Iterator[Line]:
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            message = f"line {number}: it must be a JSON object; got {text.strip()[:80]!r}"
+            raise GivenUpError(message)
+        yield Line(number, {name: value for name, value in row.items() if value is not None})
+
+
+def check_asked(lines: Sequence[Line], watch: RangeWatch, stream: Stream) -> None:
+    """Make numbers of texts; refuse requests that the rule would not use, some at once, each with its line."""
+    columns, missing = watch.columns(watch.requests), dict[int, str]()
+    values = {column: np.full(len(lines), np.nan) for column in columns}
+    for at, (_, row) in enumerate(lines):
+        absent = [key for key in stream.keys if key not in row]
+        if absent:
+            missing[at] = f"key `{absent[0]}` must be given; it is missing"
+        for column in columns:
+            if column not in row:
+                continue
+            try:
+                number = values[column][at] = float(row[column])
+            except (TypeError, ValueError):
+                missing.setdefault(at, f"`{column}` must be a number; got {row[column]!r:.80}")
+                continue
+            row[column] = int(number) if number.is_integer() else number
+    asked = read_requests(watch, values, [json.dumps(row, default=str) for _, row in lines])
+    reasons = {**asked.reason, **missing}
+    if reasons:
+        told = [f"line {lines[at].number}: {reasons[at]}" for at in sorted(reasons)[:MOST_TOLD]]
+        more = [f"and {len(reasons) - MOST_TOLD:,} more lines"] if len(reasons) > MOST_TOLD else []
+        raise GivenUpError("\n".join(["requests must be usable; nothing was written:", *told, *more]))
+
+
+def write_asked(lines: Sequence[Line], stream: Stream) -> str:
+    """Put requests where the stream is read from, with the time of now where they have none; say where that is."""
+    kinds: Mapping[str, Callable[[Sequence[Mapping[str, Any]], Stream], str]] = {
+        "json": _to_json,
+        "csv": _to_csv,
+        "parquet": _to_parquet,
+        "kafka": _to_kafka,
+    }
+    kind = stream.source.kind
+    if kind not in kinds:
+        message = (
+            f"stream `{stream.name}` must be read from {', '.join(kinds)} to be written to; it is read from {kind}"
+        )
+        raise GivenUpError(message)
+    now_us = round(time.time() * 1_000_000)
+    now = {"s": now_us / 1_000_000, "ms": now_us / 1000, "us": now_us, "ns": now_us * 1000}[stream.time_unit]
+    return kinds[kind]([{stream.time: now, **row} for _, row in lines], stream)
+
+
+def _folder(stream: Stream) -> Path:
+    folder = Path(str(stream.source.options["path"]))
+    if not folder.is_dir():
+        message = f"stream `{stream.name}` must be read from a folder here to be written to; got {folder}"
+        raise GivenUpError(message)
+    return folder
+
+
+def _name(data: bytes) -> str:
+    return f"requests-{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def _to_json(rows: Sequence[Mapping[str, Any]], stream: Stream) -> str:
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = _folder(stream) / f"{_name(data)}.json"
+    replace_file(path, data)
+    return str(path)
+
+
+def _to_csv(rows: Sequence[Mapping[str, Any]], stream: Stream) -> str:
+    """All files of a stream have one header, so what it does not name cannot be written."""
+    folder = _folder(stream)
+    first = next(iter(sorted(folder.glob("*.csv"))), None)
+    if first is None:
+        message = f"{folder} must have a CSV file, whose header is that of all; it has none"
+        raise GivenUpError(message)
+    with first.open(encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file), [])
+    unknown = sorted({name for row in rows for name in row} - set(header))
+    if unknown:
+        message = f"`{unknown[0]}` must be in the header of {first}; it has {', '.join(header)}"
+        raise GivenUpError(message)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode()
+    path = folder / f"{_name(data)}.csv"
+    replace_file(path, data)
+    return str(path)
+
+
+def _to_parquet(rows: Sequence[Mapping[str, Any]], stream: Stream) -> str:
+    """Of the columns and types of the files that are there."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder = _folder(stream)
+    first = next(iter(sorted(folder.glob("*.parquet"))), None)
+    if first is None:
+        message = f"{folder} must have a Parquet file, whose columns are those of all; it has none"
+        raise GivenUpError(message)
+    schema = parquet.read_schema(first)
+    try:
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        message = f"requests must fit the columns of {first}; {error}"
+        raise GivenUpError(message) from None
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    data = sink.getvalue().to_pybytes()
+    path = folder / f"{_name(data)}.parquet"
+    replace_file(path, data)
+    return str(path)
+
+
+def _to_kafka(rows: Sequence[Mapping[str, Any]], stream: Stream) -> str:
+    from tocsin.deliver.kafka import produce_all
+    from tocsin.deliver.sinks import KafkaSink
+    from tocsin.errors import TocsinError
+
+    options = stream.source.options
+    if options.get("format", "json") != "json":
+        message = f"stream `{stream.name}` must hold JSON to be written to; it holds {options['format']}"
+        raise GivenUpError(message)
+    messages = [("/".join(str(row[key]) for key in stream.keys), json.dumps(row)) for row in rows]
+    try:
+        login = {name: options[name] for name in ("username", "password") if name in options}
+        produce_all(KafkaSink(options["servers"], options["topic"], **login), messages)
+    except TocsinError as error:
+        raise GivenUpError(str(error)) from None
+    return f"topic {options['topic']}"

@@ -1,0 +1,48 @@
+"""The columns of streams that a rule names: found, or refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tocsin.errors import RuleError
+from tocsin.expr.nodes import Key
+from tocsin.rules.nearest import nearest
+from tocsin.rules.no_data import AnyRule
+
+# The columns of each stream; the names of event time and arrival among them.
+Columns = Mapping[str, Sequence[str]]
+Special = tuple[str, str | None]
+
+
+def check_stream(rule: AnyRule, stream: str, columns: Columns, special: Special) -> None:
+    """Refuse a stream that is not there, or that lacks time, arrival or a key column."""
+    if stream not in columns:
+        message = f"{rule.place}: `{stream}` must be one of the streams {', '.join(columns)}{nearest(stream, columns)}"
+        raise RuleError(message)
+    have = list(columns[stream])
+    time, arrival = special
+    for needed in [time, *rule.on, *([] if arrival is None else [arrival])]:
+        if needed not in have:
+            what = f"{needed!r} (`arrival`)" if needed == arrival else repr(needed)
+            message = f"{rule.place}: stream `{stream}` must have the column {what}; it has {', '.join(have)}"
+            raise RuleError(message)
+
+
+def column_of(rule: AnyRule, key: Key, columns: Columns, special: Special) -> str:
+    """The column that a variable reads."""
+    stream, column = key
+    check_stream(rule, stream, columns, special)
+    have = columns[stream]
+    free = [name for name in have if name not in {*special, *rule.on}]
+    if column is not None:
+        if column not in free:
+            message = f"{rule.place}: stream `{stream}` must have the value column {column!r}; it has {', '.join(free)}"
+            raise RuleError(message)
+        return column
+    if "value" in free or len(free) == 1:
+        return "value" if "value" in free else free[0]
+    message = (
+        f"{rule.place}: `{stream}` must name its column, as in `{stream}.{free[0] if free else 'value'}`; "
+        f"the stream has {', '.join(free) or 'no value column'}"
+    )
+    raise RuleError(message)

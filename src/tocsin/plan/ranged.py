@@ -1,0 +1,223 @@
+"""The logic of a `Ranges` rule: rows are led to the queries of their key; what is reached becomes an alert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.errors import RunError
+from tocsin.logic import Batch, Float, Int, Out, Pages, Payload
+from tocsin.pages import pack, unpack
+from tocsin.plan.asked import Asked, Counted, read_elements, read_requests
+from tocsin.plan.payload import joined_payload
+from tocsin.plan.ranges import RangeWatch
+from tocsin.plan.reached import Element, range_row, refused_row
+from tocsin.plan.standing import KeyQueries, Reached, Requests
+
+# Rows not usable that are shown of one call and stream; all are counted.
+MOST_SHOWN = 1000
+# How the pages of standing queries begin; then come the name of the step, the number of the key, and a page of it.
+RANGES = "ranges/"
+_NAME = re.compile(RANGES + r"([0-9a-f]{16})/(0|[1-9][0-9]{0,8})/((?:query/|index/).+|key)", re.ASCII)
+_ALIVE = "`id` must not be of a query that is alive; terminate it first"
+
+Key = tuple[str, ...]
+
+
+class _Rows(NamedTuple):
+    """Rows of one stream in a call: number of the key, time, arrival, values by name, payload; and those not usable."""
+
+    key: Int
+    time: Int
+    arrival: Int
+    values: Mapping[str, Float]
+    payload: Payload | None
+    quarantined: int
+
+    def texts(self, at: Int) -> list[str | None]:
+        """The payload of some rows."""
+        return [None] * len(at) if self.payload is None else list(self.payload.take(at))
+
+    def usable(self, reason: Mapping[int, str]) -> Int:
+        """The rows with nothing against them, by key, then in order of arrival."""
+        fine = np.ones(len(self.key), np.bool_)
+        fine[list(reason)] = False
+        at = np.flatnonzero(fine)
+        return at[np.lexsort((self.arrival[at], self.key[at]))]
+
+
+class _Call(NamedTuple):
+    """What a call brings: the keys of its rows, requests, elements."""
+
+    keys: Sequence[Key]
+    asking: _Rows
+    asked: Asked
+    payload: list[str | None]
+    counting: _Rows
+    counted: Counted
+
+
+def parts_of(page: str) -> tuple[str, int, str]:
+    """The step that a page is named by, the number of its key there, and what it has of that key."""
+    found = _NAME.fullmatch(page)
+    if not found:
+        message = f"state page `{page}` must be named as one of standing queries; it was named by another"
+        raise RunError(message)
+    return found[1], int(found[2]), found[3]
+
+
+def forgotten(pages: Pages, watches: Sequence[RangeWatch]) -> tuple[list[str], Out]:
+    """Name the pages of rules that are gone, and count what they held as expired."""
+    names, out = [], Out()
+    known = {watch.name for watch in watches}
+    for page, data in pages.items():
+        step, _, part = parts_of(page)
+        if step not in known:
+            names.append(page)
+        if step not in known and part == "key":
+            for stream, rows in unpack(data)[1]["retained"].items():
+                out.count(stream, {"retained": -rows, "expired": rows})
+    return names, out
+
+
+class RangesLogic:
+    """The queries of all keys of one rule."""
+
+    def __init__(self, number: int, watch: RangeWatch, pages: Pages) -> None:
+        self.number, self.watch = number, watch
+        mine: dict[int, dict[str, bytes]] = {}
+        for name, data in pages.items():
+            step, key, part = parts_of(name)
+            if step == watch.name:
+                mine.setdefault(key, {})[part] = data
+        self.numbers: dict[Key, int] = {}
+        self.queries: dict[int, KeyQueries] = {}
+        for key, parts in mine.items():
+            if "key" not in parts:
+                message = f"state page `{RANGES}{watch.name}/{key}/key` must be there; it is not"
+                raise RunError(message)
+            self.numbers[tuple(unpack(parts["key"])[1]["key"])] = key
+            self.queries[key] = KeyQueries(watch, parts)
+        self._touched: dict[int, Key] = {}
+
+    def on_data(self, batches: Sequence[Batch], out: Out) -> None:
+        """Take the rows of one call, key by key."""
+        keys: dict[Key, int] = {}
+        asking, counting = (self._rows(name, batches, keys) for name in (self.watch.requests, self.watch.data))
+        payload = asking.texts(np.arange(len(asking.time)))
+        asked = read_requests(self.watch, asking.values, payload)
+        counted = read_elements(self.watch, counting.values, len(counting.time))
+        call = _Call(list(keys), asking, asked, payload, counting, counted)
+        for key, requests, elements in self._by_key(call):
+            self._take(call, key, requests, elements, out)
+        self._count(self.watch.requests, call, asking, asked.reason, out)
+        self._count(self.watch.data, call, counting, counted.reason, out)
+
+    def _rows(self, stream: str, batches: Sequence[Batch], keys: dict[Key, int]) -> _Rows:
+        """The rows of one stream; their keys are numbered over both."""
+        mine = [batch for batch in batches if batch.stream == stream]
+        some = [batch for batch in mine if len(batch.time)]
+        columns, bad = self.watch.columns(stream), sum(batch.quarantined for batch in mine)
+        if not some:
+            none = np.zeros(0, np.int64)
+            return _Rows(none, none, none, {column: np.zeros(0) for column in columns}, None, bad)
+        numbers = [np.array([keys.setdefault(key, len(keys)) for key in batch.keys])[batch.key] for batch in some]
+        time, arrival = (np.concatenate([getattr(batch, name) for batch in some]) for name in ("time", "arrival"))
+        values = {column: np.concatenate([batch.values[column] for batch in some]) for column in columns}
+        return _Rows(np.concatenate(numbers), time, arrival, values, joined_payload(some), bad)
+
+    def _by_key(self, call: _Call) -> Iterator[tuple[int, Int, Int]]:
+        """The usable requests and elements of each key, in order of arrival."""
+        asking, counting = call.asking.usable(call.asked.reason), call.counting.usable(call.counted.reason)
+        ends = np.arange(len(call.keys) + 1)
+        of_asking = np.searchsorted(call.asking.key[asking], ends)
+        of_counting = np.searchsorted(call.counting.key[counting], ends)
+        for key in range(len(call.keys)):
+            yield (
+                key,
+                asking[of_asking[key] : of_asking[key + 1]],
+                counting[of_counting[key] : of_counting[key + 1]],
+            )
+
+    def _take(self, call: _Call, key: int, requests: Int, elements: Int, out: Out) -> None:
+        """Let the queries of one key take its rows."""
+        number = self.numbers.get(call.keys[key])
+        # Without a window and without queries there is nothing to know of a key.
+        if number is None and self.watch.is_plain and not len(requests):
+            return
+        if number is None:
+            number = self.numbers[call.keys[key]] = max(self.queries, default=-1) + 1
+            self.queries[number] = KeyQueries(self.watch)
+        mine = self.queries[number]
+        before = mine.retained
+        values, weight = call.counted.values[elements], call.counted.weight[elements]
+        reached, alive = mine.take(
+            self._requests(call, requests, elements), values, weight, call.counting.time[elements]
+        )
+        for at in requests[alive].tolist():
+            call.asked.reason[at] = _ALIVE
+        self._alert(call, key, reached, elements, out)
+        self._touched[number] = call.keys[key]
+        for stream, rows in mine.retained.items():
+            if self._counts(call.keys[key], stream):
+                out.count(stream, {"retained": rows - before[stream], "expired": before[stream] - rows})
+        if mine.late and self._counts(call.keys[key], self.watch.data):
+            out.count(self.watch.data, {"late": mine.late, "expired": -mine.late})
+
+    def _requests(self, call: _Call, at: Int, elements: Int) -> Requests:
+        """The requests of a key; of those that arrived with an element, the stream that is declared first is first."""
+        asking, asked = call.asking, call.asked
+        # Before the first element that came later, or, where requests are first, no earlier.
+        moment = asking.arrival[at] + (self.watch.streams[0] == self.watch.data)
+        before = np.searchsorted(call.counting.arrival[elements], moment)
+        ids, payload = [asked.id[i] for i in at.tolist()], [call.payload[i] for i in at.tolist()]
+        return Requests(ids, payload, asked.registers[at], before, asking.time[at], asked.threshold[at], asked.ends[at])
+
+    def _alert(self, call: _Call, key: int, reached: Sequence[Reached], elements: Int, out: Out) -> None:
+        """Say what was reached, in order."""
+        at = elements[[one.element for one in reached]]
+        for one, row, text in zip(reached, at.tolist(), call.counting.texts(at), strict=True):
+            values = {name: float(call.counting.values[name][row]) for name in self.watch.columns(self.watch.data)}
+            element = Element(int(call.counting.time[row]), values, text)
+            out.alerts.append(range_row(self.watch, self._named(call.keys[key]), one, element))
+
+    def _named(self, key: Key) -> dict[str, str]:
+        """The key columns of a key, which may have the number of a part behind them."""
+        return dict(zip(self.watch.on, key, strict=False))
+
+    def _counts(self, key: Key, stream: str) -> bool:
+        """Tell whether rows of a key are counted: of one in parts each part sees all elements, and the first counts."""
+        return stream == self.watch.requests or len(key) == len(self.watch.on) or key[-1] == "0"
+
+    def _count(self, stream: str, call: _Call, rows: _Rows, reason: Mapping[int, str], out: Out) -> None:
+        """Count what came, and what cannot be used, which is shown; what stays is counted apart."""
+        counts = np.array([self._counts(key, stream) for key in call.keys], np.bool_)
+        received = int(counts[rows.key].sum()) if len(rows.key) else 0
+        wrong = [at for at in sorted(reason) if counts[rows.key[at]]]
+        out.count(stream, {"received": received + rows.quarantined, "quarantined": len(wrong) + rows.quarantined})
+        out.count(stream, {"expired": received - len(wrong)})
+        if len(rows.time):
+            out.meet(stream, int(rows.time.max()))
+        for at in wrong[:MOST_SHOWN]:
+            values = {name: float(column[at]) for name, column in rows.values.items()}
+            element = Element(int(rows.time[at]), values, rows.texts(np.array([at]))[0])
+            out.dead.append(refused_row(stream, reason[at], self._named(call.keys[rows.key[at]]), element))
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        """Give the pages that changed since the last call; those of a key that nobody asks for are removed."""
+        changed: dict[str, bytes | None] = {}
+        for number, key in self._touched.items():
+            mine = self.queries[number]
+            pages = mine.changed_pages()
+            if len(mine) or not self.watch.is_plain:
+                pages["key"] = pack({}, key=list(key), retained=mine.retained, step=asdict(self.watch))
+            else:
+                pages = dict.fromkeys([*pages, *mine.names, "key"])
+                del self.numbers[key], self.queries[number]
+            changed |= {f"{RANGES}{self.watch.name}/{number}/{name}": page for name, page in pages.items()}
+        self._touched = {}
+        return changed

@@ -1,0 +1,51 @@
+"""What a `Ranges` rule says, as rows of output: a query that was reached, and a row that could not be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tocsin.plan.payload import shown_payload
+from tocsin.plan.ranges import RangeWatch
+from tocsin.plan.report import Row, output_row
+from tocsin.plan.standing import Reached
+from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
+
+
+class Element(NamedTuple):
+    """A row of a stream: its time, values and payload."""
+
+    time: int
+    values: Mapping[str, float]
+    payload: str | None
+
+
+def range_row(watch: RangeWatch, key: Mapping[str, str], one: Reached, element: Element) -> Row:
+    """One output row: the request and the element at which it was reached are its witness; an open end is left out."""
+    ends = dict(zip(watch.ends, one.ends.tolist(), strict=True))
+    asked = {name: end for name, end in ends.items() if math.isfinite(end)} | {THRESHOLD: float(one.threshold)}
+    unread = {*key, ID, ACTION, *watch.columns(watch.requests)}
+    request = {
+        "stream": watch.requests,
+        "time": one.time,
+        "values": asked,
+        "payload": shown_payload(one.payload, unread),
+    }
+    reached = {
+        "stream": watch.data,
+        "time": element.time,
+        "values": dict(element.values),
+        "payload": shown_payload(element.payload, {*key, *element.values}),
+    }
+    labels = dict(watch.labels) | dict(key) | {QUERY: one.id}
+    times, numbers = (element.time, element.time), (float(one.total), float(one.total - one.threshold))
+    return output_row(watch.alert, labels, "match", times, numbers, [request, reached], "exact")
+
+
+def refused_row(stream: str, reason: str, key: Mapping[str, str], row: Element) -> Row:
+    """A row that could not be used, with the reason and what it says."""
+    values = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
+    more = shown_payload(row.payload, {*key, *values}) or {}
+    return {"stream": stream, "reason": reason, "raw": json.dumps({**key, "time": row.time, **values, **more})}

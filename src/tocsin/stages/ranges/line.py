@@ -1,0 +1,226 @@
+"""Regions on a line: units of equal weight, and the ends of all ranges to read totals from.
+
+The line is cut into units of about equal weight. A region is four neighbouring runs of 2^l units, and a query belongs
+to the smallest region that covers its range. Only levels that have queries have regions. All is laid out anew when a
+run of queries is registered at once, when the looks show that the units no longer fit the elements, when most ends are
+of queries that are gone, and before running sums could overflow.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+from tocsin.stages.ranges.ends import (
+    FILL,
+    Ends,
+    add_cut,
+    add_weight,
+    all_cells,
+    cell_before,
+    cell_of,
+    high_of,
+    make_ends,
+    position_of,
+    unit_of,
+    weight_between,
+    weight_of_cells,
+)
+from tocsin.stages.ranges.requests import Elements
+from tocsin.stages.ranges.shelves import (
+    ALIVE,
+    COUNTS,
+    ELEMENTS,
+    FIRST_DUE,
+    LOAD,
+    REGIONS,
+    TARGET,
+    WANTED,
+    WEIGHT,
+    Rack,
+    list_region,
+    put,
+)
+from tocsin.stages.ranges.shelving import Rows, alive_slots, no_rows, put_all
+
+# At most so many units: finer ones would cost more memory than the queries.
+_UNITS_LOG2 = 16
+# Elements that make a measure of where the weight falls.
+ENOUGH = 1024
+# A region is this many runs of units, and a query touches at most so many of them.
+RUNS = 4
+# Looks in vain per query before all is laid out anew, if the units are a guess and if they are measured.
+HASTY, PATIENT = 2, 16
+
+
+class Line(NamedTuple):
+    """Ends, and where the regions of each level begin, or -1; a run of the last level has all units."""
+
+    ends: Ends
+    levels: Int
+
+
+def no_line() -> tuple[Line, Rack]:
+    """Make a line without queries."""
+    return lay_out(no_rows(1), np.array([-np.inf]), np.zeros(1, dtype=np.int64), np.zeros(COUNTS, dtype=np.int64))
+
+
+def lay_out_again(line: Line, rack: Rack, more: Rows) -> tuple[Line, Rack]:
+    """Lay out the alive queries and some more."""
+    slots = alive_slots(rack)
+    queries = np.concatenate([rack.queries[slots], more.queries])
+    queries[: len(slots), TARGET] = lacks_on_line(line, rack, slots)
+    spans = np.concatenate([rack.spans[slots], more.spans])
+    return lay_out(Rows(queries, spans), *all_cells(line.ends), rack.counts)
+
+
+def lay_out(rows: Rows, old_cuts: Float, old_weight: Int, old_counts: Int) -> tuple[Line, Rack]:
+    """Lay out queries by the weight that lately fell between some cuts."""
+    cuts = np.unique(np.append(rows.spans, -np.inf))
+    weight = _carried(cuts, old_cuts, old_weight)
+    unit, units_log2 = _units(cuts, weight)
+    # Too few elements to tell where the weight falls: they go on counting.
+    keep = old_counts[ELEMENTS] < ENOUGH
+    ends = make_ends(cuts, weight if keep else np.zeros_like(weight), unit, len(cuts) // (16 * FILL) + 32)
+    levels = np.full(units_log2 + 1, -1)
+    region, regions = regions_of(ends, levels, rows.spans)
+    rack = put_all(rows, region, regions, old_counts, HASTY if keep else PATIENT)
+    line = Line(ends, levels)
+    if keep and old_counts[ELEMENTS]:
+        rack.counts[[WEIGHT, ELEMENTS]] = old_counts[[WEIGHT, ELEMENTS]]
+        # From what is lacking to the reading at which nothing will be lacking: the reading now comes on top.
+        slots = np.arange(len(region))
+        rack.queries[slots, TARGET] += rack.queries[slots, TARGET] - lacks_on_line(line, rack, slots)
+    return line, rack
+
+
+def _carried(cuts: Float, old_cuts: Float, old_weight: Int) -> Int:
+    """Give the weight of new cells, so that readings between cuts that stay are what they were."""
+    before = np.concatenate([[0], np.cumsum(old_weight)])
+    start = before[np.searchsorted(old_cuts, cuts, side="right") - 1]
+    return np.diff(np.append(start, before[-1]))
+
+
+def _units(cuts: Float, weight: Int) -> tuple[Int, int]:
+    """Number the cells by the weight before their middles, so that a heavy cell is far from its neighbours.
+
+    A twentieth of the weight is spread evenly over the line: nothing is known where no element fell yet.
+    """
+    log2 = min(_UNITS_LOG2, int(np.ceil(np.log2(len(cuts) + 1))))
+    inner = np.clip(cuts, *_middle(cuts))
+    width = np.diff(np.append(inner, inner[-1]))
+    width *= max(0.05 * weight.sum(), 1.0) / (width.sum() or 1.0)
+    mass = weight + width
+    middle = np.cumsum(mass) - mass / 2
+    return (middle / (mass.sum() or 1.0) * ((1 << log2) - 1)).astype(np.int64), log2
+
+
+def _middle(cuts: Float) -> tuple[float, float]:
+    """Bounds of nearly all cuts: a few far ones must not make the units of all others too coarse."""
+    finite = cuts[np.isfinite(cuts)] / 2
+    if not len(finite):
+        return 0.0, 0.0
+    # The cuts are sorted.
+    low, high = finite[len(finite) // 1000], finite[-1 - len(finite) // 1000]
+    return float(2 * low), float(2 * high)
+
+
+@kernel
+def level_of(first: int, last: int) -> int:
+    """Give the level of the smallest region that covers two units."""
+    level = 0
+    while (last >> level) - (first >> level) >= RUNS:
+        level += 1
+    return level
+
+
+@kernel
+def size_of(levels: Int, level: int) -> int:
+    """Count the regions of a level: those that begin before the first unit too."""
+    return (1 << (len(levels) - 1 - level)) + 2 * (RUNS - 1)
+
+
+@kernel
+def regions_of(ends: Ends, levels: Int, spans: Float) -> tuple[Int, int]:
+    """Give the smallest region that covers each range, and how many regions the levels have that were needed."""
+    first, level = np.empty(len(spans), dtype=np.int64), np.empty(len(spans), dtype=np.int64)
+    for at in range(len(spans)):
+        first[at] = unit_of(ends, spans[at, 0])
+        level[at] = level_of(first[at], unit_of(ends, high_of(spans[at, 1])))
+        levels[level[at]] = 0
+    base = 0
+    for each in range(len(levels)):
+        if levels[each] == 0:
+            levels[each] = base
+            base += size_of(levels, each)
+    for at in range(len(spans)):
+        first[at] = levels[level[at]] + (first[at] >> level[at]) + RUNS - 1
+    return first, base
+
+
+@kernel
+def lack_on_line(line: Line, rack: Rack, slot: int) -> int:
+    """Read what a query lacks."""
+    spans = rack.spans
+    return int(rack.queries[slot, TARGET] - weight_between(line.ends, spans[slot, 0], spans[slot, 1]))
+
+
+@kernel
+def lacks_on_line(line: Line, rack: Rack, slots: Int) -> Int:
+    """Read what some queries lack."""
+    lack = np.empty(len(slots), dtype=np.int64)
+    for at in range(len(slots)):
+        lack[at] = lack_on_line(line, rack, slots[at])
+    return lack
+
+
+@kernel
+def has_cuts(line: Line) -> bool:
+    """Tell whether two more cuts surely fit."""
+    return bool(line.ends.used[0] + 2 <= len(line.ends.first))
+
+
+@kernel
+def count_on_line(line: Line, rack: Rack, elements: Elements, start: int, stop: int) -> None:
+    """Count elements in their cells and regions; list the regions that reached something due."""
+    levels, regions = line.levels, rack.regions
+    for at in range(start, stop):
+        weight = elements.weights[at]
+        unit = line.ends.unit[add_weight(line.ends, elements.values[at, 0], weight)]
+        for level in range(len(levels)):
+            if levels[level] >= 0:
+                first = levels[level] + (unit >> level)
+                for region in range(first, first + RUNS):
+                    regions[region, LOAD] += weight
+                    if regions[region, LOAD] >= regions[region, FIRST_DUE]:
+                        list_region(regions, rack.counts, region)
+
+
+@kernel
+def enrol_on_line(line: Line, rack: Rack, key: int, low: float, up: float, threshold: int) -> int:
+    """Register a query here and now; give its slot, or -1 if there is no room for the regions of its level."""
+    ends, levels, counts = line.ends, line.levels, rack.counts
+    add_cut(ends, low)
+    there = add_cut(ends, up)
+    here = position_of(ends, low)
+    start, stop = cell_of(ends, here, low), cell_of(ends, there, up)
+    first = ends.unit[start]
+    level = level_of(first, ends.unit[cell_before(ends, there, stop)])
+    if levels[level] < 0:
+        size = size_of(levels, level)
+        if counts[REGIONS] + size > len(rack.regions):
+            counts[WANTED] = size
+            return -1
+        levels[level] = counts[REGIONS]
+        counts[REGIONS] += size
+    region = levels[level] + (first >> level) + RUNS - 1
+    return put(rack, region, key, threshold, threshold + weight_of_cells(ends, here, start, there, stop))
+
+
+@kernel
+def is_worn(line: Line, rack: Rack) -> bool:
+    """Tell whether most cuts are of queries that are gone."""
+    return bool(line.ends.used[0] * FILL > 8 * rack.counts[ALIVE] + 4096)

@@ -1,0 +1,119 @@
+"""`tocsin ranges load`: requests are checked line by line, and written whole to where they are read from, or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from rules.test_ranges import GOOD
+from tocsin.cli.main import main
+
+HEADER = "symbol,id,low,high,threshold,owner\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    (tmp_path / "rules.yaml").write_text(GOOD)
+    (tmp_path / "orders").mkdir()
+    return tmp_path
+
+
+def load(desk: Path, text: str, name: str = "more.csv", *more: str) -> int:
+    (desk / name).write_text(text)
+    return main(["ranges", "load", str(desk / "rules.yaml"), "SharesSold", str(desk / name), *more])
+
+
+def written(desk: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in (desk / "orders").iterdir() for line in path.read_text().splitlines()]
+
+
+def test_a_file_of_requests_is_written_to_the_folder_of_their_stream(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load(desk, HEADER + "A,x,95,105,50000,anna\nB,y,,7,3,\n") == 0
+    assert capsys.readouterr().out.startswith("2 requests for SharesSold: ")
+    first, second = written(desk)
+    now = first.pop("ts")
+    assert isinstance(now, int)
+    assert first == {"symbol": "A", "id": "x", "low": 95, "high": 105, "threshold": 50000, "owner": "anna"}
+    assert second == {"ts": now, "symbol": "B", "id": "y", "high": 7, "threshold": 3}
+
+
+def test_lines_of_json_are_taken_too_and_keep_their_own_time(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"symbol": "A", "ts": 5, "id": 7, "action": "terminate"}
+    assert load(desk, json.dumps(row) + "\n\n", "more.json", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 1
+    assert written(desk) == [row]
+
+
+def test_nothing_is_written_if_one_request_cannot_be_used(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["A,fine,1,2,3,", "A,,1,2,3,", "A,x,5,2,3,", ",y,1,2,3,", "A,z,1,2,3.5,", "A,w,a,2,3,"]
+    assert load(desk, HEADER + "\n".join(lines)) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "tocsin ranges load: requests must be usable; nothing was written:",
+        "line 3: `id` must be a text or a whole number; got none",
+        "line 4: `low` must be at most `high`, each finite or open; got 5 and 2",
+        "line 5: key `symbol` must be given; it is missing",
+        "line 6: `threshold` must be a whole number from 1 to 2^53; got 3.5",
+        "line 7: `low` must be a number; got 'a'",
+    ]
+    assert written(desk) == []
+
+
+def test_many_mistakes_are_counted(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(desk, HEADER + "A,,1,2,3,\n" * 30) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert (len(told), told[-1]) == (22, "and 10 more lines")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rules.yaml", "SharesSolt", "more.csv"], "did you mean `SharesSold`?"),
+        (["rules.yaml", "SharesSold", "none.csv"], "must be readable; no such file or directory"),
+        (["rules.yaml", "SharesSold", "broken.json"], "line 1: it must be a JSON object; got 'nonsense'"),
+        (["rules.yaml", "SharesSold", "latin.csv"], "must be UTF-8; it is not"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    desk: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    (desk / "more.csv").write_text(HEADER)
+    (desk / "broken.json").write_text("nonsense\n")
+    (desk / "latin.csv").write_bytes(b"symbol,id\nA,\xe9\n")
+    paths = [str(desk / name) if "." in name else name for name in arguments]
+    assert main(["ranges", "load", *paths]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_csv_and_parquet_take_the_columns_of_the_files_that_are_there(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("csv", "parquet"):
+        (desk / "rules.yaml").write_text(GOOD.replace("json: {path: orders}", f"{kind}: {{path: orders}}"))
+        assert load(desk, HEADER + "A,x,1,2,3,anna\n") == 1
+        assert "must have a" in capsys.readouterr().err
+    (desk / "orders" / "a.csv").write_text("symbol,ts,id,low,high,threshold\n")
+    (desk / "rules.yaml").write_text(GOOD.replace("json: {path: orders}", "csv: {path: orders}"))
+    assert load(desk, HEADER + "A,x,1,2,3,anna\n") == 1
+    assert "`owner` must be in the header" in capsys.readouterr().err
+    assert load(desk, HEADER + "A,x,1,2,3,\n") == 0
+    (added,) = (desk / "orders").glob("requests-*.csv")
+    assert added.read_text().splitlines()[0] == "symbol,ts,id,low,high,threshold"
+    first = pa.table({"symbol": ["A"], "ts": [1], "id": ["q"], "low": [1.0], "high": [2.0], "threshold": [3]})
+    parquet.write_table(first, desk / "orders" / "a.parquet")
+    (desk / "rules.yaml").write_text(GOOD.replace("json: {path: orders}", "parquet: {path: orders}"))
+    row = {"symbol": "A", "ts": 2, "id": "x", "low": 1.0, "high": 2.0, "threshold": 3}
+    assert load(desk, json.dumps(row), "more.json") == 0
+    (added,) = (desk / "orders").glob("requests-*.parquet")
+    assert parquet.read_table(added).to_pylist() == [row]
+
+
+def test_a_run_without_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ranges", "list", str(tmp_path)]) == 1
+    assert "must be the directory of a run that took rows; there is no state in it" in capsys.readouterr().err

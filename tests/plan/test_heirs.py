@@ -1,0 +1,120 @@
+"""State of rules that wait is found again whatever rules come and go beside them, and though they wait otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.plan.test_changes import ROWS, drive, plan, stories
+from tests.test_laws import parts_of, plan_of
+from tests.test_laws import stories as by_key
+from tests.test_waiting_adaptive import FOLLOWING, following, late_rows
+from tocsin import Rule
+from tocsin.logic import Out
+from tocsin.plan.identity import heirs
+
+# Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
+FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", f"m~{'b' * 16}{'5' * 16}", "m"
+
+
+@pytest.mark.parametrize(
+    ("stored", "planned", "expected"),
+    [
+        ({}, {FIVE: {"A"}, PLAIN: set()}, {}),
+        ({PLAIN: set()}, {PLAIN: set()}, {PLAIN: PLAIN}),
+        ({FIVE: {"A"}}, {FIVE: {"A"}, SIX: {"0", "B"}}, {FIVE: FIVE}),
+        ({FIVE: {"A"}, SIX: {"0", "B"}}, {FIVE: {"A"}}, {FIVE: FIVE}),
+        ({FIVE: {"A"}}, {SIX: {"A"}}, {SIX: FIVE}),
+        ({FIVE: {"A"}, SIX: {"B"}}, {FIVE: {"B"}, SIX: {"A"}}, {FIVE: SIX, SIX: FIVE}),
+        # Those that wait together part: the one that waits as before keeps the state, or the first of them.
+        ({FIVE: {"A", "B"}}, {FIVE: {"B"}, SIX: {"A"}}, {FIVE: FIVE}),
+        ({SIX: {"A", "B"}}, {FIVE: {"B"}, f"{FIVE[:-1]}7": {"A"}}, {f"{FIVE[:-1]}7": SIX}),
+        # Two join: the one that waits as before keeps the state, or the first of them.
+        ({FIVE: {"A"}, SIX: {"B"}}, {SIX: {"A", "B"}}, {SIX: SIX}),
+        ({FIVE: {"B"}, SIX: {"A"}}, {f"{FIVE[:-1]}7": {"A", "B"}}, {f"{FIVE[:-1]}7": SIX}),
+        # A new rule finds what is remembered under its name, unless that is another's.
+        ({FIVE: {"A"}}, {FIVE: {"B"}}, {FIVE: FIVE}),
+        ({FIVE: {"A"}}, {FIVE: {"B"}, SIX: {"A"}}, {SIX: FIVE}),
+        ({OTHER: {"A"}}, {FIVE: {"A"}}, {}),
+    ],
+)
+def test_state_goes_to_the_rules_that_it_is_of(stored: Any, planned: Any, expected: dict[str, str]) -> None:
+    assert heirs(stored, planned) == expected
+
+
+STAYS = Rule("M", "air - wall > 1", within="4s", on=["m"], wait="2s", keep_firing_for="1s")
+OTHERS = [
+    replace(STAYS, alert="0", wait="3s"),
+    replace(STAYS, alert="Z", wait="1s"),
+    replace(STAYS, alert="1", expr="air - wall > 2"),
+    replace(STAYS, alert="Y", wait="max"),
+    replace(STAYS, alert="2", wait=None),
+    Rule("3", "air > 0", on=["m"], wait="2s"),
+    Rule("4", "air - wall + door > 0", within="4s", on=["m"], wait="2s"),
+]
+CHOICES = st.lists(st.sampled_from(OTHERS), unique_by=id, max_size=5)
+
+
+@given(ROWS, ROWS, CHOICES, CHOICES, st.integers(0, 5))
+def test_a_rule_that_waits_does_not_notice_that_others_come_and_go(
+    first: Any, second: Any, before: list[Rule], after: list[Rule], place: int
+) -> None:
+    def with_neighbours(others: list[Rule]) -> Any:
+        return plan(*others[:place], STAYS, *others[place:])
+
+    pages: dict[str, bytes] = {}
+    disturbed = drive(with_neighbours(before), first, pages)
+    disturbed.add(drive(with_neighbours(after), second, pages, end=True))
+    alone: dict[str, bytes] = {}
+    expected = drive(plan(STAYS), first, alone)
+    expected.add(drive(plan(STAYS), second, alone, end=True))
+    assert stories(disturbed.alerts, "M") == stories(expected.alerts, "M")
+
+
+@given(ROWS, ROWS, st.permutations(["1s", "2s", "3s", "max"]), st.permutations(["1s", "2s", "3s", "max"]))
+def test_rules_may_change_the_way_they_wait_with_each_other(
+    first: Any, second: Any, before: list[str], after: list[str]
+) -> None:
+    """Each of four rules that wait in four ways goes on as it does where the others are not there."""
+    names = ["M", "A", "Z", "B"]
+
+    def rules(waits: list[str]) -> list[Rule]:
+        return [replace(STAYS, alert=name, wait=wait) for name, wait in zip(names, waits, strict=True)]
+
+    pages: dict[str, bytes] = {}
+    disturbed = drive(plan(*rules(before)), first, pages)
+    disturbed.add(drive(plan(*rules(after)), second, pages, end=True))
+    for one, other in zip(rules(before), rules(after), strict=True):
+        alone: dict[str, bytes] = {}
+        expected = drive(plan(one), first, alone)
+        expected.add(drive(plan(other), second, alone, end=True))
+        assert stories(disturbed.alerts, one.alert) == stories(expected.alerts, one.alert)
+    assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*rules(after)).watches for part in ("0", "pace")}
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
+    """After half of the rows a rule that waits in another way, and stands first, comes; after some more it goes."""
+    streams, rule = late_rows(3, 900), following(kind)
+    neighbour = replace(rule, alert="0", wait="1s", quality=None)
+    found = []
+    for plans in ([[rule]] * 3, [[rule], [neighbour, rule], [rule]]):
+        pages, out, waits = dict[str, bytes](), Out(), []
+        for number, rules in enumerate(plans):
+            made = plan_of(streams, rules, arrival="arrival")
+            logic = made.build(pages)
+            # Rows are sent to each way of waiting by itself.
+            cuts = [900 * len(made.watches), 1300 * len(made.watches)]
+            said = logic.on_data(parts_of(made, streams, cuts, "arrival")[number])
+            waits.append(said.waits["x"])
+            out.add(said)
+            for name, data in logic.changed_pages().items():
+                pages.pop(name, None)
+                pages |= {} if data is None else {name: data}
+        found.append((waits, by_key(row for row in out.alerts if row["alert"] == "x")))
+    assert found[0] == found[1]
+    assert found[0][0][0][0] > 0, "the wait must have moved"

@@ -1,0 +1,119 @@
+"""Rules with `ranges` in a rule file: read, and every mistake told at its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tocsin.plan import make_plan
+from tocsin.plan.file import plan_file
+from tocsin.rules.load import Checked, check_rule_file
+
+GOOD = """\
+streams:
+  orders:
+    source: {json: {path: orders}}
+    keys: symbol
+    values: {low: {}, high: {}, threshold: {}}
+  trades:
+    source: {json: {path: trades}}
+    keys: symbol
+    values: {price: {}, volume: {}, index: {}}
+groups:
+  - name: desk
+    labels: {team: desk}
+    rules:
+      - alert: SharesSold
+        ranges: trades.price
+        weight: trades.volume
+        requests: orders
+        on: symbol
+        within: 1h
+        rearm: 10m
+        spread: 4
+        labels: {severity: info}
+        annotations: {summary: "{{ $labels.query }} of {{ $labels.symbol }}: {{ $value }}"}
+      - alert: High
+        expr: trades.price > 100
+        on: symbol
+"""
+
+
+def check(tmp_path: Path, text: str) -> Checked:
+    (tmp_path / "rules.yaml").write_text(text)
+    return check_rule_file(tmp_path / "rules.yaml", make_plan, {})
+
+
+def test_a_rule_with_ranges_is_read_beside_others(tmp_path: Path) -> None:
+    checked = check(tmp_path, GOOD)
+    assert [str(mistake) for mistake in (*checked.mistakes, *checked.warnings)] == []
+    assert checked.file is not None
+    (rule,) = checked.file.ranges
+    assert (rule.alert, tuple(rule.values), rule.requests, rule.weight) == (
+        "SharesSold",
+        ("trades.price",),
+        "orders",
+        "trades.volume",
+    )
+    assert (rule.within_us, rule.rearm_us, rule.spread) == (3_600_000_000, 600_000_000, 4)
+    assert dict(rule.labels) == {"team": "desk", "severity": "info"}
+    assert [rule.alert for rule in checked.file.rules] == ["High"]
+    assert [stream.is_requests for stream in checked.file.streams.values()] == [True, False]
+    plan = plan_file(checked.file)
+    assert (len(plan.watches), len(plan.ranges)) == (1, 1)
+    assert "SharesSold" in str(plan)
+
+
+MISTAKES = [
+    ("ranges: trades.price", "ranges: trades.cost", 15, "stream `trades` must have the value column 'cost'"),
+    ("ranges: trades.price", "ranges: sales.price", 15, "`sales` must be one of the streams orders, trades"),
+    ("ranges: trades.price", "ranges: trades", 15, "`trades` must name its column"),
+    ("requests: orders", "requests: order", 17, "`order` must be one of the streams orders, trades; did you mean"),
+    ("requests: orders", "requests: trades", 17, "`requests` must be a stream of its own"),
+    ("        requests: orders\n", "", 14, "`requests` must be given"),
+    ("low: {}, ", "", 17, "stream `orders` must have the value column 'low'"),
+    ("weight: trades.volume", "weight: orders.low", 16, "`weight` must be a column of `trades`"),
+    (
+        "on: symbol\n        within",
+        "on: [symbol, market]\n        within",
+        18,
+        "`on` must name key columns of both streams",
+    ),
+    ("within: 1h", "within: 0s", 19, "`within` must be"),
+    ("within: 1h", "within: soon", 19, "`within` must be"),
+    ("rearm: 10m", "rearm: -1m", 20, "`rearm` must"),
+    ("spread: 4", "spread: 0", 21, "`spread` must be a whole number from 1"),
+    ("spread: 4", "spraed: 4", 21, "`spraed` is not a key of a rule with `ranges`; did you mean `spread`?"),
+    ("severity: info", "query: x", 22, "`labels` must repeat neither key columns nor `query`; got 'query'"),
+    ("$labels.query", "$labels.nobody", 23, "must name labels of the alert; got `$labels.nobody`"),
+    ("alert: High", "alert: SharesSold", None, None),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "line", "sentence"), MISTAKES)
+def test_a_mistake_is_told_where_it_stands(
+    tmp_path: Path, before: str, after: str, line: int | None, sentence: str | None
+) -> None:
+    assert before in GOOD
+    checked = check(tmp_path, GOOD.replace(before, after, 1))
+    if line is None:  # Other labels, so both may have the name.
+        assert checked.file is not None
+        return
+    (mistake,) = checked.mistakes
+    assert sentence is not None
+    assert sentence in mistake.message
+    assert mistake.line == line
+
+
+def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace("within: 1h", "within: soon").replace("spread: 4", "spread: 0").replace("rearm: 10m", "rearm: x")
+    )
+    assert len(check(tmp_path, text).mistakes) == 3
+
+
+def test_two_rules_that_could_not_be_told_apart_are_refused(tmp_path: Path) -> None:
+    same = GOOD.replace("alert: High", "alert: SharesSold\n        labels: {severity: info}")
+    (mistake,) = check(tmp_path, same).mistakes
+    assert "`alert` and `labels` together must be unique" in mistake.message

@@ -1,0 +1,112 @@
+"""Waits that follow the rows: neither cuts nor pages show, and rows are taken as the oracle says for such a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.naive.waiting import waits_by_largest_delay
+from tests.test_laws import Driver, parts_of, plan_of, settled, stories
+from tests.test_waiting import in_the_order_taken, usable
+from tocsin import Rule, run_local
+from tocsin.plan import Plan
+
+SECOND = 1_000_000
+IDLE = 4 * SECOND
+FOLLOWING: dict[str, dict[str, Any]] = {
+    "max": {"wait": "max"},
+    "observed": {"quality": {"recall": 0.9, "over": "20s", "in_order": True}},
+    "by delays": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "EqSel"}},
+    "by productivity": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "NonEqSel"}},
+}
+
+
+def late_rows(seed: int, count: int = 1500) -> dict[str, dict[str, Any]]:
+    """Two streams of two machines, 50 rows a second, a third of them up to 3 s late."""
+    random = np.random.default_rng(seed)
+    streams = {}
+    for name in "ab":
+        arrival = np.arange(count) * 20_000
+        ts = arrival - (random.random(count) < 0.3) * random.integers(0, 3_000_000, count)
+        value, machine = np.round(random.normal(0, 1, count), 1), random.choice(["m", "n"], count).astype(object)
+        streams[name] = {"ts": ts, "arrival": arrival, "value": value, "machine": machine}
+    return streams
+
+
+def told(plan: Plan, streams: Any, cuts: Sequence[int], stored: Sequence[bool]) -> tuple[Any, ...]:
+    """Take rows in calls, with pages written and read back after some of them: alerts, counts, results and the wait."""
+    driver, last = Driver(plan), None
+    for number, part in enumerate(parts_of(plan, streams, cuts, "arrival")):
+        driver.through_pages = bool(stored) and stored[number % len(stored)]
+        out = driver.logic.on_data(part)
+        last = out.waits["x"]
+        driver.take(out)
+    driver.take(driver.logic.on_end())
+    return stories(driver.result.alerts), settled(driver.result.counts), driver.result.results, last
+
+
+def following(kind: str, **given: Any) -> Rule:
+    return Rule("x", "a - b > 2", within="1s", on="machine", **(FOLLOWING[kind] | given))
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_cut_does_not_show_in_a_wait_that_follows_the_rows(kind: str, seed: int) -> None:
+    streams = late_rows(seed)
+    plan = plan_of(streams, following(kind), arrival="arrival")
+    whole = told(plan, streams, [], [])
+    assert whole[3][0] > 0, "the wait must have moved"
+    for stored in ([False], [True]):
+        assert told(plan, streams, [1, 2, 40, 777, 778, 2000], stored) == whole
+
+
+CUTS = st.lists(st.integers(0, 600), max_size=8).map(sorted)
+PAGES = st.lists(st.booleans(), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10**6), cuts=CUTS, stored=PAGES)
+def test_neither_cuts_nor_pages_anywhere_show(kind: str, seed: int, cuts: list[int], stored: list[bool]) -> None:
+    """Six seconds of rows; after every call counts add up and the state holds what always holds."""
+    streams = late_rows(seed, 300)
+    plan = plan_of(streams, following(kind, keep_firing_for="1s"), arrival="arrival")
+    assert told(plan, streams, cuts, stored) == told(plan, streams, [], [])
+
+
+def waits_row_by_row(plan: Plan, streams: Any, count: int) -> list[int]:
+    """The wait in force when each row comes, as the plan tells it."""
+    logic = plan.build({})
+    parts = parts_of(plan, streams, range(1, count), "arrival")
+    assert len(parts) == count
+    after = [logic.on_data(part).waits["x"][0] for part in parts]
+    return [0, *after[:-1]]
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6), cuts=CUTS)
+def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, seed: int, cuts: list[int]) -> None:
+    """Alerts are those of the rule without a wait on rows that arrive as the oracle takes them."""
+    streams = late_rows(seed, 400)
+    # For five seconds one machine has no rows in one of the streams: that is longer than `idle`.
+    quiet = (streams["a"]["machine"] == "n") & (abs(streams["a"]["arrival"] - 4 * SECOND) < 2.5 * SECOND)
+    streams["a"] = {name: column[~quiet] for name, column in streams["a"].items()}
+    rule = following(kind, keep_firing_for="1s", idle=IDLE)
+    plan = plan_of(streams, rule, arrival="arrival")
+    rows = usable(streams)
+    waits = waits_row_by_row(plan, streams, len(rows))
+    assert max(waits) > 0, "the wait must have moved"
+    if kind == "max":
+        assert waits == waits_by_largest_delay([row[:3] for row in rows], SECOND, 3600 * SECOND)
+    ordered = in_the_order_taken(streams, waits, IDLE)
+    plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle=IDLE)
+    expected = run_local(ordered, plain, arrival="arrival")
+    assert stories(run_local(streams, rule, arrival="arrival", cuts=cuts)) == stories(expected)
+    counts = told(plan, streams, cuts, [True])[1]
+    assert [counts[name]["received"] for name in "ab"] == [len(streams[name]["ts"]) for name in "ab"]
