@@ -161,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.quick:
         seeds, recalls, buckets, seconds = seeds[:1], (0.95,), (4,), 360
     found: list[dict[str, Any]] = []
-    results = conditions() | {"runs": found}
+    whole = conditions() | {"runs": found}
     for seed, keys in product(seeds, ("alike", "unlike")):
         streams = make(seed, keys, seconds)
         for results, limit in LIMITS.items():
@@ -172,5 +172,5 @@ def main(argv: list[str] | None = None) -> int:
                     found.append(figures(case, run(streams, case, seconds), truth))
                     print(json.dumps(found[-1]), flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(whole, indent=1) + "\n")
     return 0

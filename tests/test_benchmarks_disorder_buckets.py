@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from pathlib import Path
+from typing import Any
 
-from benchmarks.disorder_buckets import CALL_S, DELAY_US, KEYS, LATE, LIMITS, SECOND, Case, calls, due, make, rule, run
+import numpy as np
+import pytest
+
+from benchmarks import disorder_buckets
+from benchmarks.disorder_buckets import (
+    CALL_S,
+    DELAY_US,
+    FIRST,
+    KEYS,
+    LATE,
+    LIMITS,
+    SECOND,
+    Case,
+    Done,
+    calls,
+    due,
+    make,
+    rule,
+    run,
+)
 from tocsin.plan import make_plan
 
 SECONDS = 40
@@ -42,3 +63,18 @@ def test_no_more_results_are_in_order_than_are_due() -> None:
     done = run(streams, Case("frequent", "alike", 0.95, 2, "shared", 3), 400)
     assert done.told > 0
     assert 0.9 * sum(truth.values()) < sum(done.in_order.values()) <= sum(truth.values())
+
+
+def test_results_say_when_and_where_and_beside_what_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = dict.fromkeys(range(FIRST + 3), 10)
+
+    def nothing(*_: Any) -> Any:
+        return {}
+
+    for name, made in (("make", nothing), ("due", lambda *_: truth), ("run", lambda *_: Done(1.0, 0.0, truth, 1, 0.1))):
+        monkeypatch.setattr(disorder_buckets, name, made)
+    assert disorder_buckets.main(["--quick", "--json", str(tmp_path / "out.json")]) == 0
+    results = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    assert {"date", "machine", "load_before"} <= results.keys()
+    # Keys alike and unlike, rare and frequent results, with waits by bucket and shared.
+    assert [run["mean_recall"] for run in results["runs"]] == [1.0] * 8

@@ -110,3 +110,17 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     assert stories(run_local(streams, rule, arrival="arrival", cuts=cuts)) == stories(expected)
     counts = told(plan, streams, cuts, [True])[1]
     assert [counts[name]["received"] for name in "ab"] == [len(streams[name]["ts"]) for name in "ab"]
+
+
+@pytest.mark.parametrize("over", ["1h", "1d"])
+@pytest.mark.parametrize("strategy", ["Observed", "NonEqSel"])
+def test_what_a_bucket_keeps_of_results_is_bounded_however_long_over_is(over: str, strategy: str) -> None:
+    """Two numbers for each of 3,600 intervals; all else, of few rows with few delays, takes less than 16 kB."""
+    quality = {"recall": 0.9, "in_order": True, "over": over, "strategy": strategy}
+    streams = late_rows(1, 100)
+    plan = plan_of(streams, following("observed", quality=quality), arrival="arrival")
+    logic = plan.build({})
+    logic.on_data(parts_of(plan, streams, (), "arrival")[0])
+    page = logic.changed_pages()[f"{plan.watches[0].name}/pace"]
+    assert page is not None
+    assert 16 * 3599 < len(page) < 16 * 3600 + 16_384

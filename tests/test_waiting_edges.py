@@ -291,16 +291,3 @@ def test_what_the_clock_lets_go_is_learnt_and_written() -> None:
     logic.changed_pages()
     logic.on_time(3600 * SECOND)
     assert f"{plan.watches[0].name}/pace" in logic.changed_pages()
-
-
-@pytest.mark.parametrize("over", ["1h", "1d"])
-@pytest.mark.parametrize("strategy", ["Observed", "NonEqSel"])
-def test_what_a_bucket_keeps_of_results_is_bounded_however_long_over_is(over: str, strategy: str) -> None:
-    """Two numbers for each of 3,600 intervals; all else, of few rows with few delays, takes less than 16 kB."""
-    quality = {"recall": 0.9, "in_order": True, "over": over, "strategy": strategy}
-    plan = plan_of(steady(0, 1), Rule("x", "a + b > 0", within="10s", on="machine", quality=quality))
-    logic = plan.build({})
-    logic.on_data(parts_of(plan, steady(0, 100))[0])
-    page = logic.changed_pages()[f"{plan.watches[0].name}/pace"]
-    assert page is not None
-    assert 16 * 3599 < len(page) < 16 * 3600 + 16_384

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, sqrt
 
-from naive.disorder import Histogram, coarse, recall
+from tests.naive.disorder import Histogram, coarse, recall
 
 # How many results are remembered, and how many the delays of all rows are worth beside them.
 LASTING, PRIOR = 1000, 20

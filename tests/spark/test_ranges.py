@@ -227,3 +227,29 @@ def test_a_stream_gives_the_same_in_micro_batches_and_after_a_restart(spark: Any
         for name, parts in counts_of(one.observedMetrics).items():
             counts[name].update(parts)
     check_counts(counts, rows)
+
+
+def test_requests_of_a_key_in_parts_go_to_one_part_and_elements_to_all() -> None:
+    from tocsin.spark.blobs import PAYLOAD, TIME, VALUE, Feed, read_blob
+    from tocsin.spark.rows import fold_partition
+
+    rule, texts = ranges("Spread", spread=3), [json.dumps({"id": f"q{number % 9}"}) for number in range(50)]
+    plan = local.explain(arrays(day()), rule, arrival="came").ranges[0]
+    table = {"symbol": ["s"] * 50, TIME: list(range(50)), PAYLOAD: texts}
+    for stream in plan.streams:
+        read = tuple(plan.columns(stream))
+        rows = pa.RecordBatch.from_pydict(table | {VALUE + name: [1.0] * 50 for name in read})
+        for payload in (True, False):
+            feed = Feed(0, stream, ("symbol",), read, payload=payload, parts=3, parted=stream == "orders")
+            (found,) = fold_partition([rows], [(0, feed)], ids=[0, 1])
+            pieces = [read_blob(blob, [feed]) for blob in found.column("blob").to_pylist()]
+            parts = {key: np.sort(p.time[p.key == i]) for p in pieces for i, key in enumerate(p.keys)}
+            assert set(parts) == {("s", str(part)) for part in range(3)}
+            if stream == "trades":
+                assert all(times.tolist() == list(range(50)) for times in parts.values())
+            else:
+                # A request that has no id is shown by the first part.
+                assert len(parts["s", "0"]) == 50 or payload
+                assert sorted(np.concatenate(list(parts.values()))) == list(range(50))
+                owners = [{texts[time] for time in times} for times in parts.values()]
+                assert not payload or (all(owners) and sum(map(len, owners)) == 9)

@@ -149,14 +149,14 @@ def _run(
                 writers[number].take(said)
             else:
                 _count(gatherers, said)
-        dead = rows.dead()
+        dead = [rows.dead(number) for number in range(len(versions))]
         if first == 0:
             run.dead.write(0, rows.dead_lines(_MOST_DEAD))
     for writer in writers:
         writer.close()
     with telling(started, told):
         _tell_truth(frames, gatherers)
-    return [gatherer.result(dead) for gatherer in gatherers]
+    return [gatherer.result(mine) for gatherer, mine in zip(gatherers, dead, strict=True)]
 
 
 def warnings_of(versions: Sequence[Version], results: Sequence[Result]) -> list[str]:

@@ -20,7 +20,6 @@ from tocsin.rules.waiting import Waiting
 # Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
 Lane = tuple[str, tuple[str, ...]]
 
-
 _DIGITS = 16
 
 

@@ -103,6 +103,7 @@ class RangesLogic:
             self.numbers[tuple(unpack(parts["key"])[1]["key"])] = key
             self.queries[key] = KeyQueries(watch, parts)
         self._touched: dict[int, Key] = {}
+        self._facts = asdict(watch)
 
     def on_data(self, batches: Sequence[Batch], out: Out) -> None:
         """Take the rows of one call, key by key."""
@@ -214,7 +215,7 @@ class RangesLogic:
             mine = self.queries[number]
             pages = mine.changed_pages()
             if len(mine) or not self.watch.is_plain:
-                pages["key"] = pack({}, key=list(key), retained=mine.retained, step=asdict(self.watch))
+                pages["key"] = pack({}, key=list(key), retained=mine.retained, step=self._facts)
             else:
                 pages = dict.fromkeys([*pages, *mine.names, "key"])
                 del self.numbers[key], self.queries[number]

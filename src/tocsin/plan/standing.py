@@ -15,6 +15,7 @@ import numpy as np
 from tocsin.logic import Bools, Float, Int
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.registered import Registered
+from tocsin.stages.ranges.requests import Matured
 from tocsin.stages.ranges.standing import Standing
 
 _NEVER = 1 << 62
@@ -42,6 +43,14 @@ class Reached(NamedTuple):
     ends: Float
     element: int
     total: int
+
+
+class _Tried(NamedTuple):
+    """Requests that were handed to the index: slots of registrations (else -1), slots that end, and ids in doubt."""
+
+    slots: Int
+    gone: Int
+    contested: set[str]
 
 
 class KeyQueries:
@@ -72,30 +81,34 @@ class KeyQueries:
 
     def take(self, asked: Requests, values: Float, weight: Int, time: Int) -> tuple[list[Reached], list[int]]:
         """Take requests and elements; give what was reached, in order, and the requests that came for an alive id."""
-        slots, gone, contested = self._ask(asked)
+        tried = self._ask(asked) if asked.id else None
         matured = self.index.push(values, weight, time)
         self.late, self._late = self.index.late - self._late, self.index.late
-        refused = self._contest(
-            asked, slots, contested, dict(zip(matured.id.tolist(), matured.index.tolist(), strict=True))
-        )
-        void = slots[refused]
+        ended = [] if self.watch.rearm_us is not None else [matured.id]
+        refused: list[int] = []
+        if tried is not None:
+            refused = self._contest(asked, tried, matured)
+            void = tried.slots[refused]
+            self._keep(asked, tried.slots, void)
+            ended += [tried.gone, void]
+            matured = Matured._make(column[~np.isin(matured.id, void)] for column in matured)
+        reached = [self._reached(*row) for row in zip(*(column.tolist() for column in matured), strict=True)]
+        if any(map(len, ended)):
+            self.registered.free(np.unique(np.concatenate(ended)))
+        return reached, refused
+
+    def _keep(self, asked: Requests, slots: Int, void: Int) -> None:
+        """Keep what was asked for, but for registrations that are void: these are taken back."""
         kept = np.flatnonzero(asked.registers & ~np.isin(slots, void))
         texts = [asked.id[i] for i in kept.tolist()], [asked.payload[i] for i in kept.tolist()]
         self.registered.put(slots[kept], *texts, asked.time[kept], asked.threshold[kept], asked.ends[kept])
         if len(void):
+            nothing = np.zeros(0, np.int64)
             self.index.terminate(void)
-            self.index.push(values[:0], weight[:0], time[:0])
-        reached = [
-            self._reached(*row)
-            for row in zip(*(column.tolist() for column in matured), strict=True)
-            if row[0] not in set(void.tolist())
-        ]
-        ended = [gone, void] + ([] if self.watch.rearm_us is not None else [matured.id])
-        self.registered.free(np.unique(np.concatenate(ended)))
-        return reached, refused
+            self.index.push(np.zeros((0, len(self.watch.values))), nothing, nothing)
 
-    def _ask(self, asked: Requests) -> tuple[Int, Int, set[str]]:
-        """Let requests wait for the elements; give their slots, slots that are ended, and ids in doubt."""
+    def _ask(self, asked: Requests) -> _Tried:
+        """Let requests wait for the elements."""
         slots = np.full(len(asked.id), -1)
         slots[asked.registers] = self.registered.open(int(asked.registers.sum()))
         alive = self.registered.slot
@@ -120,24 +133,24 @@ class KeyQueries:
         ended, by = np.array(gone, np.int64).reshape(-1, 2).T
         if len(ended):
             self.index.terminate(ended, asked.at[by])
-        return slots, ended, contested
+        return _Tried(slots, ended, contested)
 
-    def _contest(self, asked: Requests, slots: Int, contested: set[str], matured: Mapping[int, int]) -> list[int]:
+    def _contest(self, asked: Requests, tried: _Tried, matured: Matured) -> list[int]:
         """Find the registrations whose id was alive: neither reached nor terminated before."""
-        holds = {name: self.registered.slot.get(name, -1) for name in contested}
+        if not tried.contested:
+            return []
+        holds = {name: self.registered.slot.get(name, -1) for name in tried.contested}
+        over = {} if self.watch.rearm_us is not None else dict(zip(*matured[:2], strict=True))
         refused = []
-        for i in range(len(asked.id) if contested else 0):
-            name = asked.id[i]
+        for i, name in enumerate(asked.id):
             if name not in holds:
                 continue
             if not asked.registers[i]:
                 holds[name] = -1
-            elif holds[name] >= 0 and (
-                self.watch.rearm_us is not None or matured.get(holds[name], _NEVER) >= asked.at[i]
-            ):
+            elif holds[name] >= 0 and over.get(holds[name], _NEVER) >= asked.at[i]:
                 refused.append(i)
             else:
-                holds[name] = int(slots[i])
+                holds[name] = int(tried.slots[i])
         return refused
 
     def _reached(self, slot: int, element: int, total: int) -> Reached:

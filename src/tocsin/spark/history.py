@@ -28,6 +28,7 @@ from tocsin.rules.rulefile import Stream
 from tocsin.spark.alerts import prepare
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import feeds_of, payload_of
+from tocsin.spark.rows import dead_line
 from tocsin.spark.sources import FILES, read
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.versions import Versions
@@ -123,22 +124,28 @@ class Rows:
         for row in self.frame.where(F.col("kind").isin("alert", "counts")).toLocalIterator():
             yield row["kind"], json.loads(row["json"])
 
-    def dead(self) -> list[dict[str, Any]]:
-        """Say of the rows that could not be used how many there are per stream and reason, with two of them."""
-        fields = F.from_json("json", "stream string, reason string, raw string").alias("row")
-        dead = self.frame.where(F.col("kind") == "dead").select(fields).select("row.*")
-        grouped = dead.groupBy("stream", "reason").agg(
-            F.count("*").alias("count"), F.min("raw").alias("least"), F.max("raw").alias("most")
+    def dead(self, version: int = 0) -> list[dict[str, Any]]:
+        """Say of the rows that a version could not use how many there are per stream and reason, with two of them."""
+        grouped = (
+            self._dead(version)
+            .groupBy("stream", "reason")
+            .agg(F.count("*").alias("count"), F.min("raw").alias("least"), F.max("raw").alias("most"))
         )
         found = [row.asDict() for row in grouped.collect()]
         for row in found:
             row["samples"] = list(dict.fromkeys([row.pop("least"), row.pop("most")]))
         return sorted(found, key=lambda row: (-row["count"], row["stream"], row["reason"]))
 
-    def dead_lines(self, most: int) -> Iterator[str]:
-        """Give rows that could not be used as JSON text, up to a number."""
-        for row in self.frame.where(F.col("kind") == "dead").select("json").limit(most).toLocalIterator():
-            yield row["json"]
+    def dead_lines(self, most: int, version: int = 0) -> Iterator[str]:
+        """Give rows that a version could not use as JSON text, up to a number."""
+        for row in self._dead(version).limit(most).toLocalIterator():
+            yield dead_line(row["stream"], row["reason"], row["raw"])
+
+    def _dead(self, version: int) -> DataFrame:
+        """Rows that no version can use, and those that the rules of this one refuse."""
+        fields = F.from_json("json", "stream string, reason string, raw string, version int").alias("row")
+        dead = self.frame.where(F.col("kind") == "dead").select(fields).select("row.*")
+        return dead.where(F.col("version").isNull() | (F.col("version") == version)).drop("version")
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,9 @@ def _in_parts(
     whole = [json.loads(text) if len(feed.keys) != 1 else [text] for text in texts]
     named = [json.dumps([*key, str(part)]) for key in whole for part in range(feed.parts)]
     if feed.parted:
-        part = np.fromiter((part_of(text, feed.parts) for text in columns["payload"][rows]), np.int64, len(rows))
+        # Rows without anything beside what is read have no id either.
+        asked = columns["payload"][rows] if feed.payload else [None] * len(rows)
+        part = np.fromiter((part_of(text, feed.parts) for text in asked), np.int64, len(rows))
         return rows, codes * feed.parts + part, named
     part = np.tile(np.arange(feed.parts), len(rows))
     return np.repeat(rows, feed.parts), np.repeat(codes, feed.parts) * feed.parts + part, named

@@ -1,9 +1,9 @@
 """Several plans side by side over one input: each has its own logic, state and counts, and rows are read once.
 
-What a version gives is marked with its number: alerts have `version`, counts stand under `number:store`, waits and
-results under `number:alert`. A row of counts under `number:` alone has the bytes of state that the version left at the
-end. Among the newest times `-stream` is the oldest one of a stream, negated, so that it too can be brought together by
-the largest.
+What a version gives is marked with its number: alerts, and rows that its rules refuse, have `version`, counts stand
+under `number:store`, waits and results under `number:alert`. A row of counts under `number:` alone has the bytes of
+state that the version left at the end. Among the newest times `-stream` is the oldest one of a stream, negated, so that
+it too can be brought together by the largest.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class VersionsLogic:
         for number, logic in enumerate(self.logics):
             out = call(number, logic)
             whole.alerts += [{**alert, "version": number} for alert in out.alerts]
-            whole.dead += out.dead
+            whole.dead += [{**row, "version": number} for row in out.dead]
             for name, counts in out.counts.items():
                 whole.count(f"{number}:{name}", counts)
             for name, time_us in out.newest.items():

@@ -95,7 +95,9 @@ def test_each_step_is_what_is_written_out(seed: int, busy: float, pace: float) -
         wait.note_arrivals(*arrivals)
         wait.note_results(stream, delay, cross, results.astype(float), in_order)
         literal.rows.note_arrivals(arrivals)
-        distances = literal.adapt([(int(s), int(d), int(n)) for s, d, n in zip(stream, delay, results)], intervals)
+        distances = literal.adapt(
+            [(int(s), int(d), int(n)) for s, d, n in zip(stream, delay, results, strict=True)], intervals
+        )
         wait.adapt(intervals)
         # Within rounding of the requirement doubles may decide otherwise, and from there on all is different.
         if any(0 < distance < 1e-12 for distance in distances):
