@@ -17,6 +17,7 @@ BENCHMARKS = {
     "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
     "order-speed": "the order stage alone: rows per second with statistics, and what waiting costs a rule",
     "ranges": "a million standing range queries: cost per operation, the figures of Qiao et al., and beside baselines",
+    "ranges-spark": "a million standing range queries through the streaming engine, beside a step that does nothing",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
     "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
 }

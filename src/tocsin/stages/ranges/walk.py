@@ -21,8 +21,6 @@ from tocsin.stages.ranges.slots import (
 
 # What became of a query: it counts on, or counts on in a new life, or rests, or is gone.
 COUNTS, ANEW, RESTS, GONE = range(4)
-# Elements of which the weight is summed up at once: only where this may suffice they are taken one by one.
-BLOCK = 64
 # A re-arming time that says: a query that matured is gone.
 ONCE = -1
 
@@ -67,30 +65,21 @@ class Outcome(NamedTuple):
 
 
 @kernel
-def weight_inside(slots: Slots, slot: int, chunk: Chunk, start: int, stop: int) -> int:
-    """Give the weight of the elements of some rows that lie in the range of a query."""
-    dims, weight = chunk.values.shape[1], 0
-    values = chunk.values.reshape(chunk.values.size)
-    if dims == 1:
-        # Without branches, several at a time.
-        low, high = slots.low[slot, 0], slots.high[slot, 0]
-        for row in range(start, stop):
-            weight += chunk.weights[row] if (low <= values[row]) & (values[row] <= high) else 0
+def weight_inside(low: Float, high: Float, values: Float, weights: Int) -> int:
+    """Give the weight of the elements that lie in a range."""
+    weight = 0
+    if values.shape[1] == 1:
+        # One dimension and no branch: so the machine takes several elements at a time.
+        line, least, most = values.reshape(values.size), low[0], high[0]
+        for row in range(len(weights)):
+            weight += weights[row] if (least <= line[row]) & (line[row] <= most) else 0
         return weight
-    for row in range(start, stop):
+    for row in range(len(weights)):
         inside = True
-        for dim in range(dims):
-            value = values[row * dims + dim]
-            inside &= (slots.low[slot, dim] <= value) & (value <= slots.high[slot, dim])
-        weight += chunk.weights[row] if inside else 0
+        for dim in range(values.shape[1]):
+            inside &= (low[dim] <= values[row, dim]) & (values[row, dim] <= high[dim])
+        weight += weights[row] if inside else 0
     return weight
-
-
-@kernel
-def weight_expired(slots: Slots, slot: int, chunk: Chunk, start: int, stop: int) -> int:
-    """Give the weight that a query loses when the elements from number `start` to before `stop` expire."""
-    start = max(start, slots.facts[slot, SINCE])
-    return weight_inside(slots, slot, chunk, start - chunk.first, stop - chunk.first)
 
 
 @kernel
@@ -120,37 +109,40 @@ def report(slots: Slots, slot: int, at: int, total: int, outcome: Outcome) -> No
 
 @kernel
 def walk(slots: Slots, chunk: Chunk, candidates: Candidates, which: int, rearm_us: int, outcome: Outcome) -> int:
-    """Walk with one candidate to the end of the chunk or of the query; give its fate."""
+    """Walk with one candidate to the end of the chunk or of the query; give its fate.
+
+    As many elements are taken at once as cannot suffice together: then the order in which they come and expire does not
+    matter. Where they could, fewer are tried, down to one.
+    """
     facts, slot, fate = slots.facts, candidates.slot[which], COUNTS
-    offset, stop = chunk.start - chunk.first, min(len(chunk.oldest), facts[slot, END])
-    threshold, at = facts[slot, THRESHOLD], candidates.at[which]
-    past = chunk.oldest[at]
-    lost = weight_expired(slots, slot, chunk, chunk.oldest[0], past)
-    total, expired = candidates.total[which] - lost, candidates.expired[which] + lost
-    # The next element to be counted.
-    at += 1
-    while total >= threshold or at < stop:
+    low, high, threshold = slots.low[slot], slots.high[slot], facts[slot, THRESHOLD]
+    values, weights, oldest, row = chunk.values, chunk.weights, chunk.oldest, chunk.start - chunk.first
+    stop, stride = min(len(oldest), facts[slot, END]), len(oldest)
+    total, expired, gain = candidates.total[which], candidates.expired[which], 0
+    # Rows of elements that expired, and the next element that comes; the candidate has counted the one before.
+    past, at = max(oldest[0], facts[slot, SINCE]) - chunk.first, candidates.at[which] + 1
+    end = at
+    while True:
+        if end - at <= 1 or total + gain < threshold:
+            gone = max(past, oldest[end - 1] - chunk.first)
+            lost = weight_inside(low, high, values[past:gone], weights[past:gone])
+            total, expired = total + gain - lost, expired + lost
+            past, at, stride = gone, end, 2 * stride
+        else:
+            stride = max((end - at) // 8, 1)
         if total >= threshold:
             report(slots, slot, at - 1, total, outcome)
             if rearm_us == ONCE:
                 return GONE
             at = rearm(slots, slot, chunk, at - 1, rearm_us)
+            fate, total, expired, past = ANEW, 0, 0, row + at
             if at >= stop:
                 # It may be terminated before it would begin anew: then it is gone, whatever is noted here.
                 return RESTS
-            fate, total, expired, past = ANEW, 0, 0, chunk.oldest[at]
-        end = min(stop, at + BLOCK)
-        gain = weight_inside(slots, slot, chunk, offset + at, offset + end)
-        if total + gain < threshold:
-            lost = weight_expired(slots, slot, chunk, past, chunk.oldest[end - 1])
-            total, expired = total + gain - lost, expired + lost
-            past, at = chunk.oldest[end - 1], end
-        while at < end and total < threshold:
-            lost = weight_expired(slots, slot, chunk, past, chunk.oldest[at])
-            total, expired = total - lost, expired + lost
-            past = chunk.oldest[at]
-            total += weight_inside(slots, slot, chunk, offset + at, offset + at + 1)
-            at += 1
+        if at >= stop:
+            break
+        end = min(stop, at + stride)
+        gain = weight_inside(low, high, values[row + at : row + end], weights[row + at : row + end])
     facts[slot, TOTAL] = total
     facts[slot, EXPIRED] = expired
     return fate

@@ -1,0 +1,98 @@
+"""How many results memory buys: concave curves of pieces of straight line.
+
+Idea: whatever the model, the best use of M rows of memory gives results at a rate that is a concave, piecewise linear
+function of M: rows, or stretches of their lives, that give most per cell and time come first. So memory is divided
+between windows and between joins by taking the steepest pieces first.
+Guarantee: exact for the curves given; a sum of curves is the best of all divisions.
+Cost: O(n log n) for n pieces; a reading is O(log n).
+Source: Srivastava, Widom, "Memory-Limited Execution of Windowed Stream Joins", VLDB 2004, equations 2 and 3 and section
+3.3; there M1 and M2 are searched for, here the pieces are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.logic import Float, Int
+
+
+class RateCurve(NamedTuple):
+    """Corners of a concave curve from (0, 0): memory in rows, and results per unit of time; flat behind the last."""
+
+    memory: Float
+    rate: Float
+
+    @property
+    def most(self) -> float:
+        """The rate with memory for everything."""
+        return float(self.rate[-1])
+
+    @property
+    def needed(self) -> float:
+        """The least memory that gives all results."""
+        return float(self.memory[-1])
+
+    def rate_at(self, memory: float) -> float:
+        """The best rate with so much memory."""
+        return float(np.interp(memory, self.memory, self.rate))
+
+    def recall_at(self, memory: float) -> float:
+        """The share of all results with so much memory; of none at all, all are found."""
+        return self.rate_at(memory) / self.most if self.most > 0 else 1.0
+
+    def memory_for(self, rate: float) -> float:
+        """The least memory that gives a rate; more than is possible is not given."""
+        return float(np.interp(rate, self.rate, self.memory)) if self.most > 0 else 0.0
+
+
+def envelope(memory: Float, rate: Float) -> Int:
+    """Give the corners of the smallest concave curve above some points, which are sorted by memory."""
+    corners: list[int] = []
+    for at in range(len(memory)):
+        while len(corners) > 1 and _is_below(memory, rate, corners[-2], corners[-1], at):
+            corners.pop()
+        corners.append(at)
+    return np.array(corners, np.int64)
+
+
+def _is_below(memory: Float, rate: Float, left: int, middle: int, right: int) -> bool:
+    """Tell whether a point is on or below the line between two others."""
+    rise = (rate[middle] - rate[left]) * (memory[right] - memory[left])
+    return bool(rise <= (rate[right] - rate[left]) * (memory[middle] - memory[left]))
+
+
+def concave(memory: Float, rate: Float) -> RateCurve:
+    """Make a curve of points that are sorted by memory and begin at (0, 0); what no longer rises is cut off."""
+    corners = envelope(memory, rate)
+    top = int(np.argmax(rate[corners]))
+    return RateCurve(memory[corners[: top + 1]], rate[corners[: top + 1]])
+
+
+def together(curves: Sequence[RateCurve]) -> RateCurve:
+    """The best rate of several windows that share their memory."""
+    width = np.concatenate([np.diff(curve.memory) for curve in curves])
+    rise = np.concatenate([np.diff(curve.rate) for curve in curves])
+    # A piece that costs nothing comes first.
+    slope = np.divide(rise, width, out=np.full(len(width), np.inf), where=width > 0)
+    order = np.argsort(-slope, kind="stable")
+    memory, rate = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (width, rise))
+    return RateCurve(memory, rate)
+
+
+def divide(curves: Sequence[RateCurve], memory: float) -> list[float]:
+    """Divide memory between windows so that the sum of their rates is largest; what none can use is left over."""
+    pieces = [
+        (-(rise / width), number, width)
+        for number, curve in enumerate(curves)
+        for width, rise in zip(np.diff(curve.memory).tolist(), np.diff(curve.rate).tolist(), strict=True)
+        if width > 0
+    ]
+    shares, left = [0.0] * len(curves), float(memory)
+    for _, number, width in sorted(pieces, key=lambda piece: piece[0]):
+        given = min(width, left)
+        shares[number] += given
+        left -= given
+    return shares

@@ -1,0 +1,122 @@
+"""How many results memory buys: against every strategy there is, on small cases, and the paper's own equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import memory as naive
+from tocsin.stages.memory.age import AgeCurve
+from tocsin.stages.memory.allocate import alloc, proportional
+from tocsin.stages.memory.curves import RateCurve, divide, together
+from tocsin.stages.memory.frequency import expected_results, rate_curve
+
+AMOUNTS = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
+
+
+def age(*p: float) -> AgeCurve:
+    return AgeCurve(np.array(p, np.float64))
+
+
+def without_minima(p: list[float]) -> list[float]:
+    """Make a curve rise, then fall."""
+    return sorted(p[::2]) + sorted(p[1::2], reverse=True)
+
+
+def test_example_3_3_keeps_a_row_for_three_units_and_gives_four_results_in_them() -> None:
+    curve = age(1, 1, 2, 1)
+    assert curve.k_opt == 3
+    assert curve.rate_curve(1).rate_at(1) == pytest.approx(4 / 3)
+    assert curve.rate_curve(1).rate_at(2) == pytest.approx(8 / 3)
+    assert naive.best_average([1, 1, 2, 1], 1) == pytest.approx(4 / 3)
+    assert naive.best_average([1, 1, 2, 1], 2) == pytest.approx(8 / 3)
+
+
+def test_example_3_4_bridges_the_minimum_and_gives_four_results_per_unit() -> None:
+    curve = age(3, 0, 2)
+    assert (curve.k_opt, curve.has_minima) == (1, True)
+    assert curve.rate_curve(1).rate_at(2) == pytest.approx(4)
+    assert naive.best_average([3, 0, 2], 2) == pytest.approx(4)
+
+
+@given(AMOUNTS)
+def test_priority_and_k_opt_are_those_of_the_definition(p: list[float]) -> None:
+    curve = age(*p)
+    assert curve.priorities() == pytest.approx([naive.priority(p, i) for i in range(len(p))])
+    assert curve.k_opt == naive.k_opt(p)
+    assert curve.has_minima == any(
+        p[i] > p[j] < p[k] for i in range(len(p)) for j in range(i, len(p)) for k in range(j, len(p))
+    )
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 5).map(float), min_size=1, max_size=4), st.integers(1, 3))
+def test_no_strategy_gives_more_and_without_minima_one_gives_as_much(p: list[float], cells: int) -> None:
+    bound = age(*p).rate_curve(1).rate_at(cells)
+    assert naive.best_average(p, cells) <= bound + 1e-9
+    smooth = without_minima(p)
+    # Between two late moments a strategy may be in the midst of a period.
+    slack = max(smooth) * len(smooth) / 60
+    assert naive.best_average(smooth, cells) >= age(*smooth).rate_curve(1).rate_at(cells) - slack
+
+
+@given(AMOUNTS.map(without_minima), st.integers(1, 8), st.floats(0, 100))
+def test_without_minima_the_rate_is_that_of_equation_3(p: list[float], r: int, memory: float) -> None:
+    assert age(*p).rate_curve(r).rate_at(memory) == pytest.approx(naive.equation_3(p, memory, r), abs=1e-9)
+
+
+FREQUENCIES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=6)
+
+
+@given(FREQUENCIES, st.integers(1, 5), st.integers(1, 5), st.integers(1, 20), st.floats(0, 120))
+def test_the_rate_of_prob_is_that_of_the_definition(
+    counts: list[tuple[int, int]], r1: int, r2: int, window: int, memory: float
+) -> None:
+    own, other = (np.array(column, np.float64) / sum(column) for column in zip(*counts, strict=True))
+    curve = rate_curve(own, other, r1, r2, window)
+    wanted = naive.prob(own.tolist(), other.tolist(), r1, r2, window, memory)
+    assert curve.rate_at(memory) == pytest.approx(wanted, abs=1e-9)
+    assert curve.rate_at(curve.memory_for(wanted)) == pytest.approx(wanted, abs=1e-9)
+    assert curve.most == pytest.approx(r1 * float(own @ expected_results(other, r2, window)))
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> RateCurve:
+    """A concave curve with corners at whole numbers of rows."""
+    widths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    slopes = sorted(draw(st.lists(st.integers(0, 9), min_size=len(widths), max_size=len(widths))), reverse=True)
+    memory = np.concatenate([[0], np.cumsum(widths)]).astype(np.float64)
+    rate = np.concatenate([[0], np.cumsum(np.multiply(widths, slopes))]).astype(np.float64)
+    return RateCurve(memory, rate)
+
+
+@given(st.lists(curves(), min_size=1, max_size=3), st.integers(0, 30))
+def test_memory_is_divided_between_windows_as_well_as_any_division_can(given_: list[RateCurve], memory: int) -> None:
+    best = naive.best_split([curve.rate_at for curve in given_], memory)
+    shares = divide(given_, memory)
+    assert sum(shares) <= memory + 1e-9
+    assert sum(curve.rate_at(share) for curve, share in zip(given_, shares, strict=True)) == pytest.approx(best)
+    assert together(given_).rate_at(memory) == pytest.approx(best)
+
+
+@given(st.lists(st.tuples(curves(), st.integers(1, 4)), min_size=1, max_size=4), st.integers(0, 40))
+def test_alloc_makes_the_least_quality_as_large_as_can_be(joins: list[tuple[RateCurve, int]], memory: int) -> None:
+    needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve, _ in joins]
+    weights = [float(weight) for _, weight in joins]
+    shares, least = alloc(needs, memory, weights)
+    assert sum(shares) <= memory + 1e-6
+    assert least == pytest.approx(naive.best_least(needs, memory, weights), abs=2e-4)
+    reached = [curve.recall_at(share) / weight for (curve, weight), share in zip(joins, shares, strict=True)]
+    assert min(reached) >= min(least, 1 / max(weights)) - 1e-6
+
+
+@given(st.lists(curves(), min_size=1, max_size=4), st.integers(0, 40))
+def test_no_join_is_worse_off_with_alloc_than_the_worst_with_equal_shares(joins: list[RateCurve], memory: int) -> None:
+    needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve in joins]
+    prop = proportional(needs, memory)
+    assert sum(prop) <= memory + 1e-9 or sum(prop) == pytest.approx(sum(need(1.0) for need in needs))
+    _, least = alloc(needs, memory)
+    worst = min(curve.recall_at(share) for curve, share in zip(joins, prop, strict=True))
+    assert least >= worst - 1e-6
