@@ -43,9 +43,9 @@ def read_requests(watch: RangeWatch, values: Mapping[str, Float], payload: Seque
     """Read rows of the stream of requests; an end that a row lacks is open."""
     reason: dict[int, str] = {}
     ids, registers = [""] * len(payload), np.zeros(len(payload), np.bool_)
-    for at, text in enumerate(payload):
+    for at, columns in enumerate(_read_all(payload)):
         try:
-            ids[at], registers[at] = read_request(text)
+            ids[at], registers[at] = _id_and_action(columns)
         except ValueError as error:
             reason[at] = str(error)
     threshold, ends = values[THRESHOLD], np.column_stack([values[name] for name in watch.ends])
@@ -78,9 +78,15 @@ def read_elements(watch: RangeWatch, values: Mapping[str, Float], count: int) ->
     return Counted(points, np.where(fine, weight, 0).astype(np.int64), reason)
 
 
-def read_request(text: str | None) -> tuple[str, bool]:
+def _read_all(payload: Sequence[str | None]) -> list[dict[str, Any]]:
+    """Read texts that are a JSON object each, as one: several times as fast as one by one."""
+    columns: list[dict[str, Any]] = json.loads(f"[{','.join([text or '{}' for text in payload])}]")
+    assert len(columns) == len(payload)
+    return columns
+
+
+def _id_and_action(columns: Mapping[str, Any]) -> tuple[str, bool]:
     """Give the id of a request and whether it registers; what is wrong is a ValueError."""
-    columns = {} if text is None else json.loads(text)
     name, action = columns.get(ID), columns.get(ACTION)
     if isinstance(name, float) and name.is_integer():
         name = int(name)
@@ -99,7 +105,7 @@ def read_request(text: str | None) -> tuple[str, bool]:
 def part_of(text: str | None, parts: int) -> int:
     """Tell to which part of its key a request belongs, by its id; one that cannot be used belongs to the first."""
     try:
-        return zlib.crc32(read_request(text)[0].encode()) % parts
+        return zlib.crc32(_id_and_action(json.loads(text or "{}"))[0].encode()) % parts
     except ValueError:
         return 0
 

@@ -21,6 +21,7 @@ from tocsin.pages import pack, unpack
 SLOTS_PER_PAGE = 4096
 _MOST_NEW, _MOST_CHANGED = SLOTS_PER_PAGE // 8, SLOTS_PER_PAGE // 2
 _SINCE = "+"
+_COLUMNS = ("time", "threshold", "ends", "id", "payload")
 
 Texts = NDArray[Any]
 
@@ -84,7 +85,7 @@ class Registered:
         if self._used <= have:
             return
         more = max(self._used, have * 3 // 2, 64) - have
-        for name in ("id", "payload", "time", "threshold", "ends", "_alive", "_changed"):
+        for name in (*_COLUMNS, "_alive", "_changed"):
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros((more, *column.shape[1:]), column.dtype)]))
         # An empty place has no text, and NumPy fills it with 0.
@@ -112,21 +113,33 @@ class Registered:
         return pages | ({whole: self._page(first + np.flatnonzero(alive))} if alive.any() else {})
 
     def _page(self, slots: Int, gone: Int | None = None) -> bytes:
-        columns = {name: getattr(self, name)[slots] for name in ("time", "threshold", "ends", "id", "payload")}
+        columns = {name: getattr(self, name)[slots] for name in _COLUMNS}
         return pack({"slot": slots, **columns} | ({} if gone is None else {"gone": gone}))
 
     def load(self, pages: Mapping[str, bytes]) -> None:
         """Take up what was written: pages first, then what changed since."""
-        for since in (False, True):
-            for name in (name for name in pages if name.endswith(_SINCE) == since):
-                self._load(unpack(pages[name])[0])
-            self._changed &= since
+        for name in sorted(pages, key=lambda name: name.endswith(_SINCE)):
+            self._load(unpack(pages[name])[0], is_since=name.endswith(_SINCE))
+        alive = np.flatnonzero(self._alive)
+        self.slot = dict(zip(self.id[alive].tolist(), alive.tolist(), strict=True))
         self._free = np.flatnonzero(~self._alive[: self._used]).tolist()
-        self._touched, self._written = set(), set(pages)
+        self._written = set(pages)
 
-    def _load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def _load(self, arrays: Mapping[str, NDArray[Any]], *, is_since: bool) -> None:
         """Take up a page."""
         slots, gone = arrays["slot"], arrays.get("gone", np.zeros(0, np.int64))
-        # A query may have moved to another slot, in a page that is read later or was read before.
-        for name in self.id[gone].tolist():
-            self.slot.pop(name, None)
+        both = np.concatenate([slots, gone])
+        self._used = max(self._used, int(both.max(initial=-1)) + 1)
+        self._make_room()
+        for name in _COLUMNS:
+            getattr(self, name)[slots] = arrays[name]
+        self._alive[slots], self._alive[gone] = True, False
+        self.id[gone] = self.payload[gone] = None
+        self._changed[both] = is_since
+
+
+def _texts(texts: list[Any]) -> Texts:
+    """An array of texts, or None."""
+    column: Texts = np.empty(len(texts), dtype=object)
+    column[:] = texts
+    return column

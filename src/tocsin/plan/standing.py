@@ -7,6 +7,7 @@ id was alive: as it was never there, no other query notices.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -116,7 +117,8 @@ class KeyQueries:
         meant: dict[str, list[int]] = {}
         gone: list[tuple[int, int]] = []
         contested: set[str] = set()
-        for i, (name, slot) in enumerate(zip(asked.id, slots.tolist(), strict=True)):
+        for i in self._in_doubt(asked):
+            name, slot = asked.id[i], int(slots[i])
             mine = meant.get(name)
             if mine is None:
                 mine = meant[name] = [alive[name]] if name in alive else []
@@ -134,6 +136,14 @@ class KeyQueries:
         if len(ended):
             self.index.terminate(ended, asked.at[by])
         return _Tried(slots, ended, contested)
+
+    def _in_doubt(self, asked: Requests) -> list[int]:
+        """Find the requests of which more must be known: not those that register an id that is new, and comes once."""
+        alive, often = self.registered.slot, Counter(asked.id)
+        if len(often) == len(asked.id) and asked.registers.all() and alive.keys().isdisjoint(often):
+            return []
+        ends = ~asked.registers
+        return [i for i, name in enumerate(asked.id) if ends[i] or name in alive or often[name] > 1]
 
     def _contest(self, asked: Requests, tried: _Tried, matured: Matured) -> list[int]:
         """Find the registrations whose id was alive: neither reached nor terminated before."""

@@ -66,7 +66,7 @@ class AgeCurve:
 
     def rate_curve(self, r: float) -> RateCurve:
         """The best rate of results by memory, for rows that come at r per unit of time."""
-        ages = np.arange(len(self.p) + 1) * self.granule
+        ages = np.arange(len(self.p) + 1, dtype=np.float64) * self.granule
         return concave(r * ages, r * self.cumulative)
 
 
