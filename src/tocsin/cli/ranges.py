@@ -173,9 +173,8 @@ def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
     for name in missing:
         print(f"{name}: not alive; it was reached or terminated, or never registered")
     if not missing:
-        print(
-            f"{found['alive']:,} requests are alive" + (f", {len(rows):,} shown" if len(rows) < found["alive"] else "")
-        )
+        alive = "1 request is alive" if found["alive"] == 1 else f"{found['alive']:,} requests are alive"
+        print(alive + (f", {len(rows):,} shown" if len(rows) < found["alive"] else ""))
 
 
 def _range(ends: dict[str, float]) -> str:
