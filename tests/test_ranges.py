@@ -216,6 +216,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"spread": 0}, "`spread` must be a whole number from 1 to 1024; got 0"),
     ({"spread": True}, "`spread` must be a whole number from 1 to 1024; got True"),
     ({"on": "query"}, "`on` must leave the label `query` to the id of the request"),
+    ({"on": ["symbol", "action"]}, "`on` must leave the column `action` to what a request says"),
     ({"labels": {"query": "x"}}, "`labels` must repeat neither key columns nor `query`; got 'query'"),
     ({"annotations": {"text": "{{ $labels.nobody }}"}}, "must name labels of the alert; got `$labels.nobody`"),
 ]

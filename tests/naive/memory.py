@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 
 def best_average(p: Sequence[float], cells: int, steps: int = 120) -> float:
@@ -79,3 +81,215 @@ def best_least(needs: Sequence[Callable[[float], float]], memory: float, weights
         q for q in grid if sum(need(min(w * q, 1.0)) for need, w in zip(needs, weights, strict=True)) <= memory + 1e-9
     ]
     return max(fits)
+
+
+# The shedding join.
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of one stream: its number among all arrivals, its time on the clock of its window, its key or value."""
+
+    number: int
+    time: int
+    key: int
+
+
+# Who goes, of the rows held and the new one, which is last, at a time.
+Choose = Callable[[list[Row], int], Row]
+
+
+def _number(row: Row) -> int:
+    return row.number
+
+
+def drop_by_age(priority: Sequence[float], granule: int) -> Choose:
+    """The lowest priority of its age; then the oldest granule; in it the newest where priority rises, or the oldest."""
+
+    def of(age: int) -> float:
+        return priority[age] if age < len(priority) else 0.0
+
+    def choose(rows: list[Row], now: int) -> Row:
+        def age_of(row: Row) -> int:
+            return now // granule - row.time // granule
+
+        age = min((age_of(row) for row in rows), key=lambda age: (of(age), -age))
+        same = sorted((row for row in rows if age_of(row) == age), key=_number)
+        return same[-1] if of(age + 1) > of(age) else same[0]
+
+    return choose
+
+
+def drop_rarest(f_other: Sequence[float]) -> Choose:
+    """PROB: the rarest in the other stream; of equally rare ones the oldest."""
+
+    def choose(rows: list[Row], now: int) -> Row:
+        return min(rows, key=lambda row: (f_other[row.key] if row.key < len(f_other) else 0.0, row.number))
+
+    return choose
+
+
+def drop_oldest(rows: list[Row], now: int) -> Row:
+    """RECENT."""
+    return min(rows, key=_number)
+
+
+def drop_newest(rows: list[Row], now: int) -> Row:
+    """UNTIL-EXPIRY."""
+    return max(rows, key=_number)
+
+
+def drop_any(seed: int) -> Choose:
+    """RANDOM: any, by the draw of the new row."""
+
+    def choose(rows: list[Row], now: int) -> Row:
+        return rows[int(random_number(seed, rows[-1].number, 0) * len(rows))]
+
+    return choose
+
+
+def _leave(rows: list[Row], row: Row) -> None:
+    """Take a row out; the last one takes its place. Only RANDOM can see this."""
+    rows[rows.index(row)] = rows[-1]
+    rows.pop()
+
+
+def offer(rows: list[Row], new: Row, budget: int, choose: Choose) -> Row | None:
+    """Let a row come to those held, and give who goes for it."""
+    if len(rows) < budget:
+        rows.append(new)
+        return None
+    gone = choose([*rows, new], new.time) if budget else new
+    if gone != new:
+        _leave(rows, gone)
+        rows.append(new)
+    return gone
+
+
+def expire(rows: list[Row], length: int, now: int) -> None:
+    """Let rows go that are older than the window is long, in order of age."""
+    for row in sorted((row for row in rows if now - row.time > length), key=_number):
+        _leave(rows, row)
+
+
+def shedding_join(
+    arrivals: Sequence[tuple[int, tuple[int, int], int]],
+    windows: Sequence[tuple[int, int, Choose]],
+    matches: Callable[[int, int], bool],
+) -> tuple[list[tuple[int, int]], list[tuple[list[int], list[int]]]]:
+    """Results as pairs of numbers, and the rows of each window, by number, that are held after each arrival.
+
+    An arrival is its stream, the time on both clocks, and its key or value; a window its length, its budget, and who
+    goes.
+    """
+    held: tuple[list[Row], list[Row]] = ([], [])
+    pairs: list[tuple[int, int]] = []
+    history = []
+    for number, (stream, clock, key) in enumerate(arrivals):
+        for window in (0, 1):
+            expire(held[window], windows[window][0], clock[window])
+        for row in held[1 - stream]:
+            keys, numbers = (key, row.key), (number, row.number)
+            if matches(*(keys if stream == 0 else keys[::-1])):
+                pairs.append(numbers if stream == 0 else numbers[::-1])
+        _, budget, choose = windows[stream]
+        offer(held[stream], Row(number, clock[stream], key), budget, choose)
+        history.append((sorted(map(_number, held[0])), sorted(map(_number, held[1]))))
+    return sorted(pairs), history
+
+
+# Sampling: the exact join, and what a sample of it needs.
+
+_BITS = (1 << 64) - 1
+
+
+def splitmix64(state: int) -> int:
+    """The output function of splitmix64, on numbers from 0 to 2^64 - 1."""
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _BITS
+    return state ^ (state >> 31)
+
+
+def random_number(seed: int, row: int, draw: int) -> float:
+    """A number from [0, 1) that belongs to a draw of a row."""
+    gamma = 0x9E3779B97F4A7C15
+    own = splitmix64((seed + gamma * (row + 1)) & _BITS)
+    return (splitmix64((own + gamma * (draw + 1)) & _BITS) >> 11) / 2**53
+
+
+# A row: stream 0 (S1) or 1 (S2), time, key. A result: time, direction (whose row was there before), both rows.
+Arrival = tuple[int, int, int]
+Joined = tuple[int, int, int, int]
+
+
+def join_results(rows: Sequence[Arrival], windows: Sequence[int | None], low: int = 0, high: int = 0) -> list[Joined]:
+    """All results: pairs of a row and a later one of the other stream, low <= S2.key - S1.key <= high."""
+    found = []
+    for probe, (stream, now, key) in enumerate(rows):
+        for held, (of, time, other) in enumerate(rows[:probe]):
+            window = windows[of]
+            apart = key - other if stream == 1 else other - key
+            if of != stream and window is not None and now - time <= window and low <= apart <= high:
+                found.append((now, of, held, probe))
+    return found
+
+
+def rows_needed(sample: Sequence[Joined], after: int) -> set[int]:
+    """The rows that must be in memory after the arrival of a row: those with a sampled result still to come."""
+    return {held for _, _, held, probe in sample if held <= after < probe}
+
+
+def expected_stay(ages: Sequence[float], p: float) -> float:
+    """How long a row with results at these ages is needed on average: over all sets of results."""
+    total = 0.0
+    for chosen in itertools.product([False, True], repeat=len(ages)):
+        chance = p ** sum(chosen) * (1 - p) ** (len(ages) - sum(chosen))
+        total += chance * max((age for age, one in zip(ages, chosen, strict=True) if one), default=0.0)
+    return total
+
+
+def squared_error(cluster: Sequence[int], probability: Sequence[float], x: Sequence[float]) -> float:
+    """The estimated variance of the sum of x / probability, over all pairs of sampled results.
+
+    Two results of a cluster are both chosen with the smaller of their probabilities, others independently.
+    """
+    total = 0.0
+    for i, j in itertools.product(range(len(x)), repeat=2):
+        if cluster[i] == cluster[j]:
+            both = min(probability[i], probability[j])
+            product = probability[i] * probability[j]
+            total += x[i] * x[j] / product * (both - product) / both
+    return total
+
+
+def chi_square_limit(freedom: int, alpha: float) -> float:
+    """What a chi-square number exceeds with probability alpha (Wilson and Hilferty)."""
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + NormalDist().inv_cdf(1 - alpha) * part**0.5) ** 3
+
+
+# What is learnt from a stream.
+
+
+def counts_by_halves(keys: Sequence[int], half_life: int) -> dict[int, float]:
+    """What the rows of each key count for where all rows are halved after each `half_life` of them."""
+    counts: dict[int, float] = {}
+    for number, key in enumerate(keys, 1):
+        counts[key] = counts.get(key, 0.0) + 1.0
+        if half_life and number % half_life == 0:
+            counts = {key: count / 2 for key, count in counts.items()}
+    return counts
+
+
+def meetings(rows: Sequence[Arrival], windows: Sequence[int | None], stream: int) -> dict[int, list[tuple[int, int]]]:
+    """Per row of a stream whose life is over at the end: the age at each result, and how many rows came since."""
+    number = [sum(of == stream for of, _, _ in rows[:at]) for at in range(len(rows) + 1)]
+    window, end = windows[stream], rows[-1][1]
+    assert window is not None
+    lives: dict[int, list[tuple[int, int]]] = {
+        at: [] for at, (of, time, _) in enumerate(rows) if of == stream and end - time > window
+    }
+    for now, of, held, probe in join_results(rows, windows):
+        if of == stream and held in lives:
+            lives[held].append((now - rows[held][1], number[probe] - number[held]))
+    return lives

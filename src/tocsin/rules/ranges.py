@@ -126,6 +126,8 @@ class Ranges:
             check_label_name(name, self.place, "on", name)
             if name == QUERY:
                 self._refuse(f"`on` must leave the label `{QUERY}` to the id of the request", "on", name)
+            if name in {ID, ACTION}:
+                self._refuse(f"`on` must leave the column `{name}` to what a request says", "on", name)
         for name, value in self.labels.items():
             check_label(name, value, self.place)
             if name == QUERY or name in self.on:

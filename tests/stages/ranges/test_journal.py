@@ -68,6 +68,19 @@ def test_requests_that_wait_are_in_the_pages() -> None:
     assert (matured.id.tolist(), matured.index.tolist()) == ([1, 2], [0, 1])
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_an_id_that_matured_in_one_batch_and_came_again_in_the_next_is_read_back(dims: int) -> None:
+    rng, index, stored, ids = np.random.default_rng(dims), RangeIndex(dims), {}, np.arange(8)
+    for _ in range(200 if enabled() else 60):
+        gone = ids[index.progress(ids) < 0]
+        low = rng.integers(0, 4, (len(gone), dims))
+        index.register(gone, low, low + 2, rng.integers(1, 30, len(gone)), at=rng.integers(0, 3, len(gone)))
+        index.terminate(rng.integers(0, 8, 1), at=5)
+        index.push(rng.integers(0, 6, (5, dims)), rng.integers(1, 4, 5))
+        write(index, stored)
+        assert RangeIndex.from_pages(stored).progress(ids).tolist() == index.progress(ids).tolist()
+
+
 def test_nothing_is_written_when_nothing_happened() -> None:
     index, stored = RangeIndex(2), {}
     assert write(index, stored) > 0
@@ -80,7 +93,7 @@ def test_nothing_is_written_when_nothing_happened() -> None:
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("batch", [1, 10, 1000])
 def test_a_small_batch_on_many_queries_writes_few_bytes(dims: int, batch: int) -> None:
-    rng, count = np.random.default_rng(1), 100_000 if enabled() else 5000
+    rng, count = np.random.default_rng(1), 100_000 if enabled() else 1000
     index, stored = RangeIndex(dims), {}
     low = rng.uniform(0, 900, (count, dims))
     index.register(np.arange(count), low, low + 100, 10**6)

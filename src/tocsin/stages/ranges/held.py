@@ -7,19 +7,18 @@ import numpy as np
 from tocsin.logic import Bools, Int
 from tocsin.stages.ranges import line as on_line
 from tocsin.stages.ranges import plane as in_plane
-from tocsin.stages.ranges.ends import grow_ends, next_number
+from tocsin.stages.ranges.comings import FOUND, TIRED, Work
+from tocsin.stages.ranges.cuts import grow_ends, next_number
 from tocsin.stages.ranges.line import Line
 from tocsin.stages.ranges.looks import (
     CHUNK,
     DONE,
-    FOUND,
     NO_ROOM,
     SPARSE,
     STALE,
-    TIRED,
     WEARY,
-    Work,
     shape_of,
+    start_on_line,
     totals,
     work_on,
 )
@@ -69,7 +68,7 @@ class Held:
 
     def knows(self, ids: Int) -> Bools:
         """Tell which ids are alive."""
-        return slots_of(self.rack, ids) >= 0
+        return slots_of(self.rack.table, self.rack.queries, ids) >= 0
 
     def totals(self, ids: Int) -> Int:
         """Give the total of each id, -1 where it is not alive."""
@@ -92,7 +91,11 @@ class Held:
         work = Work(elements, requests, self._matured, self._tired, np.zeros(5, dtype=np.int64))
         found: list[Int] = []
         while True:
-            reason = work_on(self.rack, self.line, self.plane, work)
+            if self.line is not None:
+                held = (*self.line.ends, self.line.levels, *self.rack)
+                reason = start_on_line(held, (*elements, *requests, *work[2:]))
+            else:
+                reason = work_on(self.rack, None, self.plane, work)
             if work.done[FOUND]:
                 found.append(self._matured[: work.done[FOUND]].copy())
                 work.done[FOUND] = 0
@@ -115,7 +118,7 @@ class Held:
         if not self._gone_tired:
             return None
         ids, self._gone_tired = np.unique(np.concatenate(self._gone_tired)), []
-        slots = slots_of(self.rack, ids)
+        slots = slots_of(self.rack.table, self.rack.queries, ids)
         # One that ended and was registered again is not tired any more.
         slots = slots[(slots >= 0) & (self.rack.queries[slots, HOME] // VAIN > WEARY)]
         given = self._at(slots)

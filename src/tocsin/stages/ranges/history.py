@@ -1,14 +1,15 @@
-"""Weight in a rectangle since any moment of an era: the elements of the era, with tables over stretches of it.
+"""Weight in a rectangle since the beginning of an era: the elements of the era, with tables over stretches of it.
 
-Idea: the elements of an era are kept in order of arrival. When a stretch of 256, 1,024, 4,096, ... is full it is sorted
-along both axes and cut into strips of equally many elements, and a table gets the weight below and left of each
-crossing. The weight of a rectangle in a stretch is four reads of the table, plus a walk over the strips that its edges
-cut. A time span is cut into the fewest such stretches and a few single elements.
+Idea: elements are kept in order of arrival. 256 of them make a stretch: it is sorted along both axes and cut into
+strips of equally many elements, and a table gets the weight below and left of each crossing. Four stretches of a length
+are merged into one of the next length, whose strips are finer; so there are few stretches at any time. The weight of a
+rectangle in a stretch is four reads of the table, plus a walk over the strips that its edges cut.
 Guarantee: exact.
-Cost: a stretch of n elements has 2 sqrt(n) strips along each axis; O(sqrt(n)) per rectangle, O(log n) per element and
-length of stretch to build; 72 bytes per element and length.
-Source: prefix sums in rank space; Qiao, Gan, Tao, "Range Thresholding on Streams", section 6, layers trees instead.
-In three and more dimensions there are no tables, and all elements are walked over.
+Cost: a stretch of n elements has 2 sqrt(n) strips along each axis; O(sqrt(n)) per rectangle; O(log n) per element, and
+about 130 bytes.
+Source: prefix sums in rank space, merged as in the logarithmic method (Bentley and Saxe, 1980); Qiao, Gan, Tao, "Range
+Thresholding on Streams", section 6, layers trees instead. In three and more dimensions there are no tables, and all
+elements are walked over.
 """
 
 from __future__ import annotations
@@ -16,91 +17,145 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 
+Short = NDArray[np.int32]
+
 SHORTEST = 256
 GROWTH = 4
-# Places in a row of `lengths`: elements of a stretch, strips, elements per strip, where the tables of a length begin.
-SIZE, STRIPS, STRIP, TABLES = range(4)
+# Places in a row of `lengths`: elements of a stretch, strips, elements per strip, where the stretches of this length
+# begin, and their tables.
+SIZE, STRIPS, STRIP, PLACE, TABLES = range(5)
 
 
 class History(NamedTuple):
-    """Elements of an era; for each length of stretch the coordinates in order, and weights and ranks in that order.
+    """Elements of an era, and its stretches by length: those of the next length make their room free again.
 
-    `sorted[l, a]` are coordinates along axis a; `weight[l, a]` the weights of the same elements, and `rank[l, a]` their
-    ranks along the other axis. `used[0]` is how many elements there are.
+    By axis: `sorted` are the coordinates of a stretch in order; `order`, `weight` and `rank` say which elements they
+    belong to, and their weights and ranks along the other axis. `used[0]` is how many elements there are.
     """
 
     points: Float
     weights: Int
     lengths: Int
     sorted: Float
+    order: Short
     weight: Int
-    rank: Int
+    rank: Short
     tables: Int
     used: Int
 
 
 def no_history(dims: int, size: int) -> History:
-    """Make room for an era; it has a whole number of the longest stretches."""
-    lengths = np.zeros((0, 4), dtype=np.int64)
-    room = 0
+    """Make room for an era of about `size` elements: a whole number of the longest stretches."""
+    lengths: list[list[int]] = []
+    place = tables = 0
     length = SHORTEST
     while dims == 2 and length <= size:
-        strips = 2 * int(np.sqrt(length))
-        lengths = np.append(lengths, [[length, strips, length // strips, room]], axis=0)
-        room += size // length * (strips + 1) ** 2
+        is_last = length * GROWTH > size
+        strips, count = 2 * int(np.sqrt(length)), size // length if is_last else GROWTH
+        lengths.append([length, strips, length // strips, place, tables])
+        place, tables = place + count * length, tables + count * (strips + 1) ** 2
+        if is_last:
+            size = count * length
         length *= GROWTH
-    shape = (len(lengths), 2, size)
     return History(
         np.zeros((size, dims)),
         np.zeros(size, dtype=np.int64),
-        lengths,
-        np.zeros(shape),
-        np.zeros(shape, dtype=np.int64),
-        np.zeros(shape, dtype=np.int32),
-        np.zeros(room, dtype=np.int64),
+        np.array(lengths, dtype=np.int64).reshape(-1, 5),
+        np.zeros((2, place)),
+        np.zeros((2, place), dtype=np.int32),
+        np.zeros((2, place), dtype=np.int64),
+        np.zeros((2, place), dtype=np.int32),
+        np.zeros(tables, dtype=np.int64),
         np.zeros(1, dtype=np.int64),
     )
 
 
 @kernel
-def append(history: History, point: Float, weight: int) -> None:
-    """Add an element; build the stretches that it completes."""
-    at = history.used[0]
-    for axis in range(len(point)):
-        history.points[at, axis] = point[axis]
-    history.weights[at] = weight
-    history.used[0] = at + 1
-    for length in range(len(history.lengths)):
-        if (at + 1) % history.lengths[length, SIZE] != 0:
-            break
-        build(history, length, at + 1 - history.lengths[length, SIZE])
+def build(history: History) -> None:
+    """Make the stretches that the elements so far complete."""
+    lengths, now = history.lengths, history.used[0]
+    for length in range(len(lengths)):
+        size = lengths[length, SIZE]
+        if now % size:
+            return
+        start = now - size
+        # Which stretch of its length it is, of those since the last longer one.
+        number = start // size
+        if length + 1 < len(lengths):
+            number %= GROWTH
+        place = lengths[length, PLACE] + number * size
+        for axis in range(2):
+            if length == 0:
+                sort(history.points, history.order, history.sorted, axis, start, place)
+            else:
+                merge(history.order, history.sorted, axis, lengths[length - 1, PLACE], size // GROWTH, place)
+        finish(history, length, number, start)
 
 
 @kernel
-def build(history: History, length: int, start: int) -> None:
-    """Sort a stretch along both axes and sum up its table."""
-    size, strip = history.lengths[length, SIZE], history.lengths[length, STRIP]
-    ranks = np.empty((2, size), dtype=np.int64)
+def sort(points: Float, order: Short, ordered: Float, axis: int, start: int, place: int) -> None:
+    """Sort the elements of a shortest stretch along an axis."""
+    numbers = points[start : start + SHORTEST, axis].copy()
+    by = np.argsort(numbers)
+    for rank in range(SHORTEST):
+        order[axis, place + rank] = start + by[rank]
+        ordered[axis, place + rank] = numbers[by[rank]]
+
+
+@kernel
+def merge(order: Short, ordered: Float, axis: int, source: int, size: int, place: int) -> None:
+    """Merge four stretches that stand behind each other into one."""
+    a, b, c, d = source, source + size, source + 2 * size, source + 3 * size
+    end_a, end_b, end_c, end_d = b, c, d, d + size
+    for to in range(place, place + 4 * size):
+        # The smaller of the first two, and of the other two.
+        left, right = a, c
+        if a == end_a or (b < end_b and ordered[axis, b] < ordered[axis, a]):
+            left = b
+        if c == end_c or (d < end_d and ordered[axis, d] < ordered[axis, c]):
+            right = d
+        has_left, has_right = a < end_a or b < end_b, c < end_c or d < end_d
+        least = left if has_left and not (has_right and ordered[axis, right] < ordered[axis, left]) else right
+        order[axis, to] = order[axis, least]
+        ordered[axis, to] = ordered[axis, least]
+        a += least < end_a
+        b += end_a <= least < end_b
+        c += end_b <= least < end_c
+        d += end_c <= least
+
+
+@kernel
+def finish(history: History, length: int, number: int, start: int) -> None:
+    """Find weights and ranks of a stretch that is sorted, and sum up its table."""
+    lengths, order, weight, rank, weights = (
+        history.lengths,
+        history.order,
+        history.weight,
+        history.rank,
+        history.weights,
+    )
+    size, strip = lengths[length, SIZE], lengths[length, STRIP]
+    place = lengths[length, PLACE] + number * size
+    ranks = np.empty((2, size), dtype=np.int32)
     for axis in range(2):
-        numbers = history.points[start : start + size, axis].copy()
-        order = np.argsort(numbers)
-        for rank in range(size):
-            element = order[rank]
-            ranks[axis, element] = rank
-            history.sorted[length, axis, start + rank] = numbers[element]
-            history.weight[length, axis, start + rank] = history.weights[start + element]
-    width = history.lengths[length, STRIPS] + 1
-    table = history.tables[table_at(history, length, start) :][: width * width]
+        for at in range(size):
+            element = order[axis, place + at]
+            ranks[axis, element - start] = at
+            weight[axis, place + at] = weights[element]
+    width = lengths[length, STRIPS] + 1
+    begin = lengths[length, TABLES] + number * width * width
+    table = history.tables[begin : begin + width * width]
     table[:] = 0
-    for element in range(size):
-        x, y = ranks[0, element], ranks[1, element]
-        history.rank[length, 0, start + x] = y
-        history.rank[length, 1, start + y] = x
-        table[(x // strip + 1) * width + y // strip + 1] += history.weights[start + element]
+    for at in range(size):
+        y = ranks[1, order[0, place + at] - start]
+        rank[0, place + at] = y
+        rank[1, place + y] = at
+        table[(at // strip + 1) * width + y // strip + 1] += weight[0, place + at]
     for row in range(1, width):
         in_row = 0
         for column in range(1, width):
@@ -109,89 +164,88 @@ def build(history: History, length: int, start: int) -> None:
 
 
 @kernel
-def table_at(history: History, length: int, start: int) -> int:
-    """Give where the table of a stretch begins."""
-    width = history.lengths[length, STRIPS] + 1
-    return int(history.lengths[length, TABLES] + start // history.lengths[length, SIZE] * width * width)
-
-
-@kernel
-def weight_since(history: History, since: int, span: Float) -> int:
-    """Read the weight that fell into a range (as in `is_inside`) since some element of the era."""
-    lengths, now = history.lengths, history.used[0]
-    total, at = 0, since
-    while at < now:
-        length = -1
-        while (
-            length + 1 < len(lengths) and at % lengths[length + 1, SIZE] == 0 and at + lengths[length + 1, SIZE] <= now
-        ):
-            length += 1
-        if length >= 0:
-            total += weight_in_stretch(history, length, at, span)
-            at += lengths[length, SIZE]
-        else:
-            stop = min(now, (at // SHORTEST + 1) * SHORTEST)
-            total += weight_of_elements(history, at, stop, span)
-            at = stop
+def weight_inside(history: History, spans: Float, slot: int) -> int:
+    """Read the weight that fell into a range (as in `is_inside`) since the era began."""
+    points, weights, lengths, ordered, _, weight, rank, tables, used = history
+    total, left = 0, used[0]
+    for length in range(len(lengths) - 1, -1, -1):
+        size = lengths[length, SIZE]
+        for number in range(left // size):
+            total += weight_in_stretch(lengths, ordered, weight, rank, tables, length, number, spans, slot)
+        left %= size
+    for at in range(used[0] - left, used[0]):
+        if is_inside(points, at, spans, slot):
+            total += weights[at]
     return total
 
 
 @kernel
-def is_inside(point: Float, span: Float) -> bool:
+def is_inside(points: Float, at: int, spans: Float, slot: int) -> bool:
     """Tell whether a point lies in a range, given as its lows and the numbers before which it ends."""
-    dims = len(point)
+    dims = points.shape[1]
     for axis in range(dims):
-        if point[axis] < span[axis] or point[axis] >= span[dims + axis]:
+        if points[at, axis] < spans[slot, axis] or points[at, axis] >= spans[slot, dims + axis]:
             return False
     return True
 
 
 @kernel
-def weight_of_elements(history: History, start: int, stop: int, span: Float) -> int:
-    """Add up the weight of the elements in a range, one by one."""
-    total = 0
-    for at in range(start, stop):
-        if is_inside(history.points[at], span):
-            total += history.weights[at]
-    return total
+def count_below(ordered: Float, axis: int, start: int, size: int, value: float) -> int:
+    """Count the coordinates of a stretch below a value; its size is a power of two."""
+    at, half = start - 1, size // 2
+    while half:
+        at += half if ordered[axis, at + half] < value else 0
+        half //= 2
+    return at - start + (2 if ordered[axis, at + 1] < value else 1)
 
 
 @kernel
-def weight_in_stretch(history: History, length: int, start: int, span: Float) -> int:
+def weight_in_stretch(
+    lengths: Int,
+    ordered: Float,
+    weight: Int,
+    rank: Short,
+    tables: Int,
+    length: int,
+    number: int,
+    spans: Float,
+    slot: int,
+) -> int:
     """Read the weight that fell into a rectangle in a stretch."""
-    size, strip = history.lengths[length, SIZE], history.lengths[length, STRIP]
-    xs, ys = history.sorted[length, 0, start : start + size], history.sorted[length, 1, start : start + size]
-    left, right = np.searchsorted(xs, span[0]), np.searchsorted(xs, span[2])
-    below, above = np.searchsorted(ys, span[1]), np.searchsorted(ys, span[3])
-    if left >= right or below >= above:
-        return 0
+    size, strip = lengths[length, SIZE], lengths[length, STRIP]
+    place, width = lengths[length, PLACE] + number * size, lengths[length, STRIPS] + 1
+    left, right = (
+        count_below(ordered, 0, place, size, spans[slot, 0]),
+        count_below(ordered, 0, place, size, spans[slot, 2]),
+    )
+    below, above = (
+        count_below(ordered, 1, place, size, spans[slot, 1]),
+        count_below(ordered, 1, place, size, spans[slot, 3]),
+    )
     # Strips that lie inside, from the first to before the last.
     first_x, last_x = -(-left // strip), right // strip
     first_y, last_y = -(-below // strip), above // strip
     if first_x >= last_x:
-        return weight_in_strips(history, length, 0, start, left, right, below, above)
-    total = weight_in_strips(history, length, 0, start, left, first_x * strip, below, above)
-    total += weight_in_strips(history, length, 0, start, last_x * strip, right, below, above)
+        return weight_in_strips(weight, rank, 0, place, left, right, below, above)
     inner_left, inner_right = first_x * strip, last_x * strip
+    total = weight_in_strips(weight, rank, 0, place, left, inner_left, below, above)
+    total += weight_in_strips(weight, rank, 0, place, inner_right, right, below, above)
     if first_y >= last_y:
-        return total + weight_in_strips(history, length, 1, start, below, above, inner_left, inner_right)
-    total += weight_in_strips(history, length, 1, start, below, first_y * strip, inner_left, inner_right)
-    total += weight_in_strips(history, length, 1, start, last_y * strip, above, inner_left, inner_right)
-    width = history.lengths[length, STRIPS] + 1
-    corner = table_at(history, length, start)
-    table = history.tables[corner : corner + width * width]
-    upper = table[last_x * width + last_y] - table[last_x * width + first_y]
-    lower = table[first_x * width + last_y] - table[first_x * width + first_y]
+        return total + weight_in_strips(weight, rank, 1, place, below, above, inner_left, inner_right)
+    total += weight_in_strips(weight, rank, 1, place, below, first_y * strip, inner_left, inner_right)
+    total += weight_in_strips(weight, rank, 1, place, last_y * strip, above, inner_left, inner_right)
+    corner = lengths[length, TABLES] + number * width * width
+    upper = tables[corner + last_x * width + last_y] - tables[corner + last_x * width + first_y]
+    lower = tables[corner + first_x * width + last_y] - tables[corner + first_x * width + first_y]
     return int(total + upper - lower)
 
 
 @kernel
 def weight_in_strips(
-    history: History, length: int, axis: int, start: int, first: int, stop: int, low: int, high: int
+    weight: Int, rank: Short, axis: int, place: int, first: int, stop: int, low: int, high: int
 ) -> int:
     """Add up the weight of some ranks along an axis, where the other rank is from `low` to before `high`."""
     total = 0
-    for at in range(start + first, start + stop):
-        if low <= history.rank[length, axis, at] < high:
-            total += history.weight[length, axis, at]
+    for at in range(place + first, place + stop):
+        total += weight[axis, at] if low <= rank[axis, at] < high else 0
     return total

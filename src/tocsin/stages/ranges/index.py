@@ -147,8 +147,9 @@ class RangeIndex:
 
     def _begin(self, requests: Requests) -> Requests:
         """Register a long run of queries in front of the first element at once; give the other requests."""
-        run = requests.run_of_registrations()
-        if run < 4096 + len(self) // 4:
+        enough = 4096 + len(self) // 4
+        run = requests.run_of_registrations() if len(requests.at) >= enough else 0
+        if run < enough:
             return requests
         first, others = requests.split(run)
         self._add(first.id, first.low, first.high, first.threshold, np.zeros(run, dtype=np.int64))

@@ -25,6 +25,7 @@ from tocsin.stages.ranges.queries import Queries
 from tocsin.stages.ranges.requests import Elements, Requests
 
 Pages = dict[str, bytes | None]
+Batch = tuple[Elements, Requests]
 COLUMNS = ("id", "low", "high", "threshold", "total")
 # Queries per page of the base, and rows after which a page of the log is closed.
 BASE_ROWS = 4096
@@ -40,7 +41,7 @@ class Journal:
         self.dims = dims
         self._names: set[str] = set()
         self._closed = 0
-        self._open: list[tuple[Elements, Requests]] = []
+        self._open: list[Batch] = []
         self._rows = self._base_bytes = self._log_bytes = 0
         # What came since the last call is in `_open`, or, if all is to be written, nowhere.
         self._touched, self._full = False, True
@@ -64,7 +65,7 @@ class Journal:
         if self._full:
             pages = self._new_base(alive())
         elif self._touched:
-            pages = {f"log/{self._closed}": self._write_log()}
+            pages = {f"log/{self._closed}": _write_log(self._open)}
             if self._rows >= LOG_ROWS:
                 self._closed, self._open, self._rows = self._closed + 1, [], 0
         self._touched = False
@@ -87,16 +88,6 @@ class Journal:
             self._base_bytes += len(page)
         return pages
 
-    def _write_log(self) -> bytes:
-        """Write the open batches as one: where it is cut does not show."""
-        if len(self._open) > 1:
-            self._open = [_as_one(self._open)]
-        elements, requests = self._open[0]
-        new = requests.is_registration
-        columns = {name: getattr(requests, name)[new] for name in ("low", "high", "threshold")}
-        columns |= {"at": requests.at, "is_registration": new, "id": requests.id}
-        return pack({**elements._asdict(), **columns})
-
     @classmethod
     def read(cls, pages: Mapping[str, bytes]) -> tuple[Journal, dict[str, Any], Iterator[Any]]:
         """Give a journal that goes on from some pages, what waits, and the columns of the base and then the batches."""
@@ -114,13 +105,13 @@ class Journal:
         self._base_bytes = sum(len(page) for page in _in_order(pages, "base/"))
         yield [np.concatenate([part[name] for part in base]) for name in COLUMNS] if base else None
         for page in _in_order(pages, "log/"):
-            batch = _read_log(page, self.dims)
-            self._log_bytes += _size(*batch)
-            self._rows = len(batch[0].weights) + len(batch[1].at)
-            self._open = [batch]
+            self._open = _read_log(page, self.dims)
+            for elements, requests in self._open:
+                self._log_bytes += _size(elements, requests)
+                self._rows += len(elements.weights) + len(requests.at)
+                yield elements, requests
             if self._rows >= LOG_ROWS:
                 self._closed, self._open, self._rows = self._closed + 1, [], 0
-            yield batch
 
 
 def _size(elements: Elements, requests: Requests) -> int:
@@ -133,19 +124,24 @@ def _in_order(pages: Mapping[str, bytes], kind: str) -> list[bytes]:
     return [pages[name] for name in names]
 
 
-def _as_one(batches: list[tuple[Elements, Requests]]) -> tuple[Elements, Requests]:
-    """Put batches behind each other, with the requests among the same elements."""
-    before, moved = 0, []
-    for elements, requests in batches:
-        moved.append(requests._replace(at=requests.at + before))
-        before += len(elements.weights)
+def _write_log(batches: list[Batch]) -> bytes:
+    """Write batches behind each other, with their sizes: as one, an id that matured could not be registered again."""
     elements = Elements._make(np.concatenate(columns) for columns in zip(*(batch[0] for batch in batches), strict=True))
-    return elements, Requests._make(np.concatenate(columns) for columns in zip(*moved, strict=True))
+    requests = Requests._make(np.concatenate(columns) for columns in zip(*(batch[1] for batch in batches), strict=True))
+    new = requests.is_registration
+    columns = {name: getattr(requests, name)[new] for name in ("low", "high", "threshold")}
+    columns |= {"at": requests.at, "is_registration": new, "id": requests.id}
+    sizes = np.array([(len(elements.weights), len(requests.at)) for elements, requests in batches])
+    return pack({"sizes": sizes, **elements._asdict(), **columns})
 
 
-def _read_log(page: bytes, dims: int) -> tuple[Elements, Requests]:
+def _read_log(page: bytes, dims: int) -> list[Batch]:
     arrays, _ = unpack(page)
     at, new = arrays["at"], arrays["is_registration"]
     low, high, threshold = np.zeros((len(at), dims)), np.zeros((len(at), dims)), np.zeros(len(at), dtype=np.int64)
     low[new], high[new], threshold[new] = arrays["low"], arrays["high"], arrays["threshold"]
-    return Elements(arrays["values"], arrays["weights"]), Requests(at, new, arrays["id"], low, high, threshold)
+    elements, requests = (arrays["values"], arrays["weights"]), (at, new, arrays["id"], low, high, threshold)
+    ends = np.cumsum(arrays["sizes"], axis=0)[:-1].T
+    parts = (zip(*(np.split(column, cuts) for column in columns), strict=True)
+             for columns, cuts in zip((elements, requests), ends, strict=True))  # fmt: skip
+    return [(Elements(*some), Requests(*asked)) for some, asked in zip(*parts, strict=True)]

@@ -1,6 +1,6 @@
 """Regions on a line: units of equal weight, and the ends of all ranges to read totals from.
 
-The line is cut into units of about equal weight. A region is four neighbouring runs of 2^l units, and a query belongs
+The line is cut into units of about equal weight. A region is eight neighbouring runs of 2^l units, and a query belongs
 to the smallest region that covers its range. Only levels that have queries have regions. All is laid out anew when a
 run of queries is registered at once, when the looks show that the units no longer fit the elements, when most ends are
 of queries that are gone, and before running sums could overflow.
@@ -14,18 +14,15 @@ import numpy as np
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
+from tocsin.stages.ranges.cuts import all_cells, make_ends, middle_of
 from tocsin.stages.ranges.ends import (
     FILL,
     Ends,
     add_cut,
     add_weight,
-    all_cells,
     cell_before,
     cell_of,
-    high_of,
-    make_ends,
     position_of,
-    unit_of,
     weight_between,
     weight_of_cells,
 )
@@ -44,14 +41,14 @@ from tocsin.stages.ranges.shelves import (
     list_region,
     put,
 )
-from tocsin.stages.ranges.shelving import Rows, alive_slots, no_rows, put_all
+from tocsin.stages.ranges.shelving import Rows, alive_slots, joined, no_rows, put_all
 
 # At most so many units: finer ones would cost more memory than the queries.
 _UNITS_LOG2 = 16
 # Elements that make a measure of where the weight falls.
 ENOUGH = 1024
 # A region is this many runs of units, and a query touches at most so many of them.
-RUNS = 4
+RUNS = 8
 # Looks in vain per query before all is laid out anew, if the units are a guess and if they are measured.
 HASTY, PATIENT = 2, 16
 
@@ -71,10 +68,8 @@ def no_line() -> tuple[Line, Rack]:
 def lay_out_again(line: Line, rack: Rack, more: Rows) -> tuple[Line, Rack]:
     """Lay out the alive queries and some more."""
     slots = alive_slots(rack)
-    queries = np.concatenate([rack.queries[slots], more.queries])
-    queries[: len(slots), TARGET] = lacks_on_line(line, rack, slots)
-    spans = np.concatenate([rack.spans[slots], more.spans])
-    return lay_out(Rows(queries, spans), *all_cells(line.ends), rack.counts)
+    rows = joined(rack, slots, lacks_on_line(line, rack, slots), more)
+    return lay_out(rows, *all_cells(line.ends), rack.counts)
 
 
 def lay_out(rows: Rows, old_cuts: Float, old_weight: Int, old_counts: Int) -> tuple[Line, Rack]:
@@ -110,22 +105,12 @@ def _units(cuts: Float, weight: Int) -> tuple[Int, int]:
     A twentieth of the weight is spread evenly over the line: nothing is known where no element fell yet.
     """
     log2 = min(_UNITS_LOG2, int(np.ceil(np.log2(len(cuts) + 1))))
-    inner = np.clip(cuts, *_middle(cuts))
+    inner = np.clip(cuts, *middle_of(cuts))
     width = np.diff(np.append(inner, inner[-1]))
     width *= max(0.05 * weight.sum(), 1.0) / (width.sum() or 1.0)
     mass = weight + width
     middle = np.cumsum(mass) - mass / 2
     return (middle / (mass.sum() or 1.0) * ((1 << log2) - 1)).astype(np.int64), log2
-
-
-def _middle(cuts: Float) -> tuple[float, float]:
-    """Bounds of nearly all cuts: a few far ones must not make the units of all others too coarse."""
-    finite = cuts[np.isfinite(cuts)] / 2
-    if not len(finite):
-        return 0.0, 0.0
-    # The cuts are sorted.
-    low, high = finite[len(finite) // 1000], finite[-1 - len(finite) // 1000]
-    return float(2 * low), float(2 * high)
 
 
 @kernel
@@ -146,10 +131,14 @@ def size_of(levels: Int, level: int) -> int:
 @kernel
 def regions_of(ends: Ends, levels: Int, spans: Float) -> tuple[Int, int]:
     """Give the smallest region that covers each range, and how many regions the levels have that were needed."""
-    first, level = np.empty(len(spans), dtype=np.int64), np.empty(len(spans), dtype=np.int64)
+    first, guide, scale, directory, _, cuts, _, unit, _ = ends
+    region, level = np.empty(len(spans), dtype=np.int64), np.empty(len(spans), dtype=np.int64)
     for at in range(len(spans)):
-        first[at] = unit_of(ends, spans[at, 0])
-        level[at] = level_of(first[at], unit_of(ends, high_of(spans[at, 1])))
+        low, up = spans[at, 0], spans[at, 1]
+        region[at] = unit[cell_of(directory, cuts, position_of(first, guide, scale, low), low)]
+        there = position_of(first, guide, scale, up)
+        last = cell_before(directory, there, cell_of(directory, cuts, there, up))
+        level[at] = level_of(region[at], unit[last])
         levels[level[at]] = 0
     base = 0
     for each in range(len(levels)):
@@ -157,23 +146,29 @@ def regions_of(ends: Ends, levels: Int, spans: Float) -> tuple[Int, int]:
             levels[each] = base
             base += size_of(levels, each)
     for at in range(len(spans)):
-        first[at] = levels[level[at]] + (first[at] >> level[at]) + RUNS - 1
-    return first, base
+        region[at] = levels[level[at]] + (region[at] >> level[at]) + RUNS - 1
+    return region, base
 
 
 @kernel
 def lack_on_line(line: Line, rack: Rack, slot: int) -> int:
     """Read what a query lacks."""
-    spans = rack.spans
-    return int(rack.queries[slot, TARGET] - weight_between(line.ends, spans[slot, 0], spans[slot, 1]))
+    first, guide, scale, directory, groups, cuts, weight, _, _ = line.ends
+    low, up = rack.spans[slot, 0], rack.spans[slot, 1]
+    now = weight_between(first, guide, scale, directory, groups, cuts, weight, low, up)
+    return int(rack.queries[slot, TARGET] - now)
 
 
 @kernel
 def lacks_on_line(line: Line, rack: Rack, slots: Int) -> Int:
     """Read what some queries lack."""
+    first, guide, scale, directory, groups, cuts, weight, _, _ = line.ends
+    queries, spans = rack.queries, rack.spans
     lack = np.empty(len(slots), dtype=np.int64)
     for at in range(len(slots)):
-        lack[at] = lack_on_line(line, rack, slots[at])
+        low, up = spans[slots[at], 0], spans[slots[at], 1]
+        now = weight_between(first, guide, scale, directory, groups, cuts, weight, low, up)
+        lack[at] = queries[slots[at], TARGET] - now
     return lack
 
 
@@ -184,31 +179,38 @@ def has_cuts(line: Line) -> bool:
 
 
 @kernel
+def load_regions(levels: Int, regions: Int, counts: Int, unit: int, weight: int) -> None:
+    """Add an element to the regions that cover its unit; list those that reached something due."""
+    for level in range(len(levels)):
+        if levels[level] >= 0:
+            first = levels[level] + (unit >> level)
+            for region in range(first, first + RUNS):
+                regions[region, LOAD] += weight
+                if regions[region, LOAD] >= regions[region, FIRST_DUE]:
+                    list_region(regions, counts, region)
+
+
+@kernel
 def count_on_line(line: Line, rack: Rack, elements: Elements, start: int, stop: int) -> None:
     """Count elements in their cells and regions; list the regions that reached something due."""
-    levels, regions = line.levels, rack.regions
+    (first, guide, scale, directory, groups, cuts, weight, unit, _), levels = line
+    regions, counts, values, weights = rack.regions, rack.counts, elements.values, elements.weights
     for at in range(start, stop):
-        weight = elements.weights[at]
-        unit = line.ends.unit[add_weight(line.ends, elements.values[at, 0], weight)]
-        for level in range(len(levels)):
-            if levels[level] >= 0:
-                first = levels[level] + (unit >> level)
-                for region in range(first, first + RUNS):
-                    regions[region, LOAD] += weight
-                    if regions[region, LOAD] >= regions[region, FIRST_DUE]:
-                        list_region(regions, rack.counts, region)
+        value, load = values[at, 0], weights[at]
+        cell = add_weight(directory, groups, cuts, weight, position_of(first, guide, scale, value), value, load)
+        load_regions(levels, regions, counts, unit[cell], load)
 
 
 @kernel
 def enrol_on_line(line: Line, rack: Rack, key: int, low: float, up: float, threshold: int) -> int:
     """Register a query here and now; give its slot, or -1 if there is no room for the regions of its level."""
-    ends, levels, counts = line.ends, line.levels, rack.counts
-    add_cut(ends, low)
-    there = add_cut(ends, up)
-    here = position_of(ends, low)
-    start, stop = cell_of(ends, here, low), cell_of(ends, there, up)
-    first = ends.unit[start]
-    level = level_of(first, ends.unit[cell_before(ends, there, stop)])
+    first, guide, scale, directory, groups, cuts, weight, unit, _ = line.ends
+    levels, counts = line.levels, rack.counts
+    add_cut(line.ends, low)
+    there = add_cut(line.ends, up)
+    here = position_of(first, guide, scale, low)
+    start, stop = cell_of(directory, cuts, here, low), cell_of(directory, cuts, there, up)
+    level = level_of(unit[start], unit[cell_before(directory, there, stop)])
     if levels[level] < 0:
         size = size_of(levels, level)
         if counts[REGIONS] + size > len(rack.regions):
@@ -216,8 +218,9 @@ def enrol_on_line(line: Line, rack: Rack, key: int, low: float, up: float, thres
             return -1
         levels[level] = counts[REGIONS]
         counts[REGIONS] += size
-    region = levels[level] + (first >> level) + RUNS - 1
-    return put(rack, region, key, threshold, threshold + weight_of_cells(ends, here, start, there, stop))
+    region = levels[level] + (unit[start] >> level) + RUNS - 1
+    now = weight_of_cells(directory, groups, weight, here, start, there, stop)
+    return put(rack, region, key, threshold, threshold + now)
 
 
 @kernel

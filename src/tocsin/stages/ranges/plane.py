@@ -16,25 +16,27 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.ranges.ends import high_of
-from tocsin.stages.ranges.history import History, append, no_history, weight_since
+from tocsin.stages.ranges.history import SHORTEST, History, build, no_history, weight_inside
 from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.shelves import (
     COUNTS,
     FIRST_DUE,
     LOAD,
     REGIONS,
-    SINCE,
     TARGET,
     WANTED,
     Rack,
     list_region,
     put,
 )
-from tocsin.stages.ranges.shelving import Rows, alive_slots, no_rows, put_all
+from tocsin.stages.ranges.shelving import Rows, alive_slots, joined, no_rows, put_all
 
 RUNS = 4
 # Looks in vain per query before all is laid out anew.
 PATIENCE = 4
+# Elements of an era per query, and elements from which the borders of the next one are found.
+_ERA = 6
+_SAMPLED = 1 << 14
 
 
 class Plane(NamedTuple):
@@ -53,10 +55,8 @@ def no_plane(dims: int) -> tuple[Plane, Rack]:
 def lay_out_again(plane: Plane, rack: Rack, more: Rows) -> tuple[Plane, Rack]:
     """Begin a new era with the alive queries and some more."""
     slots = alive_slots(rack)
-    queries = np.concatenate([rack.queries[slots], more.queries])
-    queries[: len(slots), TARGET] = lacks_in_plane(plane, rack, slots)
-    spans = np.concatenate([rack.spans[slots], more.spans])
-    return lay_out(Rows(queries, spans), plane.history.points[: plane.history.used[0]], rack.counts)
+    rows = joined(rack, slots, lacks_in_plane(plane, rack, slots), more)
+    return lay_out(rows, plane.history.points[: plane.history.used[0]], rack.counts)
 
 
 def lay_out(rows: Rows, points: Float, old_counts: Int) -> tuple[Plane, Rack]:
@@ -66,21 +66,31 @@ def lay_out(rows: Rows, points: Float, old_counts: Int) -> tuple[Plane, Rack]:
     ends = np.clip(np.concatenate([rows.spans[:, :dims], rows.spans[:, dims:]]), -1e300, 1e300)
     sample = points if len(points) else ends if n else np.zeros((1, dims))
     share = np.linspace(0, 1, (1 << units_log2) + 1)[1:-1]
-    borders = np.ascontiguousarray(np.quantile(sample[:, :2], share, axis=0, method="lower").T)
+    sample = sample[:: 1 + len(sample) // _SAMPLED, :2]
+    borders = np.ascontiguousarray(np.quantile(sample, share, axis=0, method="lower").T)
     levels = np.full((units_log2 + 1, units_log2 + 1), -1)
     region, regions = regions_of(borders, levels, rows.spans)
-    rows.queries[:, SINCE] = 0
     rack = put_all(rows, region, regions, old_counts, PATIENCE)
-    size = 4096
-    while dims == 2 and size < n // 2 and size < 1 << 18:
-        size *= 4
+    size = int(np.clip(_ERA * n, 4096, 1 << 20)) if dims == 2 else 4096
     return Plane(no_history(dims, size), borders, levels), rack
 
 
 @kernel
-def unit_of(borders: Float, value: float) -> int:
+def unit_of(borders: Float, axis: int, value: float) -> int:
     """Give the unit of a value; one that many borders share is in the middle of them, far from its neighbours."""
-    return int(np.searchsorted(borders, value) + np.searchsorted(borders, value, side="right")) // 2
+    count = borders.shape[1]
+    low, length = 0, count
+    while length > 0:
+        half = length // 2
+        if borders[axis, low + half] < value:
+            low += half + 1
+            length -= half + 1
+        else:
+            length = half
+    last = low
+    while last < count and borders[axis, last] == value:
+        last += 1
+    return (low + last) // 2
 
 
 @kernel
@@ -95,7 +105,7 @@ def corner_of(borders: Float, span: Float) -> tuple[int, int, int, int]:
     dims = len(span) // 2
     level_x, level_y, corner_x, corner_y = 0, 0, 0, 0
     for axis in range(2):
-        first, last = unit_of(borders[axis], span[axis]), unit_of(borders[axis], high_of(span[dims + axis]))
+        first, last = unit_of(borders, axis, span[axis]), unit_of(borders, axis, high_of(span[dims + axis]))
         level = 0
         while (last >> level) - (first >> level) >= RUNS:
             level += 1
@@ -128,8 +138,7 @@ def regions_of(borders: Float, levels: Int, spans: Float) -> tuple[Int, int]:
 @kernel
 def lack_in_plane(plane: Plane, rack: Rack, slot: int) -> int:
     """Read what a query lacks."""
-    queries = rack.queries
-    return int(queries[slot, TARGET] - weight_since(plane.history, queries[slot, SINCE], rack.spans[slot]))
+    return int(rack.queries[slot, TARGET] - weight_inside(plane.history, rack.spans, slot))
 
 
 @kernel
@@ -150,21 +159,28 @@ def room_in_plane(plane: Plane) -> int:
 @kernel
 def count_in_plane(plane: Plane, rack: Rack, elements: Elements, start: int, stop: int) -> None:
     """Keep elements, and add them to their regions; list the regions that reached something due."""
-    levels, regions = plane.levels, rack.regions
-    in_use = np.argwhere(levels >= 0)
+    history, borders, levels = plane
+    points, kept, used = history.points, history.weights, history.used
+    regions, counts, values, weights = rack.regions, rack.counts, elements.values, elements.weights
+    dims, in_use = values.shape[1], np.argwhere(levels >= 0)
     for at in range(start, stop):
-        point, weight = elements.values[at], elements.weights[at]
-        append(plane.history, point, weight)
-        x, y = unit_of(plane.borders[0], point[0]), unit_of(plane.borders[1], point[1])
+        weight = weights[at]
+        for axis in range(dims):
+            points[used[0], axis] = values[at, axis]
+        kept[used[0]] = weight
+        used[0] += 1
+        if used[0] % SHORTEST == 0:
+            build(history)
+        x, y = unit_of(borders, 0, values[at, 0]), unit_of(borders, 1, values[at, 1])
         for pair in range(len(in_use)):
-            level_x, level_y = in_use[pair]
+            level_x, level_y = in_use[pair, 0], in_use[pair, 1]
             width = width_of(levels, level_y)
             corner = levels[level_x, level_y] + (x >> level_x) * width + (y >> level_y)
             for row in range(RUNS):
                 for region in range(corner + row * width, corner + row * width + RUNS):
                     regions[region, LOAD] += weight
                     if regions[region, LOAD] >= regions[region, FIRST_DUE]:
-                        list_region(regions, rack.counts, region)
+                        list_region(regions, counts, region)
 
 
 @kernel
@@ -182,5 +198,7 @@ def enrol_in_plane(plane: Plane, rack: Rack, key: int, span: Float, threshold: i
         counts[REGIONS] += size
     region = levels[level_x, level_y] + corner_x * width + corner_y
     slot = put(rack, region, key, threshold, threshold)
-    rack.queries[slot, SINCE] = plane.history.used[0]
+    for column in range(len(span)):
+        rack.spans[slot, column] = span[column]
+    rack.queries[slot, TARGET] += weight_inside(plane.history, rack.spans, slot)
     return slot

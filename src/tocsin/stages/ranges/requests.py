@@ -13,8 +13,16 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int
+from tocsin.stages.ranges.checks import (
+    first_not_a_range,
+    first_not_finite,
+    integers,
+    points,
+    refuse,
+    same_length,
+    within,
+)
 
 LARGEST_WEIGHT = 1 << 40
 LARGEST_THRESHOLD = 1 << 60
@@ -85,6 +93,8 @@ class Queue:
             raise ValueError(message)
         self.dims = dims
         self._calls: list[Requests] = []
+        nowhere, nothing = np.zeros((0, dims)), np.zeros(0, dtype=np.int64)
+        self._none = Requests(nothing, np.zeros(0, dtype=np.bool_), nothing, nowhere, nowhere, nothing)
         # Requests by id are only needed when an id is asked for while something waits, so they are gathered then.
         self._last: dict[int, _Last] = {}
         self._gathered = 0
@@ -100,22 +110,23 @@ class Queue:
     ) -> None:
         """Let registrations wait; `alive` tells which of some ids are alive now."""
         place = "register"
-        id_array = _integers(place, "ids", ids, None)
+        id_array = integers(place, "ids", ids, None)
         n = len(id_array)
-        lows, highs = (self._bounds(place, name, given, n) for name, given in (("low", low), ("high", high)))
-        reversed_rows = np.flatnonzero((lows > highs).any(axis=1))
-        if len(reversed_rows):
-            row = int(reversed_rows[0])
-            _refuse(place, "low", "must be at most `high`", f"{lows[row]} and {highs[row]} at position {row}")
-        thresholds = _integers(place, "threshold", threshold, n)
-        _within(place, "threshold", thresholds, 1, LARGEST_THRESHOLD, "2^60")
+        lows, highs = points(place, "low", low, self.dims), points(place, "high", high, self.dims)
+        same_length(place, "low", len(lows), n)
+        same_length(place, "high", len(highs), n)
+        wrong = first_not_a_range(lows, highs)
+        if wrong >= 0:
+            _refuse_range(place, lows, highs, wrong)
+        thresholds = integers(place, "threshold", threshold, n)
+        within(place, "threshold", thresholds, 1, LARGEST_THRESHOLD, "2^60")
         moments = self._moments(place, at, n)
         self._check_ids(place, id_array, moments, alive)
         self._calls.append(Requests(moments, np.ones(n, dtype=np.bool_), id_array, lows, highs, thresholds))
 
     def terminate(self, ids: ArrayLike, at: ArrayLike | None) -> None:
         """Let terminations wait; which of the ids are alive is seen when they take effect."""
-        id_array = _integers("terminate", "ids", ids, None)
+        id_array = integers("terminate", "ids", ids, None)
         n = len(id_array)
         moments = self._moments("terminate", at, n)
         nowhere = np.zeros((n, self.dims))
@@ -125,24 +136,26 @@ class Queue:
     def elements(self, values: ArrayLike, weights: ArrayLike | None) -> Elements:
         """Check a batch, and that no request waits for an element behind its end."""
         place = "push"
-        points = _points(place, "values", values, self.dims)
-        n = len(points)
-        wrong = first_not_finite(points)
+        rows = points(place, "values", values, self.dims)
+        n = len(rows)
+        wrong = first_not_finite(rows)
         if wrong >= 0:
-            _refuse(place, "values", "must be finite", f"{points[wrong]} at position {wrong}")
+            refuse(place, "values", "must be finite", f"{rows[wrong]} at position {wrong}")
         if weights is None:
             loads = np.ones(n, dtype=np.int64)
         else:
-            loads = _integers(place, "weights", weights, n)
-            _within(place, "weights", loads, 1, LARGEST_WEIGHT, "2^40")
+            loads = integers(place, "weights", weights, n)
+            within(place, "weights", loads, 1, LARGEST_WEIGHT, "2^40")
         for call in self._calls:
             if len(call.at) and call.at.max() > n:
                 found = f"a batch of {n} elements, and a request with `at` {call.at.max()}"
-                _refuse(place, "values", "must reach every `at` that waits", found)
-        return Elements(points, loads)
+                refuse(place, "values", "must reach every `at` that waits", found)
+        return Elements(rows, loads)
 
     def take(self) -> Requests:
         """Give all requests in the order in which they take effect; none waits any more."""
+        if not self._calls:
+            return self._none
         taken = self.waiting
         if len(taken.at) > 1 and (taken.at[1:] < taken.at[:-1]).any():
             order = np.argsort(taken.at, kind="stable")
@@ -154,8 +167,7 @@ class Queue:
     def waiting(self) -> Requests:
         """All requests, in the order of the calls."""
         if not self._calls:
-            nowhere, nothing = np.zeros((0, self.dims)), np.zeros(0, dtype=np.int64)
-            return Requests(nothing, np.zeros(0, dtype=np.bool_), nothing, nowhere, nowhere, nothing)
+            return self._none
         if len(self._calls) > 1:
             columns = zip(*self._calls, strict=True)
             self._calls = [Requests._make(np.concatenate(parts) for parts in columns)]
@@ -184,19 +196,11 @@ class Queue:
             queue._calls.append(requests)
         return queue
 
-    def _bounds(self, place: str, name: str, given: ArrayLike, n: int) -> Float:
-        bounds = _points(place, name, given, self.dims)
-        _same_length(place, name, len(bounds), n)
-        wrong = np.flatnonzero(np.isnan(bounds).any(axis=1))
-        if len(wrong):
-            _refuse(place, name, "must not be NaN", f"{bounds[wrong[0]]} at position {wrong[0]}")
-        return bounds
-
     def _moments(self, place: str, at: ArrayLike | None, n: int) -> Int:
         if at is None:
             return np.zeros(n, dtype=np.int64)
-        moments = _integers(place, "at", at, n)
-        _within(place, "at", moments, 0, _LARGEST_AT, "2^62 - 1")
+        moments = integers(place, "at", at, n)
+        within(place, "at", moments, 0, _LARGEST_AT, "2^62 - 1")
         return moments
 
     def _check_ids(self, place: str, ids: Int, at: Int, alive: Callable[[Int], Bools]) -> None:
@@ -205,7 +209,7 @@ class Queue:
             in_order = np.sort(ids)
             twice = np.flatnonzero(in_order[1:] == in_order[:-1])
             if len(twice):
-                _refuse(place, "ids", "must be unique", f"{in_order[twice[0]]} twice")
+                refuse(place, "ids", "must be unique", f"{in_order[twice[0]]} twice")
         lives = alive(ids)
         # A look at few calls is cheap; many small ones are gathered by id, each once.
         if len(self._calls) <= 8 and not lives.any() and not any(np.isin(ids, call.id).any() for call in self._calls):
@@ -219,7 +223,7 @@ class Queue:
                 taken = last.is_registration or moment < last.at
             if taken:
                 must = "must be neither alive nor waiting then"
-                _refuse(place, "ids", must, f"{key} at position {position}, which is")
+                refuse(place, "ids", must, f"{key} at position {position}, which is")
 
     def _gather(self) -> None:
         """Note the last request of each id among the calls that were not looked at yet."""
@@ -234,30 +238,19 @@ class Queue:
         self._gathered = len(self._calls)
 
 
-@kernel
-def first_not_finite(points: Float) -> int:
-    """Give the first row with a coordinate that is not finite, or -1."""
-    for row in range(points.shape[0]):
-        for axis in range(points.shape[1]):
-            if not np.isfinite(points[row, axis]):
-                return row
-    return -1
-
-
-@kernel
-def first_outside(numbers: Int, least: int, most: int) -> int:
-    """Give the first position whose number is outside of [least, most], or -1."""
-    for position in range(len(numbers)):
-        if numbers[position] < least or numbers[position] > most:
-            return position
-    return -1
+def _refuse_range(place: str, lows: Float, highs: Float, row: int) -> NoReturn:
+    """Say what is wrong with the range of a row."""
+    for name, bounds in (("low", lows), ("high", highs)):
+        if np.isnan(bounds[row]).any():
+            refuse(place, name, "must not be NaN", f"{bounds[row]} at position {row}")
+    refuse(place, "low", "must be at most `high`", f"{lows[row]} and {highs[row]} at position {row}")
 
 
 def in_order(found: list[Int]) -> Matured:
     """Order rows of (id, index, total, number of registration) by maturing element, then by registration."""
     if not found:
         none = np.zeros(0, dtype=np.int64)
-        return Matured(none, none.copy(), none.copy())
+        return Matured(none, none, none)
     rows = np.concatenate(found)
     rows = rows[np.lexsort((rows[:, 3], rows[:, 1]))]
     return Matured(rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy())
@@ -265,53 +258,4 @@ def in_order(found: list[Int]) -> Matured:
 
 def as_ids(place: str, ids: ArrayLike) -> Int:
     """Check ids that are only asked for."""
-    return _integers(place, "ids", ids, None)
-
-
-def _points(place: str, name: str, given: ArrayLike, dims: int) -> Float:
-    """Make an array of shape (n, dims) of numbers; in one dimension also of shape (n,)."""
-    try:
-        points = np.array(given, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        _refuse(place, name, "must be numbers", f"{given!r}"[:100])
-    if points.ndim == 0 and dims == 1:
-        points = points.reshape(1, 1)
-    if points.ndim == 1 and (dims == 1 or points.size == 0):
-        points = points.reshape(-1, dims)
-    if points.ndim != 2 or points.shape[1] != dims:
-        _refuse(place, name, f"must have {dims} numbers per row", f"an array of shape {points.shape}")
-    return points
-
-
-def _integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
-    """Make an int64 array; one number stands for `n` equal ones, if `n` is given."""
-    numbers = np.asarray(given)
-    if numbers.dtype.kind not in "iu":
-        if numbers.size:
-            _refuse(place, name, "must be integers of 64 bits", f"{numbers.dtype}")
-        numbers = numbers.astype(np.int64)
-    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
-        _refuse(place, name, "must be integers of 64 bits with a sign", f"{numbers.max()}")
-    if numbers.ndim == 0:
-        numbers = np.repeat(numbers, 1 if n is None else n)
-    if numbers.ndim != 1:
-        _refuse(place, name, "must be one number per row", f"an array of shape {numbers.shape}")
-    if n is not None:
-        _same_length(place, name, len(numbers), n)
-    return np.array(numbers, dtype=np.int64)
-
-
-def _same_length(place: str, name: str, length: int, n: int) -> None:
-    if length != n:
-        _refuse(place, name, f"must have {n} rows, as many as there are", f"{length}")
-
-
-def _within(place: str, name: str, numbers: Int, least: int, most: int, most_in_words: str) -> None:
-    wrong = first_outside(numbers, least, most)
-    if wrong >= 0:
-        _refuse(place, name, f"must be from {least} to {most_in_words}", f"{numbers[wrong]} at position {wrong}")
-
-
-def _refuse(place: str, name: str, must: str, found: str) -> NoReturn:
-    message = f"{place}: `{name}` {must}; got {found}"
-    raise ValueError(message)
+    return integers(place, "ids", ids, None)

@@ -19,16 +19,18 @@ from tocsin.logic import Float, Int
 SHELF = 64
 NEVER = (1 << 63) - 1
 
-# Places in `counts`. `MOST` are the looks in vain of the query that had most, `WANTED` regions for which there was no
-# room. From `WEIGHT` on it is counted since all was laid out; `LOOKS` are those in vain, and with more than `PATIENCE`
-# per query all is laid out anew.
-ALIVE, SLOTS, SHELVES, LISTED, NUMBER, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE = range(12)
-COUNTS = 12
+# Places in `counts`. `TABLED` are the places of the table that are not free, `MOST` the looks in vain of the query that
+# had most, `WANTED` regions for which there was no room. From `WEIGHT` on it is counted since all was laid out; `LOOKS`
+# are those in vain, and with more than `PATIENCE` per query all is laid out anew.
+ALIVE, SLOTS, SHELVES, LISTED, NUMBER, TABLED, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE = range(13)
+COUNTS = 13
 # Places in a row of `queries`, of `regions`, of `shelves`.
-ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME, SINCE = range(7)
+ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME = range(6)
 LOAD, FIRST_DUE, FIRST, LAST, NEXT = range(5)
 START, FILLED, ROOM, LEAST, AFTER = range(5)
 NOT_LISTED = -2
+# What the table has where nothing ever stood, and where something stood.
+FREE, GONE = -1, -2
 # `HOME` of a query is its region, plus this for each look in vain.
 VAIN = 1 << 32
 
@@ -37,7 +39,7 @@ class Rack(NamedTuple):
     """All queries, in few arrays, since a kernel unpacks them at every call.
 
     `queries`, a row per slot: id, threshold (0: the slot is empty), what the total is found by, number of registration,
-    the load of its region at which it is due, its region, and what else a dimension needs; `spans`: the lows of its
+    the load of its region at which it is due, its region and its looks in vain; `spans`: the lows of its
     range and the numbers before which it ends. `regions`: running weight, when a query is first due, first and last
     shelf, next region that is listed to be looked through. `shelves`: stretch of slots, when a query is first due, next
     shelf of the region. `table` finds a slot by id; `counts` are named above.
@@ -61,7 +63,7 @@ def place_of(table: NDArray[np.int32], key: int) -> int:
 def find(table: NDArray[np.int32], queries: Int, key: int) -> int:
     """Give the place in the table where an id stands, or the free one where it would."""
     place = place_of(table, key)
-    while table[place] >= 0 and queries[table[place], ID] != key:
+    while table[place] != FREE and (table[place] == GONE or queries[table[place], ID] != key):
         place = (place + 1) & (len(table) - 1)
     return place
 
@@ -103,9 +105,8 @@ def list_region(regions: Int, counts: Int, region: int) -> None:
 
 
 @kernel
-def append_shelf(rack: Rack, region: int, room: int) -> int:
+def append_shelf(shelves: Int, regions: Int, counts: Int, region: int, room: int) -> int:
     """Give a new shelf of a region; slots and a row of `shelves` must be free."""
-    shelves, regions, counts = rack.shelves, rack.regions, rack.counts
     new, last = int(counts[SHELVES]), int(regions[region, LAST])
     shelves[new, START] = counts[SLOTS]
     shelves[new, FILLED] = 0
@@ -123,27 +124,29 @@ def append_shelf(rack: Rack, region: int, room: int) -> int:
 
 
 @kernel
-def open_shelf(rack: Rack, region: int) -> int:
+def open_shelf(shelves: Int, regions: Int, counts: Int, region: int) -> int:
     """Give a shelf of a region that has room; new ones are twice as large as the last one, within bounds."""
-    shelves, last = rack.shelves, int(rack.regions[region, LAST])
+    last = int(regions[region, LAST])
     if last < 0:
-        return append_shelf(rack, region, 4)
+        return append_shelf(shelves, regions, counts, region, 4)
     if shelves[last, FILLED] < shelves[last, ROOM]:
         return last
-    return append_shelf(rack, region, min(SHELF, max(4, 2 * shelves[last, ROOM])))
+    return append_shelf(shelves, regions, counts, region, min(SHELF, max(4, 2 * shelves[last, ROOM])))
 
 
 @kernel
 def has_slots(rack: Rack) -> bool:
     """Tell whether one more query surely fits."""
-    return bool(rack.counts[SLOTS] + SHELF <= len(rack.queries) and rack.counts[SHELVES] < len(rack.shelves))
+    counts = rack.counts
+    room = counts[SLOTS] + SHELF <= len(rack.queries) and counts[SHELVES] < len(rack.shelves)
+    return bool(room and 4 * counts[TABLED] < 3 * len(rack.table))
 
 
 @kernel
 def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
     """Put a new query on a shelf of its region; give its slot."""
     queries, regions, shelves = rack.queries, rack.regions, rack.shelves
-    shelf = open_shelf(rack, region)
+    shelf = open_shelf(shelves, regions, rack.counts, region)
     slot = int(shelves[shelf, START] + shelves[shelf, FILLED])
     shelves[shelf, FILLED] += 1
     due = regions[region, LOAD] + threshold
@@ -155,26 +158,29 @@ def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
     queries[slot, HOME] = region
     shelves[shelf, LEAST] = min(shelves[shelf, LEAST], due)
     regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], due)
-    rack.table[find(rack.table, queries, key)] = slot
+    place = find(rack.table, queries, key)
+    rack.counts[TABLED] += rack.table[place] == FREE
+    rack.table[place] = slot
     rack.counts[NUMBER] += 1
     rack.counts[ALIVE] += 1
     return slot
 
 
 @kernel
-def take_out(rack: Rack, slot: int) -> None:
+def take_out(queries: Int, counts: Int, slot: int) -> None:
     """Forget a query; its slot stays empty, and keeps the id for those that stand behind it in the table."""
-    rack.queries[slot, THRESHOLD] = 0
-    rack.queries[slot, DUE] = NEVER
-    rack.counts[ALIVE] -= 1
+    queries[slot, THRESHOLD] = 0
+    queries[slot, DUE] = NEVER
+    counts[ALIVE] -= 1
 
 
 @kernel
-def slots_of(rack: Rack, ids: Int) -> Int:
+def slots_of(table: NDArray[np.int32], queries: Int, ids: Int) -> Int:
     """Give the slots of some ids, -1 for those that are not alive."""
     slots = np.empty(len(ids), dtype=np.int64)
     for at in range(len(ids)):
-        slots[at] = slot_of(rack, ids[at])
+        slot = table[find(table, queries, ids[at])]
+        slots[at] = slot if slot >= 0 and queries[slot, THRESHOLD] > 0 else -1
     return slots
 
 
@@ -182,4 +188,4 @@ def slots_of(rack: Rack, ids: Int) -> Int:
 def forget(rack: Rack, slots: Int) -> None:
     """Forget some queries."""
     for slot in slots:
-        take_out(rack, slot)
+        take_out(rack.queries, rack.counts, slot)

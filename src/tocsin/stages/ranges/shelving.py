@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
-from tocsin.stages.ranges.ends import with_room
+from tocsin.stages.ranges.cuts import with_room
 from tocsin.stages.ranges.shelves import (
     AFTER,
     ALIVE,
@@ -17,6 +17,7 @@ from tocsin.stages.ranges.shelves import (
     FILLED,
     FIRST,
     FIRST_DUE,
+    GONE,
     HOME,
     ID,
     LAST,
@@ -35,14 +36,15 @@ from tocsin.stages.ranges.shelves import (
     SHELVES,
     SLOTS,
     START,
+    TABLED,
     TARGET,
     THRESHOLD,
     VAIN,
     WANTED,
     Rack,
     append_shelf,
-    find,
     list_region,
+    place_of,
 )
 
 
@@ -54,13 +56,24 @@ class Rows(NamedTuple):
 
 
 def no_rows(dims: int) -> Rows:
-    """Make an empty set of queries; from two dimensions on they have one more place."""
-    return Rows(np.zeros((0, 6 + (dims > 1)), dtype=np.int64), np.zeros((0, 2 * dims)))
+    """Make an empty set of queries."""
+    return Rows(np.zeros((0, 6), dtype=np.int64), np.zeros((0, 2 * dims)))
 
 
 def alive_slots(rack: Rack) -> Int:
     """Give the slots that hold a query."""
     return np.flatnonzero(rack.queries[: rack.counts[SLOTS], THRESHOLD])
+
+
+def joined(rack: Rack, slots: Int, lack: Int, more: Rows) -> Rows:
+    """Give the queries of some slots, which lack so much, and some more."""
+    if not len(slots):
+        return more
+    queries, spans = rack.queries[slots], rack.spans[slots]
+    queries[:, TARGET] = lack
+    if not len(more.queries):
+        return Rows(queries, spans)
+    return Rows(np.concatenate([queries, more.queries]), np.concatenate([spans, more.spans]))
 
 
 def no_regions(count: int) -> Int:
@@ -81,6 +94,8 @@ def put_all(rows: Rows, region: Int, regions: int, old_counts: Int, patience: in
     begin, order = order_of(region, regions)
     rack = _empty_rack(rows, no_regions(regions), counts, int(np.count_nonzero(np.diff(begin))))
     put_up(rack, rows, begin, order)
+    rack.counts[TABLED] = n
+    fill_table(rack.table, rack.queries, n)
     return rack
 
 
@@ -88,8 +103,13 @@ def squeeze(rack: Rack) -> Rack:
     """Move the queries together, region by region; loads and what is due stay what they are."""
     counts = rack.counts.copy()
     counts[[SLOTS, SHELVES]] = 0
-    dense = _empty_rack(Rows(rack.queries, rack.spans), rack.regions, counts, count_filled(rack))
+    dense = _empty_rack(Rows(rack.queries, rack.spans), rack.regions, counts, count_filled(rack.regions))
     move(rack, dense)
+    # A table that is not much too large stays, and keeps where something stood; else it was made anew.
+    if len(rack.table) <= 2 * len(dense.table) and 5 * counts[TABLED] < 3 * len(rack.table):
+        return dense._replace(table=rack.table)
+    counts[TABLED] = counts[ALIVE]
+    fill_table(dense.table, dense.queries, int(counts[SLOTS]))
     return dense
 
 
@@ -108,7 +128,8 @@ def grow_rack(rack: Rack) -> Rack:
         _table(len(rack.queries) + slots),
         rack.counts,
     )
-    find_all(grown, alive_slots(grown))
+    grown.counts[TABLED] = grown.counts[ALIVE]
+    fill_table(grown.table, grown.queries, int(grown.counts[SLOTS]))
     return grown
 
 
@@ -142,68 +163,83 @@ def order_of(region: Int, regions: int) -> tuple[Int, Int]:
 
 
 @kernel
-def find_all(rack: Rack, slots: Int) -> None:
-    """Put the ids of some slots into the table."""
-    for slot in slots:
-        rack.table[find(rack.table, rack.queries, rack.queries[slot, ID])] = slot
+def fill_table(table: NDArray[np.int32], queries: Int, slots: int) -> None:
+    """Put the alive queries into an empty table; no id is there twice, so that none need be compared."""
+    mask = len(table) - 1
+    for slot in range(slots):
+        if queries[slot, THRESHOLD] > 0:
+            place = place_of(table, queries[slot, ID])
+            while table[place] >= 0:
+                place = (place + 1) & mask
+            table[place] = slot
 
 
 @kernel
-def push_back(rack: Rack, region: int, queries: Int, spans: Float, row: int) -> None:
-    """Put a query on the last shelf of a region; shelves have room for just those that they have."""
-    shelves, shelf = rack.shelves, int(rack.regions[region, LAST])
+def push_back(shelves: Int, regions: Int, counts: Int, region: int, due: int) -> int:
+    """Give the next slot, on the last shelf of a region; shelves have room for just those that they have."""
+    shelf = int(regions[region, LAST])
     if shelf < 0 or shelves[shelf, FILLED] == SHELF:
-        shelf = append_shelf(rack, region, 0)
-    slot = int(rack.counts[SLOTS])
-    for column in range(queries.shape[1]):
-        rack.queries[slot, column] = queries[row, column]
-    for column in range(spans.shape[1]):
-        rack.spans[slot, column] = spans[row, column]
-    rack.table[find(rack.table, rack.queries, queries[row, ID])] = slot
+        shelf = append_shelf(shelves, regions, counts, region, 0)
+    slot = int(counts[SLOTS])
     shelves[shelf, FILLED] += 1
     shelves[shelf, ROOM] += 1
-    rack.counts[SLOTS] += 1
-    due = rack.queries[slot, DUE]
+    counts[SLOTS] += 1
     shelves[shelf, LEAST] = min(shelves[shelf, LEAST], due)
-    rack.regions[region, FIRST_DUE] = min(rack.regions[region, FIRST_DUE], due)
+    regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], due)
+    return slot
 
 
 @kernel
 def put_up(rack: Rack, rows: Rows, begin: Int, order: Int) -> None:
     """Put queries on shelves, in an order in which those of a region stand together."""
-    queries = rows.queries
+    queries, spans, regions, shelves, counts = rack.queries, rack.spans, rack.regions, rack.shelves, rack.counts
+    old_queries, old_spans = rows.queries, rows.spans
     for region in range(len(begin) - 1):
         for at in range(begin[region], begin[region + 1]):
             row = order[at]
-            queries[row, DUE] = queries[row, TARGET]
-            queries[row, HOME] = queries[row, HOME] // VAIN * VAIN + region
-            push_back(rack, region, queries, rows.spans, row)
-        if rack.regions[region, FIRST_DUE] <= rack.regions[region, LOAD]:
-            list_region(rack.regions, rack.counts, region)
+            slot = push_back(shelves, regions, counts, region, old_queries[row, TARGET])
+            for column in range(queries.shape[1]):
+                queries[slot, column] = old_queries[row, column]
+            for column in range(spans.shape[1]):
+                spans[slot, column] = old_spans[row, column]
+            queries[slot, DUE] = queries[slot, TARGET]
+            queries[slot, HOME] = queries[slot, HOME] // VAIN * VAIN + region
+        if regions[region, FIRST_DUE] <= regions[region, LOAD]:
+            list_region(regions, counts, region)
 
 
 @kernel
-def count_filled(rack: Rack) -> int:
+def count_filled(regions: Int) -> int:
     """Count the regions that have shelves."""
     filled = 0
-    for region in range(len(rack.regions)):
-        if rack.regions[region, FIRST] >= 0:
+    for region in range(len(regions)):
+        if regions[region, FIRST] >= 0:
             filled += 1
     return filled
 
 
 @kernel
 def move(rack: Rack, dense: Rack) -> None:
-    """Move alive queries to another rack, which shares the regions."""
-    regions = rack.regions
+    """Move alive queries to another rack, which shares the regions; let the old table say where they are."""
+    old_queries, old_spans, old_shelves, table = rack.queries, rack.spans, rack.shelves, rack.table
+    queries, spans, regions, shelves, counts = dense.queries, dense.spans, dense.regions, dense.shelves, dense.counts
+    moved_to = np.full(len(old_queries), GONE, dtype=np.int32)
     for region in range(len(regions)):
         shelf = regions[region, FIRST]
         if shelf < 0:
             continue
         regions[region, FIRST], regions[region, LAST], regions[region, FIRST_DUE] = -1, -1, NEVER
         while shelf >= 0:
-            start = rack.shelves[shelf, START]
-            for slot in range(start, start + rack.shelves[shelf, FILLED]):
-                if rack.queries[slot, THRESHOLD] > 0:
-                    push_back(dense, region, rack.queries, rack.spans, slot)
-            shelf = rack.shelves[shelf, AFTER]
+            start = old_shelves[shelf, START]
+            for row in range(start, start + old_shelves[shelf, FILLED]):
+                if old_queries[row, THRESHOLD] > 0:
+                    slot = push_back(shelves, regions, counts, region, old_queries[row, DUE])
+                    for column in range(queries.shape[1]):
+                        queries[slot, column] = old_queries[row, column]
+                    for column in range(spans.shape[1]):
+                        spans[slot, column] = old_spans[row, column]
+                    moved_to[row] = slot
+            shelf = old_shelves[shelf, AFTER]
+    for place in range(len(table)):
+        if table[place] >= 0:
+            table[place] = moved_to[table[place]]

@@ -31,9 +31,10 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from tocsin.logic import FIRST_US, LAST_US, Int
+from tocsin.stages.ranges.checks import integers, within
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.lives import Lives
-from tocsin.stages.ranges.requests import Matured, _integers, _within
+from tocsin.stages.ranges.requests import Matured
 
 _LONGEST_US = 1 << 60
 
@@ -74,8 +75,8 @@ class Standing:
         if isinstance(self._held, RangeIndex):
             return self._held.push(values, weights)
         elements = self._held.check(values, weights)
-        times = _integers("push", "time", time, len(elements.weights))
-        _within("push", "time", times, FIRST_US, LAST_US, str(LAST_US))
+        times = integers("push", "time", time, len(elements.weights))
+        within("push", "time", times, FIRST_US, LAST_US, str(LAST_US))
         return self._held.take(elements, times)
 
     def progress(self, ids: ArrayLike) -> Int:

@@ -1,0 +1,224 @@
+"""Whole lives of a few rows, to learn by: what comes of a row, at which age, and what its key foretold.
+
+Idea: a small share of rows, chosen by a hash of their numbers, is remembered until it expires, whatever the policy of
+the join does to it. Each counts the rows of the other stream that it meets, by granules of age, and by how many rows
+of its own stream came since (in half octaves: what RECENT holds is a number of rows). With it stands the frequency that
+its key had in the other stream when it came. Lives that are over go into a ring.
+Guarantee: the rows are a random sample, so averages over their lives are unbiased. While
+`room` rows are watched in a stream no other is taken; it is counted as passed over. Any cut into calls gives the same
+state.
+Cost: O(1) per row and per meeting, and twice what frequencies cost (all, and recent ones); about share * r * W rows of
+8 (granules + 68) bytes, and as much for each life in the ring.
+Source: Srivastava, Widom, VLDB 2004, section 2.3.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.jit import kernel
+from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.stages.memory.frequencies import Frequencies, add_key, frequency_of, new_frequencies
+from tocsin.stages.memory.splitmix import uniform
+
+# Places in `facts`: the oldest row watched, how many are, lives that are over, the first of them that is not forgotten,
+# rows passed over, rows received, the newest time.
+START, WATCHED, OVER, FIRST, PASSED, RECEIVED, NEWEST = range(7)
+# What rows met by the number of rows since is counted in so many half octaves: up to 2^31 rows.
+HALF_OCTAVES = 64
+
+
+class Watched(NamedTuple):
+    """One stream: rows watched (a ring in order of time, chained by key), lives that are over (a ring), frequencies."""
+
+    time: Int
+    number: Int
+    key: Int
+    foretold: Float
+    met: Int
+    met_behind: Int
+    chain: Int
+    heads: Int
+    tails: Int
+    over_time: Int
+    over_number: Int
+    over_key: Int
+    over_foretold: Float
+    over_met: Int
+    over_met_behind: Int
+    facts: Int
+    frequencies: Frequencies
+    recent: Frequencies
+
+
+class Lives(NamedTuple):
+    """Lives that are over, oldest first: when a row came, its number in its stream, its key and how frequent that was.
+
+    What it met is by granule of age, `met_behind` by the number of rows that came since, as `half_octave` has it.
+    """
+
+    time: Int
+    number: Int
+    key: Int
+    foretold: Float
+    met: Int
+    met_behind: Int
+
+
+class MonitorTerms(NamedTuple):
+    """What does not change: windows, granules of age in each, share of rows, half-life, seed, band (0 to 0: equal)."""
+
+    window_one: int
+    window_two: int
+    granules: int
+    share: float
+    half_life: int
+    seed: int
+    low: int
+    high: int
+    equal: bool
+
+
+def new_watched(terms: MonitorTerms, room: int, lives: int, counters: int) -> Watched:
+    """Nothing watched yet; room for so many rows at once, and so many lives that are over."""
+    keys = 0 if terms.equal else 1
+    return Watched(
+        np.zeros(room, np.int64),
+        np.zeros(room, np.int64),
+        np.zeros(room, np.int64),
+        np.zeros(room),
+        np.zeros((room, terms.granules), np.int64),
+        np.zeros((room, HALF_OCTAVES), np.int64),
+        np.full(room, -1),
+        np.full(keys, -1),
+        np.full(keys, -1),
+        np.zeros(lives, np.int64),
+        np.zeros(lives, np.int64),
+        np.zeros(lives, np.int64),
+        np.zeros(lives),
+        np.zeros((lives, terms.granules), np.int64),
+        np.zeros((lives, HALF_OCTAVES), np.int64),
+        np.array([0, 0, 0, 0, 0, 0, NEVER_SEEN]),
+        new_frequencies(counters, terms.half_life),
+        new_frequencies(counters),
+    )
+
+
+@kernel
+def half_octave(rows: int) -> int:
+    """Number the stretches 1, 2, 3, 4 to 5, 6 to 7, 8 to 11, 12 to 15, ... of numbers of rows; the last is open."""
+    if rows == 1:
+        return 0
+    octave = 1
+    while rows >> (octave + 1) > 0:
+        octave += 1
+    return min(2 * octave - 1 + ((rows >> (octave - 1)) & 1), HALF_OCTAVES - 1)
+
+
+def ends_of_half_octaves() -> Int:
+    """The first number of rows of each half octave, and of the one behind the last."""
+    starts = [1] + [(2 + half) << (octave - 1) for octave in range(1, HALF_OCTAVES) for half in (0, 1)]
+    return np.array(starts[: HALF_OCTAVES + 1])
+
+
+@kernel
+def end_lives(of: Watched, oldest: int, equal: bool) -> None:
+    """Put rows that came before `oldest` among the lives that are over."""
+    facts, room = of.facts, of.time.shape[0]
+    while facts[WATCHED] > 0 and of.time[facts[START]] < oldest:
+        slot = facts[START]
+        place = facts[OVER] % of.over_time.shape[0]
+        of.over_time[place], of.over_number[place] = of.time[slot], of.number[slot]
+        of.over_key[place], of.over_foretold[place] = of.key[slot], of.foretold[slot]
+        of.over_met[place] = of.met[slot]
+        of.over_met_behind[place] = of.met_behind[slot]
+        group = of.key[slot] if equal else 0
+        of.heads[group] = of.chain[slot]
+        if of.chain[slot] < 0:
+            of.tails[group] = -1
+        facts[OVER] += 1
+        facts[START] = (slot + 1) % room
+        facts[WATCHED] -= 1
+
+
+@kernel
+def watch(of: Watched, time: int, key: int, foretold: float, equal: bool) -> None:
+    """Watch a row from now on, if there is room."""
+    facts, room = of.facts, of.time.shape[0]
+    if facts[WATCHED] == room:
+        facts[PASSED] += 1
+        return
+    slot = (facts[START] + facts[WATCHED]) % room
+    facts[WATCHED] += 1
+    of.time[slot], of.key[slot], of.foretold[slot], of.chain[slot] = time, key, foretold, -1
+    of.number[slot] = facts[RECEIVED]
+    of.met[slot] = 0
+    of.met_behind[slot] = 0
+    group = key if equal else 0
+    if of.tails[group] >= 0:
+        of.chain[of.tails[group]] = slot
+    else:
+        of.heads[group] = slot
+    of.tails[group] = slot
+
+
+@kernel
+def meet(terms: MonitorTerms, other: Watched, stream: int, now: int, key: int, window: int) -> None:
+    """Let a row be counted by the watched rows of the other stream that it joins with."""
+    slot = other.heads[key if terms.equal else 0]
+    while slot >= 0:
+        apart = key - other.key[slot] if stream == 1 else other.key[slot] - key
+        if terms.low <= apart <= terms.high:
+            granule = (now - other.time[slot]) * terms.granules // max(window, 1)
+            other.met[slot, min(granule, terms.granules - 1)] += 1
+            other.met_behind[slot, half_octave(other.facts[RECEIVED] - other.number[slot])] += 1
+        slot = other.chain[slot]
+
+
+@kernel
+def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int) -> None:
+    """Take rows in order of time; a window below 0 is that of a stream whose rows are not remembered."""
+    for row in range(stream.shape[0]):
+        now, at = time[row], key[row]
+        end_lives(one, now - terms.window_one, terms.equal)
+        end_lives(two, now - terms.window_two, terms.equal)
+        own, other = (one, two) if stream[row] == 0 else (two, one)
+        window, its = terms.window_one, terms.window_two
+        if stream[row] == 1:
+            window, its = its, window
+        meet(terms, other, stream[row], now, at, its)
+        number = 2 * own.facts[RECEIVED] + stream[row]
+        if window >= 0 and uniform(terms.seed, number, 0) < terms.share:
+            watch(own, now, at, frequency_of(other.frequencies, at), terms.equal)
+        add_key(own.frequencies, at, terms.half_life)
+        add_key(own.recent, at, 0)
+        own.facts[RECEIVED] += 1
+        own.facts[NEWEST] = now
+
+
+def lives_of(of: Watched) -> Lives:
+    """The lives that are over and still known, oldest first."""
+    places = _known(of)
+    over = (of.over_time, of.over_number, of.over_key, of.over_foretold, of.over_met, of.over_met_behind)
+    return Lives._make(column[places] for column in over)
+
+
+def _known(of: Watched) -> Int:
+    over, room = int(of.facts[OVER]), len(of.over_time)
+    return np.arange(max(int(of.facts[FIRST]), over - room), over) % room
+
+
+def rate_of(of: Watched) -> float:
+    """Rows per unit of time, as measured since the oldest life that is known; 0 where none is."""
+    places = _known(of)
+    if not len(places) or of.facts[NEWEST] == of.over_time[places[0]]:
+        return 0.0
+    rows = int(of.facts[RECEIVED]) - 1 - int(of.over_number[places[0]])
+    return rows / int(of.facts[NEWEST] - of.over_time[places[0]])
+
+
+def forget_before(of: Watched, time: int) -> None:
+    """Forget the lives of rows that came before a time."""
+    of.facts[FIRST] = of.facts[OVER] - int((lives_of(of).time >= time).sum())

@@ -1,0 +1,121 @@
+"""The models of a join, learnt from its rows as they come, and the policies that follow from them.
+
+    monitor = Monitor(windows=(500, 500), granules=20)
+    monitor.take(stream, time, key)
+    monitor.choice(0, memory=100)       # which policy for S1, with memory for 100 rows
+
+Idea: lives of a few rows (`age_monitor`) and frequencies in small space (`frequencies`) are judged by `models`. After
+each `every` rows drift is looked for. Where lives have changed, the older ones are forgotten; where the values of a
+stream have, the frequencies of the last `every` rows take the place of the old ones.
+Guarantee: nothing depends on how rows are cut into calls.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tocsin.logic import Float, Int
+from tocsin.stages.memory import models
+from tocsin.stages.memory.age import AgeCurve
+from tocsin.stages.memory.age_monitor import (
+    RECEIVED,
+    Lives,
+    MonitorTerms,
+    Watched,
+    forget_before,
+    lives_of,
+    monitor_rows,
+    new_watched,
+    rate_of,
+)
+from tocsin.stages.memory.frequencies import have_changed, known, new_frequencies, with_half_life
+
+# False alarms of a test of frequencies.
+_ALPHA = 0.001
+
+
+class Monitor:
+    """Watch two streams; `windows` are in units of time, None for a stream whose rows are not remembered.
+
+    A `share` of rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values
+    have `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`),
+    the stream (0 for S1) and the time at which it was seen.
+    """
+
+    def __init__(
+        self,
+        windows: tuple[int | None, int | None],
+        granules: int = 20,
+        *,
+        share: float = 0.02,
+        room: int = 1000,
+        lives: int = 2000,
+        counters: int = 1000,
+        half_life: int = 100_000,
+        every: int = 10_000,
+        seed: int = 0,
+        band: tuple[int, int] | None = None,
+    ) -> None:
+        self.windows, self.every = windows, every
+        lengths = [-1 if window is None else window for window in windows]
+        low, high = band or (0, 0)
+        self.terms = MonitorTerms(lengths[0], lengths[1], granules, share, half_life, seed, low, high, band is None)
+        self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
+        self.drifts: list[tuple[str, int, int]] = []
+
+    def take(self, stream: Int, time: Int, key: Int) -> None:
+        """Take rows in order of time; without a band keys are whole numbers from 0."""
+        if self.terms.equal:
+            self._make_room(int(key.max(initial=-1)) + 1)
+        begin = 0
+        while begin < len(time):
+            received = sum(int(one.facts[RECEIVED]) for one in self.watched)
+            end = min(len(time), begin + self.every - received % self.every)
+            one, two = self.watched
+            monitor_rows(self.terms, one, two, stream[begin:end], time[begin:end], key[begin:end])
+            if (received + end - begin) % self.every == 0:
+                self._look_for_drift(int(time[end - 1]))
+            begin = end
+
+    def lives(self, direction: int) -> Lives:
+        """The lives by which a window (0 for S1) is judged."""
+        return lives_of(self.watched[direction])
+
+    def rate(self, direction: int) -> float:
+        """Rows of a stream per unit of time, as measured."""
+        return rate_of(self.watched[direction])
+
+    def age_curve(self, direction: int) -> AgeCurve:
+        """The age curve of a window, in units of time; its n is how many results a row gives."""
+        return models.age_curve(self.lives(direction), self._window(direction))
+
+    def frequencies(self, direction: int) -> tuple[Int, Float]:
+        """The values of a stream that have a counter, and their frequencies."""
+        return known(self.watched[direction].frequencies)
+
+    def choice(self, direction: int, memory: float) -> models.Choice:
+        """The policy for a window with memory for so many rows."""
+        return models.choose(self.lives(direction), self._window(direction), memory)
+
+    def _window(self, direction: int) -> int:
+        return max(self.windows[direction] or 0, 1)
+
+    def _look_for_drift(self, now: int) -> None:
+        for direction, of in enumerate(self.watched):
+            since = models.begin_of_present(lives_of(of), self._window(direction))
+            if since is not None:
+                forget_before(of, since)
+                self.drifts.append(("lives", direction, now))
+            changed = have_changed(of.frequencies, of.recent, _ALPHA)
+            if changed:
+                self.drifts.append(("frequencies", direction, now))
+            counters, left = len(of.recent.key), self.terms.half_life
+            kept = with_half_life(of.recent, left) if changed else of.frequencies
+            self.watched[direction] = of._replace(frequencies=kept, recent=new_frequencies(counters))
+
+    def _make_room(self, keys: int) -> None:
+        for direction, of in enumerate(self.watched):
+            if keys > len(of.heads):
+                more = np.full(max(keys, 2 * len(of.heads)) - len(of.heads), -1)
+                heads, tails = np.concatenate([of.heads, more]), np.concatenate([of.tails, more])
+                self.watched[direction] = of._replace(heads=heads, tails=tails)

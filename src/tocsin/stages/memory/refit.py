@@ -1,0 +1,42 @@
+"""Change the budget or the policy of a memory: a model was learnt anew, or memory was given to another window.
+
+Idea: sort the rows held in the order in which the new policy would drop them now, let as many go as do not fit, and lay
+the rest out anew.
+Guarantee: what stays is what dropping one row after the other would leave. RANDOM drops any, by draws of the rows.
+Cost: O(M log M).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tocsin.logic import Int
+from tocsin.stages.memory.held import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
+from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
+from tocsin.stages.memory.splitmix import uniform
+
+
+def refit(held: Held, policy: Policy, budget: int, now: int) -> tuple[Held, Int]:
+    """Give a memory with another policy or budget, and the numbers of the rows that went, the first to go first.
+
+    What is expired must have gone before.
+    """
+    rows = held.slots[rows_held(held)][:, [TIME, KEY, ROW]]
+    going = _order(rows, policy, now)[: max(len(rows) - budget, 0)]
+    fresh = empty(budget, policy)
+    for time, key, row in np.delete(rows, going, axis=0).tolist():
+        insert(fresh, policy, time, key, row)
+    return fresh, rows[going, 2]
+
+
+def _order(rows: Int, policy: Policy, now: int) -> Int:
+    """Sort rows, which are in order of arrival, by when they would be dropped."""
+    place = np.arange(len(rows))
+    if policy.kind == BY_AGE:
+        age = now // policy.granule - rows[:, 0] // policy.granule
+        rises = policy.rank[age + 1] > policy.rank[age]
+        return np.lexsort((np.where(rises, -place, place), -age, policy.rank[age]))
+    if policy.kind == BY_KEY:
+        groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.int64)
+        return np.lexsort((place, groups))
+    return np.argsort([uniform(policy.seed, row, 1) for row in rows[:, 2].tolist()])
