@@ -134,18 +134,18 @@ def purchases() -> Streams:
     return Streams((times[0] * SECOND, times[1] * SECOND), (keys[0], keys[1]))
 
 
-def trades(*, by_price: bool) -> Streams:
-    """Every second trade against the others, by symbol or by symbol and price; a unit of time is a row of a stream."""
+def trades(rows: int, *, by_price: bool) -> Streams:
+    """Every second one of the first trades against the others, by symbol or by symbol and price; times are numbers."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(TRADES)
+    table = pq.read_table(TRADES).slice(0, rows)
     symbol, price = (table.column(name).to_numpy(zero_copy_only=False) for name in ("symbol", "price"))
     key = np.unique(symbol.astype(str), return_inverse=True)[1].reshape(-1)
     if by_price:
         places = np.unique(price, return_inverse=True)[1].reshape(-1)
         key = np.unique(key * (places.max() + 1) + places, return_inverse=True)[1].reshape(-1)
-    rows = [np.arange(start, len(key), 2) for start in (0, 1)]
-    return Streams((rows[0], rows[1]), (key[rows[0]].astype(np.int64), key[rows[1]].astype(np.int64)))
+    dealt = [np.arange(start, len(key), 2) for start in (0, 1)]
+    return Streams((dealt[0], dealt[1]), (key[dealt[0]].astype(np.int64), key[dealt[1]].astype(np.int64)))
 
 
 def auctions(copies: int, seed: int) -> Streams:

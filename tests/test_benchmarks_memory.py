@@ -87,7 +87,7 @@ def test_bids_come_after_their_auction_opened_and_within_a_week() -> None:
 
 @pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recordings in ../shared/data")
 def test_trades_are_dealt_out_in_turn() -> None:
-    by_symbol, by_price = (data.trades(by_price=whether) for whether in (False, True))
+    by_symbol, by_price = (data.trades(600_000, by_price=whether) for whether in (False, True))
     assert [len(times) for times in by_symbol.times] == [295_506, 295_506]
     assert np.bincount(np.concatenate(by_symbol.keys)).tolist() == [68_693, 214_044, 57_674, 250_601]
     # A symbol and a price determine the symbol.
