@@ -170,6 +170,7 @@ def test_a_row_that_cannot_be_used_is_counted_and_shown_with_the_reason(kind: st
     (dead,) = found.dead
     assert (dead["stream"], dead["reason"]) == (stream, reason)
     assert json.loads(dead["raw"])["symbol"] == "a"
+    assert json.loads(dead["raw"])["rule"] == "Sold"
     check_counts(found.counts)
 
 
@@ -192,6 +193,24 @@ def test_a_termination_without_effect_is_used_up_and_not_wrong() -> None:
     found = run([("ask", {"key": "a", "ts": 1, "id": "never", "action": "terminate"})], rule())
     assert not found.dead
     assert found.counts["orders"] == {"received": 1, "quarantined": 0, "retained": 0, "expired": 1}
+
+
+def test_an_empty_cell_of_pandas_is_missing_and_a_refused_row_warns() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [{"symbol": "a", "ts": 1, "id": 7, "high": 9.0, "threshold": 1}]
+    rows.append({"symbol": "a", "ts": 1, "action": "register", "low": 0.0, "threshold": 1})
+    orders = pandas.DataFrame(rows)
+    trades = {"symbol": ["a"], "ts": [2], "price": [5.0], "volume": [1]}
+    with pytest.warns(UserWarning, match="of stream `orders`: `id` must be a text or a whole number; got none"):
+        (alert,) = tocsin.run_local({"orders": orders, "trades": trades}, rule())
+    assert alert["labels"]["query"] == "7"
+
+
+def test_a_stream_of_requests_without_ids_is_refused() -> None:
+    streams: Any = {"orders": {name: [] for name in ("symbol", "ts", "low", "high", "threshold")}}
+    streams["trades"] = {name: [] for name in ("symbol", "ts", "price", "volume")}
+    with pytest.raises(tocsin.RuleError, match="stream `orders` must have the columns 'id' of requests"):
+        local.explain(streams, rule())
 
 
 def test_text_and_number_are_one_id_and_whole_floats_too() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_laws import Driver, parts_of, plan_of, settled
 from tests.test_waiting import one
-from tocsin import Rule
+from tocsin import Rule, local
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -128,6 +128,18 @@ def test_a_wait_that_was_stored_is_no_longer_than_what_is_allowed_now(kind: str)
     )[0]
     most = 60 * SECOND if kind == "max" else 8192 * 10_000
     assert after.build(driver.pages).on_data(nothing).waits["x"][0] == most
+
+
+@pytest.mark.parametrize(("wait", "late"), [("none", 1), ("4m", 1), ("20m", 0)])
+def test_outage_is_counted_from_rows_that_were_taken_so_a_longer_wait_loses_less(wait: str, late: int) -> None:
+    """The row of minute 3 comes when minute 10 was taken, 7 minutes after it; or while all wait, and then in order."""
+    minutes = np.array([0, 10, 15, 3]) * 60 * SECOND
+    streams = {"a": one(minutes.tolist(), [1.0, 1.0, 1.0, 9.0]) | {"arrival": np.arange(4)}}
+    rule = Rule("x", "a > 5", on="machine", outage="5m", wait=wait)
+    found = local.run(streams, rule, arrival="arrival")
+    assert found.counts["a"]["late"] == late
+    fired = [row["startsAt"].minute for row in found.alerts if row["state"] == "firing"]
+    assert fired == [3] * (1 - late)
 
 
 def test_rows_that_wait_for_nobody_any_more_are_counted_where_they_were_counted_before() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +74,14 @@ def run_local(
         Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and
         read between them.
     """
-    return run(streams, rules, time=time, arrival=arrival, cuts=cuts).alerts
+    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts)
+    if result.dead:
+        first = result.dead[0]
+        text = (
+            f"{len(result.dead):,} rows or more could not be used, as of stream `{first['stream']}`: {first['reason']}"
+        )
+        warnings.warn(f"{text}; `tocsin.local.run` gives them", stacklevel=2)
+    return result.alerts
 
 
 def run(

@@ -65,6 +65,21 @@ def test_nothing_is_written_if_one_request_cannot_be_used(desk: Path, capsys: py
     assert written(desk) == []
 
 
+def test_an_id_that_is_registered_twice_and_lines_that_are_no_json_are_told_with_the_others(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, Any] = {"symbol": "A", "ts": 5, "id": "x", "threshold": 3}
+    end, other = row | {"action": "terminate"}, row | {"symbol": "B"}
+    text = "\n".join(map(json.dumps, [row, other, end, row, row])) + "\nnonsense\n" + json.dumps(row | {"threshold": 0})
+    assert load(desk, text, "more.json") == 1
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "line 5: `id` must not be of a query that is alive; 'x' stands in line 4 too",
+        "line 6: it must be a JSON object; got 'nonsense'",
+        "line 7: `threshold` must be a whole number from 1 to 2^53; got 0",
+    ]
+    assert written(desk) == []
+
+
 def test_many_mistakes_are_counted(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert load(desk, HEADER + "A,,1,2,3,\n" * 30) == 1
     told = capsys.readouterr().err.splitlines()

@@ -72,7 +72,7 @@ MISTAKES = [
     ("requests: orders", "requests: order", 17, "`order` must be one of the streams orders, trades; did you mean"),
     ("requests: orders", "requests: trades", 17, "`requests` must be a stream of its own"),
     ("        requests: orders\n", "", 14, "`requests` must be given"),
-    ("low: {}, ", "", 17, "stream `orders` must have the value column 'low'"),
+    ("low: {}, ", "", 17, "stream `orders` must have the columns 'low' of requests; it has symbol, high, threshold"),
     ("weight: trades.volume", "weight: orders.low", 16, "`weight` must be a column of `trades`"),
     (
         "on: symbol\n        within",
@@ -83,6 +83,7 @@ MISTAKES = [
     ("within: 1h", "within: 0s", 19, "`within` must be"),
     ("within: 1h", "within: soon", 19, "`within` must be"),
     ("rearm: 10m", "rearm: -1m", 20, "`rearm` must"),
+    ("ranges: trades.price", "ranges: [trades.price, orders.low]", 15, "`ranges` must be columns of one stream"),
     ("spread: 4", "spread: 0", 21, "`spread` must be a whole number from 1"),
     ("spread: 4", "spraed: 4", 21, "`spraed` is not a key of a rule with `ranges`; did you mean `spread`?"),
     ("severity: info", "query: x", 22, "`labels` must repeat neither key columns nor `query`; got 'query'"),
@@ -104,6 +105,12 @@ def test_a_mistake_is_told_where_it_stands(
     assert sentence is not None
     assert sentence in mistake.message
     assert mistake.line == line
+
+
+def test_a_misspelt_key_is_told_as_that_of_a_rule_with_ranges(tmp_path: Path) -> None:
+    told = [mistake.message for mistake in check(tmp_path, GOOD.replace("ranges: trades", "range: trades")).mistakes]
+    assert any("`range` is not a key of a rule with `ranges`; did you mean `ranges`?" in text for text in told)
+    assert not any("expr" in text for text in told)
 
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_a_rule_of_one_stream_is_not_warned_of(tmp_path: Path) -> None:
     assert _warned(tmp_path, text.replace("air - surface > 0", "air > 0")) == []
 
 
+@pytest.mark.parametrize("emit", ["", "emit: all, "])
+def test_a_recall_that_no_wait_is_needed_for_gives_a_warning(tmp_path: Path, emit: str) -> None:
+    text, place = marked(_pauses(f"{emit}keep_firing_for: 1m", "quality: »{recall: 0.99}"))
+    assert _warned(tmp_path, text) == [
+        f'{place}: warning: group "cold": rule "Wet": `quality` changes nothing (no wait: rows are joined on arrival, '
+        "so its recall of 0.99 is 1 without `for`; `in_order: true` waits for order)"
+    ]
+
+
+@pytest.mark.parametrize("setting", ["quality: {recall: 0.99, in_order: true}", "quality: {recall: 0.99}, for: 5s"])
+def test_one_that_rows_wait_for_gives_none(tmp_path: Path, setting: str) -> None:
+    assert _warned(tmp_path, _pauses("keep_firing_for: 1m", setting)) == []
+
+
 def test_a_rule_with_a_mistake_is_not_warned_of_too(tmp_path: Path) -> None:
     checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], outage: x}"))
     assert (len(checked.mistakes), checked.warnings) == (1, ())

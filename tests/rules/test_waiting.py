@@ -101,7 +101,19 @@ MISTAKES = [
         "`quality.grain` must not be longer than",
         "got 2w6d",
     ),
-    ({"quality": {"recal": 0.9}}, "quality: {recal: 0.9}", "`quality` must have", "did you mean `recall`?"),
+    (
+        {"quality": {"recal": 0.9}},
+        "quality: {recal: 0.9}",
+        "`recal` is not a key of `quality`; did you mean `recall`?",
+        "recall",
+    ),
+    (
+        {"quality": {"recall": 0.9, "foo": 1}},
+        "quality: {recall: 0.9, foo: 1}",
+        "`foo` is not a key of `quality`; known are recall, over, every, grain, in_order, strategy",
+        "foo",
+    ),
+    ({"quality": 0.99}, "quality: 0.99", "`quality` must be a mapping such as {recall: 0.99, over: 1m}; got", "0.99"),
     (
         {"quality": {"recall": 0.9, "in_order": "yes"}},
         "quality: {recall: 0.9, in_order: yes}",
@@ -137,6 +149,7 @@ def test_mistakes_are_told(tmp_path: Path, given: dict[str, Any], line: str, sai
         ("quality: {recall: much, over: 0s, every: 5x}", ["12:27", "12:39", "12:50"]),
         ("quality: {over: 0s}", ["12:18"]),
         ("quality: 0.9", ["12:18"]),
+        ("quality: {recal: 0.9, foo: 1, over: 0s}", ["12:19", "12:31", "12:45"]),
     ],
 )
 def test_each_mistake_of_quality_is_told_once_in_a_file(tmp_path: Path, line: str, places: list[str]) -> None:

@@ -16,17 +16,18 @@ import numpy as np
 from tocsin.cli.given import GivenUpError
 from tocsin.files import replace_file
 from tocsin.plan import RangeWatch
-from tocsin.plan.asked import read_requests
+from tocsin.plan.asked import Asked, read_requests
 from tocsin.rules.rulefile import Stream
 
 MOST_TOLD = 20
 
 
 class Line(NamedTuple):
-    """A request, and the line of the file that it stands in."""
+    """A request, the line of the file that it stands in, and why it cannot be read, if so."""
 
     number: int
     row: dict[str, Any]
+    wrong: str = ""
 
 
 def read_asked(path: Path) -> list[Line]:
@@ -58,18 +59,20 @@ def _of_json(lines: Iterator[str]) -> Iterator[Line]:
         except ValueError:
             row = None
         if not isinstance(row, dict):
-            message = f"line {number}: it must be a JSON object; got {text.strip()[:80]!r}"
-            raise GivenUpError(message)
-        yield Line(number, {name: value for name, value in row.items() if value is not None})
+            yield Line(number, {}, f"it must be a JSON object; got {text.strip()[:80]!r}")
+        else:
+            yield Line(number, {name: value for name, value in row.items() if value is not None})
 
 
 def check_asked(lines: Sequence[Line], watch: RangeWatch, stream: Stream) -> None:
     """Make numbers of texts; refuse requests that the rule would not use, some at once, each with its line."""
     columns, missing = watch.columns(watch.requests), dict[int, str]()
     values = {column: np.full(len(lines), np.nan) for column in columns}
-    for at, (_, row) in enumerate(lines):
+    for at, (_, row, wrong) in enumerate(lines):
         absent = [key for key in stream.keys if key not in row]
-        if absent:
+        if wrong:
+            missing[at] = wrong
+        elif absent:
             missing[at] = f"key `{absent[0]}` must be given; it is missing"
         for column in columns:
             if column not in row:
@@ -80,12 +83,27 @@ def check_asked(lines: Sequence[Line], watch: RangeWatch, stream: Stream) -> Non
                 missing.setdefault(at, f"`{column}` must be a number; got {row[column]!r:.80}")
                 continue
             row[column] = int(number) if number.is_integer() else number
-    asked = read_requests(watch, values, [json.dumps(row, default=str) for _, row in lines])
-    reasons = {**asked.reason, **missing}
+    asked = read_requests(watch, values, [json.dumps(line.row, default=str) for line in lines])
+    reasons = {**_twice(lines, stream, asked), **asked.reason, **missing}
     if reasons:
         told = [f"line {lines[at].number}: {reasons[at]}" for at in sorted(reasons)[:MOST_TOLD]]
         more = [f"and {len(reasons) - MOST_TOLD:,} more lines"] if len(reasons) > MOST_TOLD else []
         raise GivenUpError("\n".join(["requests must be usable; nothing was written:", *told, *more]))
+
+
+def _twice(lines: Sequence[Line], stream: Stream, asked: Asked) -> dict[int, str]:
+    """Find ids that are registered again though nothing in the file ends them before."""
+    begun: dict[tuple[str, ...], int] = {}
+    found = {}
+    for at, (name, registers) in enumerate(zip(asked.id, asked.registers.tolist(), strict=True)):
+        key = (name, *(str(lines[at].row.get(key)) for key in stream.keys))
+        if not registers:
+            begun.pop(key, None)
+        elif name and key in begun:
+            found[at] = f"`id` must not be of a query that is alive; {name!r} stands in line {begun[key]} too"
+        else:
+            begun[key] = lines[at].number
+    return found
 
 
 def write_asked(lines: Sequence[Line], stream: Stream) -> str:
@@ -104,7 +122,7 @@ def write_asked(lines: Sequence[Line], stream: Stream) -> str:
         raise GivenUpError(message)
     now_us = round(time.time() * 1_000_000)
     now = {"s": now_us / 1_000_000, "ms": now_us / 1000, "us": now_us, "ns": now_us * 1000}[stream.time_unit]
-    return kinds[kind]([{stream.time: now, **row} for _, row in lines], stream)
+    return kinds[kind]([{stream.time: now, **line.row} for line in lines], stream)
 
 
 def _folder(stream: Stream) -> Path:

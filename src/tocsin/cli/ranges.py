@@ -95,7 +95,8 @@ def _load(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"ok": True, "requests": len(lines), "written_to": place}, indent=2))
     else:
-        print(f"{len(lines):,} requests for {watch.alert}: {place or 'nothing to write'}")
+        number = "1 request" if len(lines) == 1 else f"{len(lines):,} requests"
+        print(f"{number} for {watch.alert}: {place or 'nothing to write'}")
     return 0
 
 

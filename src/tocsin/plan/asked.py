@@ -87,7 +87,8 @@ def _read_all(payload: Sequence[str | None]) -> list[dict[str, Any]]:
 
 def _id_and_action(columns: Mapping[str, Any]) -> tuple[str, bool]:
     """Give the id of a request and whether it registers; what is wrong is a ValueError."""
-    name, action = columns.get(ID), columns.get(ACTION)
+    # A frame of pandas has NaN where a cell is empty.
+    name, action = (None if cell != cell else cell for cell in (columns.get(ID), columns.get(ACTION)))
     if isinstance(name, float) and name.is_integer():
         name = int(name)
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":

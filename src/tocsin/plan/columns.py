@@ -14,6 +14,11 @@ Columns = Mapping[str, Sequence[str]]
 Special = tuple[str, str | None]
 
 
+def are_all(special: Special) -> bool:
+    """Tell whether the columns are all that rows have: a rule file names those that rules read, and no time."""
+    return not special[0].startswith(" ")
+
+
 def check_stream(rule: AnyRule, stream: str, columns: Columns, special: Special) -> None:
     """Refuse a stream that is not there, or that lacks time, arrival or a key column."""
     if stream not in columns:

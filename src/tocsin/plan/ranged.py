@@ -206,7 +206,7 @@ class RangesLogic:
         for at in wrong[:MOST_SHOWN]:
             values = {name: float(column[at]) for name, column in rows.values.items()}
             element = Element(int(rows.time[at]), values, rows.texts(np.array([at]))[0])
-            out.dead.append(refused_row(stream, reason[at], self._named(call.keys[rows.key[at]]), element))
+            out.dead.append(refused_row(self.watch, stream, reason[at], self._named(call.keys[rows.key[at]]), element))
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call; those of a key that nobody asks for are removed."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tocsin.errors import RuleError
 from tocsin.expr.nodes import Key
-from tocsin.plan.columns import Columns, Special, check_stream, column_of
+from tocsin.plan.columns import Columns, Special, are_all, check_stream, column_of
 from tocsin.plan.identity import digest
 from tocsin.rules.durations import duration_text
-from tocsin.rules.ranges import THRESHOLD, Ranges, ends_of
+from tocsin.rules.ranges import ID, THRESHOLD, Ranges, ends_of
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,8 @@ class RangeWatch:
             "since each was registered" if self.within_us is None else f"of the last {duration_text(self.within_us)}"
         )
         lines = [f"Ranges {keys}; queries from {self.requests}"]
-        lines.append(
-            f'  alert "{self.alert}" when {what} of {self.data} in a range of {", ".join(self.values)} suffice'
-        )
+        ranges = ", ".join(self.values)
+        lines.append(f'  alert "{self.alert}" when enough {what} of {self.data} fell into a range of {ranges}')
         lines.append(f"  counted {since}; {self._rearming()}")
         lines += [f"  spread over {self.spread} parts, each with every row and its share of the queries"] * (
             self.spread > 1
@@ -122,8 +121,14 @@ def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWat
         rearm_us=rule.rearm_us,
         spread=rule.spread,
     )
-    for name in watch.columns(rule.requests):
-        column_of(rule, (rule.requests, name), columns, special)
+    have = columns[rule.requests]
+    # Of the streams of a rule file only values are known here.
+    wanted = [*([ID] if are_all(special) else []), *watch.columns(rule.requests)]
+    missing = [name for name in wanted if name not in have]
+    if missing:
+        listed, there = ", ".join(map(repr, missing)), ", ".join(name for name in have if not name.startswith(" "))
+        message = f"{rule.place}: stream `{rule.requests}` must have the columns {listed} of requests; it has {there}"
+        raise RuleError(message)
     return watch
 
 

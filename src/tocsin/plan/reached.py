@@ -44,8 +44,9 @@ def range_row(watch: RangeWatch, key: Mapping[str, str], one: Reached, element: 
     return output_row(watch.alert, labels, "match", times, numbers, [request, reached], "exact")
 
 
-def refused_row(stream: str, reason: str, key: Mapping[str, str], row: Element) -> Row:
-    """A row that could not be used, with the reason and what it says."""
+def refused_row(watch: RangeWatch, stream: str, reason: str, key: Mapping[str, str], row: Element) -> Row:
+    """A row that a rule could not use, with the reason and what the rule saw of it."""
     values = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
     more = shown_payload(row.payload, {*key, *values}) or {}
-    return {"stream": stream, "reason": reason, "raw": json.dumps({**key, "time": row.time, **values, **more})}
+    shown = {"rule": watch.alert, **key, "time": row.time, **values, **more}
+    return {"stream": stream, "reason": reason, "raw": json.dumps(shown)}

@@ -14,6 +14,7 @@ from tocsin.logic import FATES, Out
 from tocsin.plan import Plan, RangeWatch, Threshold, Watch
 from tocsin.plan.steps import Silence
 from tocsin.report.recall import Recall, recalls
+from tocsin.rules.ranges import QUERY
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
@@ -197,8 +198,6 @@ class Gatherer:
         for watch in self.plan.watches:
             for name, store in zip(watch.store_names, watch.stores, strict=True):
                 remembers[name] = remembers.get(name, False) or store.remember
-        remembers |= {ranges.requests: True for ranges in self.plan.ranges}
-        remembers |= {ranges.data: True for ranges in self.plan.ranges if ranges.within_us is not None}
         times = self._sums.newest
         oldest = [-time for name, time in times.items() if name.startswith("-")]
         newest = {name: time for name, time in times.items() if not name.startswith("-")}
@@ -228,11 +227,13 @@ class Gatherer:
 def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary:
     fired = [life for life in mine if life.has_fired]
     lengths = [result.end_of(life) - life.start_us for life in fired]
+    # Requests of a key are told apart by their label.
+    apart = QUERY if isinstance(rule, RangeWatch) else ""
     return RuleSummary(
         rule.alert,
         rule.labels,
         len(fired),
-        len({tuple(sorted(life.labels.items())) for life in fired}),
+        len({tuple(sorted(item for item in life.labels.items() if item[0] != apart)) for life in fired}),
         sum(lengths),
         max(lengths, default=0),
         sum(life.is_late for life in fired),

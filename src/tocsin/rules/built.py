@@ -41,8 +41,9 @@ def _leave_out(given: dict[str, Any], path: tuple[object, ...], offset: int | No
         text = inner[path[1]]
         start, end = text.rindex("{{", 0, offset + 2), text.index("}}", offset) + 2
         inner[path[1]] = text[:start] + " " * (end - start) + text[end:]
-    elif path == ("quality", "recall") and isinstance(inner, dict):
-        inner["recall"] = 1.0  # There must be one.
+    elif path[0] == "quality" and len(path) > 1 and isinstance(inner, dict):
+        del inner[path[1]]
+        inner.setdefault("recall", 1.0)  # There must be one.
     elif len(path) > 1 and isinstance(inner, dict):
         del inner[path[1]]
     elif len(path) > 1 and isinstance(inner, tuple):

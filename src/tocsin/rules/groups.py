@@ -88,7 +88,7 @@ def _group(context: Context, fields: Fields, where: str, known: Known, taken: di
         place = f"{where}: {_called(item, 'alert', 'rule', number)}"
         shared = labels, fields.nodes.get("labels")
         rule: Rule | Ranges | None
-        if isinstance(item, MapNode) and "ranges" in item.entries:
+        if isinstance(item, MapNode) and not item.entries.keys().isdisjoint({"ranges", "requests"}):
             rule = read_ranges(context, item, place, known, *shared)
         else:
             rule = _RuleReader(context, known, *shared).read(item, place)

@@ -16,7 +16,7 @@ from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.limits import Limits
 from tocsin.rules.nearest import nearest
 from tocsin.rules.template import TemplateError, parse_template
-from tocsin.rules.waiting import Waiting, read_waiting
+from tocsin.rules.waiting import Waiting, read_waiting, unknown_parts
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
 WHOLE = "whole"
@@ -317,6 +317,8 @@ def _check_waiting(rule: Rule) -> None:
         _refuse(
             rule, f"`quality` must be a mapping such as {{recall: 0.99, over: 1m}}; got {rule.quality!r}", "quality"
         )
+    for part, sentence in unknown_parts(rule.quality or {}).items():
+        _refuse(rule, sentence, "quality", part, "name")
     try:
         read_waiting(rule.wait, rule.quality)
     except RuleError as error:

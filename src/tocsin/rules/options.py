@@ -40,6 +40,7 @@ class Field:
     words: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
+    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ RULE = (
         "quality",
         "map",
         "`{recall: 0.99, over: 1m}`: rows wait as long as that needs ([order](../concepts/order.md))",
+        example="{recall: 0.99, over: 1m}",
     ),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),

@@ -39,9 +39,11 @@ class Ranges:
     on
         Key columns: a query counts rows of its own key only.
     within
-        Count rows of the last so long, by event time; without it all since the query was registered.
+        Count rows until the newest time of the key is so long past what it was when they came; without it all since
+        the query was registered.
     rearm
-        Let a query begin anew this long after it was reached, by event time; without it it is then gone.
+        Let a query begin anew when the newest time of the key is so long past what it was when the query was reached;
+        without it it is then gone.
     spread
         Into how many parts the queries of one key are divided: each part sees every row of the key, and holds its share
         of the queries. For keys with more queries than one bucket should hold.

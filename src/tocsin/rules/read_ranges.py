@@ -86,7 +86,8 @@ def _check_plan(placed: Placed, rule: Ranges, known: Known) -> None:
     try:
         known.plan(rule, columns, time=TIME)
     except TocsinError as error:
-        sentence = str(error).removeprefix(f"{rule.place}: ")
+        # What files call `ranges` are the `values` of a Ranges.
+        sentence = str(error).removeprefix(f"{rule.place}: ").replace("`values`", "`ranges`")
         named = [word for word in sentence.split("`")[1::2] if (word,) in placed.places]
         placed.report(sentence, named[0] if named else _part_of(rule, sentence))
 

@@ -10,7 +10,10 @@ from tocsin.rules.references import Placed, Read
 
 
 def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
-    """Warn of a rule that is right; one that emits all has no lives, and so none of these traps."""
+    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these."""
+    (threshold,) = plan.watches[0].rules
+    if threshold.no_wait:
+        placed.warn(f"`quality` changes nothing ({threshold.no_wait})", "quality")
     if rule.emit == "all":
         return
     for_us = microseconds(rule.for_, "`for`")
@@ -20,7 +23,6 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
             "threshold the alert flaps; got neither it nor `for` nor `recovery`"
         )
         placed.warn(message, "alert")
-    (threshold,) = plan.watches[0].rules
     if rule.stale is None:
         _warn_of_pauses(placed, read, for_us, threshold.stale_us)
     _warn_of_beliefs(placed, rule, read, threshold)

@@ -173,6 +173,9 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
 def _texts(context: Context, node: Node, entry: Field, where: str) -> dict[str, Any]:
     """Read a mapping of names to text; where the field is secret, to Secrets."""
     texts: dict[str, Any] = {}
+    if entry.example and not isinstance(node, MapNode):
+        context.report(node, where, f"`{entry.name}` must be a mapping such as {entry.example}; got {found(node)}")
+        return texts
     for name, (_, value) in read_map(context, node, entry.name, where).items():
         if entry.secret:
             inner = Field(f"{entry.name}.{name}", "text", "", secret=True)

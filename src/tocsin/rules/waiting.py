@@ -57,6 +57,13 @@ class Waiting:
         return "not at all"
 
 
+def unknown_parts(quality: Mapping[str, Any]) -> dict[str, str]:
+    """What `quality` has and may not have, each with the sentence that says so."""
+    unknown = [str(name) for name in quality if name not in PARTS]
+    hints = {name: nearest(name, PARTS) or f"; known are {', '.join(PARTS)}" for name in unknown}
+    return {name: f"`{name[:60]}` is not a key of `quality`{hint}" for name, hint in hints.items()}
+
+
 def read_waiting(wait: Duration | None, quality: Mapping[str, Any] | None) -> Waiting:
     """Read what a rule says; a mistake is a RuleError that begins with the name of its field."""
     if wait is not None and quality is not None:
@@ -84,10 +91,6 @@ def _duration(value: Duration, name: str, more: str = "") -> int:
 
 
 def _quality(given: Mapping[str, Any]) -> Waiting:
-    for name in given:
-        if name not in PARTS:
-            message = f"`quality` must have {', '.join(PARTS)}; got {name!r}{nearest(str(name), PARTS)}"
-            raise RuleError(message)
     recall = _recall(given.get("recall"))
     numbers = _numbers(given)
     _check_sizes(numbers)

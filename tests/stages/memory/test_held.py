@@ -176,6 +176,27 @@ def test_random_victims_have_equal_chances() -> None:
     assert ((places - rounds / 10) ** 2 / (rounds / 10)).sum() < 21.7
 
 
+def test_until_expiry_drops_the_newest_of_rows_of_all_ages() -> None:
+    policy, length = policies.until_expiry(7), 7
+    held = window.empty(4, policy)
+    for number, time in enumerate([2, 3, 8, 9]):
+        take(held, policy, length, naive.Row(number, time, 0))
+    assert refit(held, policy, 1, 9)[1].tolist() == [3, 2, 1]
+
+
+@given(st.lists(st.integers(0, 3).map(float), min_size=1, max_size=4), st.integers(2, 4))
+def test_a_table_may_be_longer_than_the_window(priority: list[float], budget: int) -> None:
+    longer = [*priority, 5.0]
+    policy, choose = policies.by_age(np.array(longer), 2, 3), naive.drop_by_age(longer, 2)
+    held, plain = window.empty(budget, policy), []
+    for number, time in enumerate([1, 1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 5, 5, 7, 8]):
+        row = naive.Row(number, time, 0)
+        naive.expire(plain, 3, time)
+        naive.offer(plain, row, budget, choose)
+        take(held, policy, 3, row)
+        assert now_held(held) == sorted(other.number for other in plain)
+
+
 @given(cases(), st.integers(0, 6), st.integers(0, 6), st.data())
 def test_a_new_policy_or_budget_leaves_what_dropping_row_by_row_would(
     case: tuple[int, tuple[Policy, naive.Choose], list[naive.Row]], budget: int, smaller: int, data: st.DataObject

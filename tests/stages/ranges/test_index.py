@@ -16,9 +16,9 @@ from naive.ranges import Element, Event, Register, Terminate, run
 from tocsin.errors import RunError
 from tocsin.jit import enabled
 from tocsin.pages import pack
+from tocsin.stages.ranges.cuts import grow_ends
 from tocsin.stages.ranges.index import RangeIndex
-from tocsin.stages.ranges.looks import NO_ROOM, SPARSE
-from tocsin.stages.ranges.shelving import no_rows
+from tocsin.stages.ranges.shelving import grow_rack, no_rows, squeeze
 
 NUMBERS = st.integers(0, 8).map(float) | st.sampled_from([-0.0, 2.5, 1.7976931348623157e308, -1.7976931348623157e308])
 ENDS = NUMBERS | st.sampled_from([-np.inf, np.inf])
@@ -78,8 +78,9 @@ def lay_out_anew(index: RangeIndex) -> None:
     """Do at once what is else done rarely."""
     held = index._held
     held.lay_out(no_rows(index.dims))
-    held._mend(SPARSE)
-    held._mend(NO_ROOM)
+    held.rack = grow_rack(squeeze(held.rack))
+    if held.line is not None:
+        held.line = held.line._replace(ends=grow_ends(held.line.ends))
 
 
 def check_stream(dims: int, events: list[Event], data: st.DataObject) -> None:

@@ -66,6 +66,23 @@ def test_in_a_long_batch_too_a_query_is_looked_at_a_bounded_number_of_times() ->
     assert index._held.rack.counts[MOST] <= WEARY + 1 + STRETCH // CHUNK
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_memory_stays_when_every_query_that_ends_is_replaced(dims: int) -> None:
+    rng, index, alive = np.random.default_rng(1), RangeIndex(dims), 400
+    low = rng.integers(0, 50, (alive, dims)).astype(float)
+    index.register(np.arange(alive), low, low + 20, 10**6)
+    sizes = []
+    for step in range(100):
+        index.push(rng.uniform(0, 70, (2, dims)))
+        ends = index._held.line.ends if index._held.line else ()
+        sizes.append(sum(array.nbytes for array in (*index._held.rack, *ends)))
+        ids = np.arange(alive) + step * alive
+        index.terminate(ids)
+        index.register(ids + alive, low, low + 20, 10**6)
+    assert len(index) == alive
+    assert max(sizes) < 4 * sizes[0]
+
+
 def hostile(rng: np.random.Generator, dims: int, elements: int) -> list[Event]:
     """Draw mostly elements in gaps; now and then an element inside, a termination, or the same query again."""
     low, high = boxes(dims)

@@ -180,22 +180,31 @@ def meet(terms: MonitorTerms, other: Watched, stream: int, now: int, key: int, w
 @kernel
 def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int) -> None:
     """Take rows in order of time; a window below 0 is that of a stream whose rows are not remembered."""
+    first, second, equal = terms.window_one, terms.window_two, terms.equal
+    facts1, facts2, heads1, heads2 = one.facts, two.facts, one.heads, two.heads
+    # Streams are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
     for row in range(stream.shape[0]):
-        now, at = time[row], key[row]
-        end_lives(one, now - terms.window_one, terms.equal)
-        end_lives(two, now - terms.window_two, terms.equal)
-        own, other = (one, two) if stream[row] == 0 else (two, one)
-        window, its = terms.window_one, terms.window_two
-        if stream[row] == 1:
-            window, its = its, window
-        meet(terms, other, stream[row], now, at, its)
-        number = 2 * own.facts[RECEIVED] + stream[row]
-        if window >= 0 and uniform(terms.seed, number, 0) < terms.share:
-            watch(own, now, at, frequency_of(other.frequencies, at), terms.equal)
-        add_key(own.frequencies, at, terms.half_life)
-        add_key(own.recent, at, 0)
-        own.facts[RECEIVED] += 1
-        own.facts[NEWEST] = now
+        now, at, group = time[row], key[row], key[row] if equal else 0
+        if facts1[WATCHED] > 0 and one.time[facts1[START]] < now - first:
+            end_lives(one, now - first, equal)
+        if facts2[WATCHED] > 0 and two.time[facts2[START]] < now - second:
+            end_lives(two, now - second, equal)
+        if stream[row] == 0:
+            if heads2[group] >= 0:
+                meet(terms, two, 0, now, at, second)
+            if first >= 0 and uniform(terms.seed, 2 * facts1[RECEIVED], 0) < terms.share:
+                watch(one, now, at, frequency_of(two.frequencies, at), equal)
+            add_key(one.frequencies, at, terms.half_life)
+            add_key(one.recent, at, 0)
+            facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now
+        else:
+            if heads1[group] >= 0:
+                meet(terms, one, 1, now, at, first)
+            if second >= 0 and uniform(terms.seed, 2 * facts2[RECEIVED] + 1, 0) < terms.share:
+                watch(two, now, at, frequency_of(one.frequencies, at), equal)
+            add_key(two.frequencies, at, terms.half_life)
+            add_key(two.recent, at, 0)
+            facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now
 
 
 def lives_of(of: Watched) -> Lives:

@@ -30,10 +30,10 @@ class Policy(NamedTuple):
 
 def by_age(priority: Float, granule: int, window: int) -> Policy:
     """Drop by a priority of each granule of age; behind the last it is 0: such rows give nothing more."""
-    # A row may be as old as the window, and ages are differences of granule numbers.
+    # A row may be as old as the window, and ages are differences of granule numbers; one more tells how it goes on.
     groups = window // granule + 2
     padded = np.zeros(groups + 1)
-    known = min(len(priority), groups)
+    known = min(len(priority), groups + 1)
     padded[:known] = priority[:known]
     return Policy(BY_AGE, groups, granule, _ranks(padded)[1], 0)
 
@@ -62,7 +62,7 @@ def recent(window: int) -> Policy:
 
 def until_expiry(window: int) -> Policy:
     """UNTIL-EXPIRY: a row that was taken stays; drop the newest."""
-    return by_age(np.array([0.0, 1.0]), window + 1, window)
+    return by_age(np.array([0.0, 1.0, 2.0]), window + 1, window)
 
 
 def random(seed: int) -> Policy:

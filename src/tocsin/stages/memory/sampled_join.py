@@ -26,6 +26,7 @@ from tocsin.stages.memory.sampling import (
     AFTER,
     HELD,
     MOST_HELD,
+    OLDEST,
     UNIFORM,
     Sampled,
     expire,
@@ -125,21 +126,32 @@ def take_rows(
     terms: Terms, state: State, windows: Int, rows: Rows, begin: int, found: Sample, fraction: Float
 ) -> tuple[int, int]:
     """Take rows from `begin` on while there is room for their results; give where it stopped, and how many it found."""
+    one, two, received = state.one, state.two, state.received
     count, room = 0, found.time.shape[0]
     for at in range(begin, rows.stream.shape[0]):
-        now, stream = rows.time[at], rows.stream[at]
-        own, other = (state.one, state.two) if stream == 0 else (state.two, state.one)
-        expire(state.one, now - windows[0], terms.equal)
-        expire(state.two, now - windows[1], terms.equal)
-        if count + other.facts[HELD] > room:
-            return at, count
-        number = state.received[0]
-        count = probe(terms, other, rows, at, number, found, count)
-        if windows[stream] >= 0:
-            row = (now, rows.key[at], rows.value[at], number, rows.n[at])
-            offer(own, other, terms.kind, terms.seed, row, terms.equal)
-        state.received[0] += 1
-        fraction[at, 0], fraction[at, 1] = state.one.fraction[0], state.two.fraction[0]
+        now, group = rows.time[at], rows.key[at] if terms.equal else 0
+        if one.facts[HELD] > 0 and one.time[one.facts[OLDEST]] < now - windows[0]:
+            expire(one, now - windows[0], terms.equal)
+        if two.facts[HELD] > 0 and two.time[two.facts[OLDEST]] < now - windows[1]:
+            expire(two, now - windows[1], terms.equal)
+        row = (now, rows.key[at], rows.value[at], received[0], rows.n[at])
+        # Windows are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
+        if rows.stream[at] == 0:
+            if count + two.facts[HELD] > room:
+                return at, count
+            if two.heads[group] >= 0:
+                count = probe(terms, two, rows, at, received[0], found, count)
+            if windows[0] >= 0:
+                offer(one, two, terms.kind, terms.seed, row, terms.equal)
+        else:
+            if count + one.facts[HELD] > room:
+                return at, count
+            if one.heads[group] >= 0:
+                count = probe(terms, one, rows, at, received[0], found, count)
+            if windows[1] >= 0:
+                offer(two, one, terms.kind, terms.seed, row, terms.equal)
+        received[0] += 1
+        fraction[at, 0], fraction[at, 1] = one.fraction[0], two.fraction[0]
     return rows.stream.shape[0], count
 
 

@@ -12,7 +12,7 @@ For UNIFORM n(s) must be right: results after the n(s)-th are never sampled, and
 For PPS-CLUSTER it must only be above 0.
 Cost: O(1) per row that is offered or leaves. A fall of p visits what is held and lets about one in 20 go.
 Source: Srivastava, Widom, VLDB 2004, Figure 4 and section 4.3.1; the hard budget is ours, unbiased by the argument of
-Ting, "Adaptive Threshold Sampling", SIGMOD 2022 (a threshold that does not move when a chosen one is chosen at ease).
+Ting, "Adaptive Threshold Sampling", SIGMOD 2022: the threshold is where it would be if a chosen one had been certain.
 """
 
 from __future__ import annotations

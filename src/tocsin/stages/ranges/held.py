@@ -9,7 +9,7 @@ from tocsin.stages.ranges import line as on_line
 from tocsin.stages.ranges import plane as in_plane
 from tocsin.stages.ranges.comings import FOUND, TIRED, Work
 from tocsin.stages.ranges.cuts import grow_ends, next_number
-from tocsin.stages.ranges.line import Line
+from tocsin.stages.ranges.line import Line, has_cuts
 from tocsin.stages.ranges.looks import (
     CHUNK,
     DONE,
@@ -34,8 +34,10 @@ from tocsin.stages.ranges.shelves import (
     TARGET,
     THRESHOLD,
     VAIN,
+    WANTED,
     Rack,
     forget,
+    has_slots,
     slots_of,
 )
 from tocsin.stages.ranges.shelving import Rows, alive_slots, grow_rack, no_rows, squeeze
@@ -130,13 +132,18 @@ class Held:
         if reason == NO_ROOM:
             reason = shape_of(self.rack, self.line)
             if reason == DONE:
-                self.rack = grow_rack(self.rack)
-                if self.line is not None:
-                    self.line = self.line._replace(ends=grow_ends(self.line.ends))
+                self._grow()
         if reason == STALE:
             self.lay_out(no_rows(self.dims))
         elif reason == SPARSE:
             self.rack = squeeze(self.rack)
+
+    def _grow(self) -> None:
+        """Make room where one more query might not fit."""
+        if not has_slots(self.rack) or self.rack.counts[WANTED]:
+            self.rack = grow_rack(self.rack)
+        if self.line is not None and not has_cuts(self.line):
+            self.line = self.line._replace(ends=grow_ends(self.line.ends))
 
     def _at(self, slots: Int) -> Queries:
         """Give the queries of some slots."""
