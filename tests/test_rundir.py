@@ -28,7 +28,7 @@ from tocsin.rundir import (
     read_progress,
     refusals,
 )
-from tocsin.rundir.dead import Aside
+from tocsin.rundir.dead import Aside, late_line
 from tocsin.rundir.progress import PROGRESS
 
 NAMES = st.sampled_from(["air", "surface", 'a "quoted" name', "Ünïcode"])
@@ -279,3 +279,12 @@ def test_the_example_of_the_page_prints_what_it_says(
         log.add(Progress(1, "2026-01-01T00:00:01.000000Z", second, first.plus(second)))
     exec(compile(code, "docs/run.md", "exec"), {})
     assert capsys.readouterr().out == textwrap.dedent(output)
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [(1_500_000, "1970-01-01T00:00:01.500000Z"), (253402300799_999999, "9999-12-31T23:59:59.999999Z")],
+)
+def test_a_late_row_is_written_with_its_time_as_the_alert_log_has_it(time_us: int, text: str) -> None:
+    row = {"stream": "air", "rules": ["Hot"], "time": time_us, "values": {"temp": 1.0}}
+    assert json.loads(late_line(json.dumps(row))) == {**row, "time": text}

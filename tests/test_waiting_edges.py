@@ -237,6 +237,19 @@ def test_rows_that_came_later_than_rows_wait_are_told() -> None:
     assert "later than rows wait" in late[0]["reason"]
 
 
+def test_a_late_row_names_the_rules_that_read_it_and_how_long_rows_waited() -> None:
+    """The last row is 8 s behind: too late for a wait of 1 s, in time for one of 20 s, and too late for `outage`."""
+    a = one([3 * SECOND, 5 * SECOND, 9 * SECOND, SECOND], [0.0] * 4) | {"arrival": np.arange(4)}
+    given: dict[str, Any] = {"expr": "a > 20", "within": 0, "on": "machine"}
+    rules = [Rule("x", **given, wait="1s"), Rule("y", **given, wait="1s"), Rule("z", **given, wait="20s")]
+    plan = plan_of({"a": a}, [*rules, Rule("n", **given, outage="2s")], arrival="arrival")
+    late = Driver(plan).run(parts_of(plan, {"a": a}, (), "arrival")).late
+    assert [(row["rules"], row["wait_us"], "not used" in row["reason"]) for row in late] == [
+        (["x", "y"], SECOND, False),
+        (["n"], None, True),
+    ]
+
+
 def test_the_window_of_a_stream_is_the_widest_of_the_rules_that_wait_together() -> None:
     given = {"expr": "a + b > 0", "on": "machine", "wait": "5s"}
     far, near = Rule("far", **given, within="20s"), Rule("near", **given, within="1s")

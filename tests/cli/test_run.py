@@ -191,6 +191,16 @@ def test_the_end_of_a_run_tells_rows_that_were_not_used_and_the_reason_of_most()
     )
 
 
+def test_the_end_of_a_run_tells_rows_too_late_to_be_used_and_rows_that_still_wait() -> None:
+    counts = {"air": {"received": 9, "behind": 2, "late": 1, "held": 5}, "oil": {"received": 9, "held": 0}}
+    assert end_of(Tally(rows={"air": 9}, counts=counts)) == (
+        "the input was read to its end; 9 rows in all, 0 alerts fired, 0 resolved, 0 still fire; "
+        "1 row of `air` further behind than `outage`, not used; "
+        "2 rows of `air` came later than rows wait, used out of order; "
+        "5 rows of `air` still waiting to be taken in order, which the next run goes on with; run has them"
+    )
+
+
 def test_a_folder_that_is_not_there_is_said_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     Path("in").rmdir()
     line = refused(capsys)

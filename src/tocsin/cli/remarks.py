@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 _OF_STORES = {
+    "late": "further behind than `outage`, not used",
     "out_of_domain": "outside the domain",
     "without_limits": "without a row in a table of limits",
-    "behind": "came later than rows wait",
+    "behind": "came later than rows wait, used out of order",
+    "held": "still waiting to be taken in order, which the next run goes on with",
 }
 
 
@@ -21,7 +23,7 @@ def counted(count: int, word: str) -> str:
 
 
 def remarks(dead: int, reasons: Sequence[tuple[str, str]], counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Tell of rows that could not be used, that lie outside their domain, that have no limits; nothing if none do.
+    """Tell of rows that were not used, then of those that were used with a doubt or wait; nothing if none do.
 
     `reasons` has streams and reasons of dead rows, the most frequent first; `counts` is what became of rows per store.
     """

@@ -198,8 +198,9 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
     """Say how it ended, in one sentence."""
     from tocsin.rundir import Tally
 
-    why = f"stopped by {stop.name}" if ended.stopped else "the input was taken to its end"
     whole = ended.progress.total if ended.progress else Tally()
+    waits = any(parts.get("held") for parts in whole.counts.values())
+    why = f"stopped by {stop.name}" if ended.stopped else f"the input was {'read' if waits else 'taken'} to its end"
     dead = sum(whole.dead.values())
     said = [
         why,

@@ -111,7 +111,7 @@ def time_text(seconds: float) -> str:
     >>> time_text(1.5)
     '1970-01-01T00:00:01.500000Z'
     """
-    return _text_of(round(seconds * 1_000_000))
+    return event_text(round(seconds * 1_000_000))
 
 
 def seconds_of(text: str) -> float:
@@ -121,16 +121,21 @@ def seconds_of(text: str) -> float:
 
 def _time_of(time: Any, place: str) -> str:
     if isinstance(time, int) and not isinstance(time, bool):
-        return _text_of(time)
+        return event_text(time)
     if isinstance(time, datetime) and time.tzinfo is not None:
-        return _text_of((time - _EPOCH) // _MICROSECOND)
+        return event_text((time - _EPOCH) // _MICROSECOND)
     if isinstance(time, str) and _is_time(time):
         return time
     message = f"{place} must be whole microseconds, a datetime with a time zone or RFC 3339 text; got {time!r}"
     raise ValueError(message)
 
 
-def _text_of(time_us: int) -> str:
+def event_text(time_us: int) -> str:
+    """Write an event time.
+
+    >>> event_text(1)
+    '1970-01-01T00:00:00.000001Z'
+    """
     inside = min(max(time_us, FIRST_US), LAST_US)
     moment = _EPOCH + timedelta(microseconds=inside)
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

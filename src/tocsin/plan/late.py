@@ -9,6 +9,7 @@ import numpy as np
 
 from tocsin.logic import Bools
 from tocsin.plan.arrived import Arrivals
+from tocsin.plan.identity import Lane
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
 
@@ -22,10 +23,11 @@ def late_rows(
     arrived: tuple[Arrivals, Sequence[StreamRows]],
     which: Bools,
     reason: str,
+    wait_us: int | None,
 ) -> list[dict[str, Any]]:
-    """Write out some arrivals, of which `rows[i]` has those of lane i."""
+    """Write out some arrivals, of which `rows[i]` has those of lane i; `wait_us` is how long rows waited then."""
     arrivals, rows = arrived
-    found = []
+    found, readers = [], [_readers(watch, lane) for lane in watch.lanes]
     at = np.flatnonzero(which & (arrivals.lane < len(watch.lanes)))[:MOST]
     for i, lane in zip(at.tolist(), arrivals.lane[at].tolist(), strict=True):
         stream, columns = watch.lanes[lane]
@@ -34,6 +36,8 @@ def late_rows(
             {
                 "stream": stream,
                 "reason": reason,
+                "rules": readers[lane],
+                "wait_us": wait_us,
                 "key": dict(zip(watch.on, keys[int(arrivals.key[i])], strict=True)),
                 "time": int(arrivals.time[i]),
                 "values": {name: float(rows[lane].values[name][row]) for name in columns},
@@ -41,3 +45,9 @@ def late_rows(
             }
         )
     return found
+
+
+def _readers(watch: Watch, lane: Lane) -> list[str]:
+    """The alerts of the rules that take the rows of a lane."""
+    stores = {i for i, store in enumerate(watch.stores) if store.lane == lane}
+    return list(dict.fromkeys(rule.alert for rule in watch.rules if not stores.isdisjoint(rule.stores)))

@@ -93,28 +93,29 @@ class Page:
         if self.hold is None or pace is None:
             self._take(arrivals, rows, out)
             return
-        self._take_waited(self.hold.take(arrivals, rows, pace.wait.wait_us, now_us), out)
+        wait_us = pace.wait.wait_us
+        self._take_waited(self.hold.take(arrivals, rows, wait_us, now_us), out, wait_us)
 
-    def _take_waited(self, taken: Taken, out: Out) -> None:
-        """Take rows that wait no longer."""
+    def _take_waited(self, taken: Taken, out: Out, wait_us: int | None = None) -> None:
+        """Take rows that wait no longer; where no row came, none of them is late, and the wait does not matter."""
         behind = np.bincount(taken.arrivals.lane[taken.behind], minlength=len(self.watch.lanes))
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
             out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
         if taken.behind.any():
             why = "it came later than rows wait, and was used out of order"
-            out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why)
-        self._take(taken.arrivals, taken.rows, out)
+            out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why, wait_us)
+        self._take(taken.arrivals, taken.rows, out, wait_us)
         gave = np.concatenate([followed.gave for followed in self.followed])
         results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
         lane, time = taken.arrivals.lane, taken.arrivals.time
         self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
 
-    def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
+    def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out, wait_us: int | None = None) -> None:
         timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
         self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
             why = f"it is more than `outage`, {duration_text(self.watch.outage_us)}, behind its key, and was not used"
-            out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why)
+            out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why, wait_us)
             lane = arrivals.lane[timely]
             rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
             row = np.empty(len(lane), np.int64)

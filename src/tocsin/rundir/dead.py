@@ -44,6 +44,12 @@ class Aside(NamedTuple):
     rows: int
 
 
+def late_line(text: str) -> str:
+    """A row that came late as its file has it: with its time written as in the alert log."""
+    row = json.loads(text)
+    return json.dumps({**row, "time": event_text(row["time"])})
+
+
 class DeadWriter:
     """Writes the dead rows of micro-batches; one process at a time. Others may put many of them into `aside`."""
 

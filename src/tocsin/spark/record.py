@@ -25,7 +25,7 @@ from tocsin.plan.agree import Agreement
 from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
-from tocsin.rundir.dead import Aside
+from tocsin.rundir.dead import Aside, late_line
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import total
 
@@ -84,7 +84,7 @@ class Recorder:
         alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
         self.run.alerts.write(batch, alerts)
         dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
-        self.run.late.write(batch, found["late"])
+        self.run.late.write(batch, map(late_line, found["late"]))
         self._control(batch, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])

@@ -9,7 +9,7 @@ Cost: in d dimensions 8 + 8 d bytes per element, 17 per termination and 25 + 16 
 and as a share of a new base; and the open page, at most 1,024 rows, at every call. The pages together are about twice
 the base, and reading takes as long as it took to register its queries and to take what is in the log.
 Source: checkpoint and log, as databases recover. Counts per elementary interval are what a query needs, but elements
-touch them all over: a thousand would write forty times as much.
+touch them all over: with pages of 64 counts a thousand of them would write some forty times as much.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ had more than `WEARY` looks in vain for each time that its lack was halved, and 
 to the caller, who shall take it elsewhere; so whatever comes, a query has at most WEARY (log2(threshold) + 1) of them,
 and one per 1,024 elements until it is taken.
 Cost: on a line per element O(log m) and the levels in use; per look O(log m + 64 + m / 4096), and one read per shelf of
-the region. In the plane an era has about half as many elements as there are queries, so that its end costs O(sqrt(m))
-per element; a look costs O(sqrt(m) log m), from three dimensions on O(m). Per maturing query one walk over the batch,
-which is therefore cut at 1,024 elements.
+the region. In the plane an era has about six elements per query, so that its end costs O(sqrt(m)) per element; a look
+costs O(sqrt(m) log m), from three dimensions on O(m). Per maturing query one walk over the batch, which is cut
+at 1,024 elements.
 Source: Qiao, Gan, Tao, "Range Thresholding on Streams", sections 3.2 and 4, has the idea that a query may rest while
 the weight near it cannot suffice; there a query rests on O(log m) nodes with exact shares, here on one region.
 """
