@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from tocsin.deliver.encode import event_text
 from tocsin.errors import RunError
 from tocsin.files import replace_file
 
