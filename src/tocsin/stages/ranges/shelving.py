@@ -136,14 +136,16 @@ def grow_rack(rack: Rack) -> Rack:
 def _empty_rack(like: Rows, regions: Int, counts: Int, filled: int) -> Rack:
     """Make room for the alive queries and some more; `filled` is how many regions have queries."""
     alive = int(counts[ALIVE])
-    slots, shelves = alive + alive // 32 + 16 * SHELF, alive // SHELF + filled + alive // 128 + 256
+    # A key with few queries, of which there may be thousands, should cost little by itself.
+    more = min(alive, 14 * SHELF) + 2 * SHELF
+    slots, shelves = alive + alive // 32 + more, alive // SHELF + filled + alive // 128 + more // 4
     queries = np.zeros((slots, like.queries.shape[1]), dtype=np.int64)
     spans = np.zeros((slots, like.spans.shape[1]))
     return Rack(queries, spans, regions, np.zeros((shelves, 5), dtype=np.int64), _table(slots), counts)
 
 
 def _table(slots: int) -> NDArray[np.int32]:
-    return np.full(1 << int(np.ceil(np.log2(1.3 * slots + 1024))), -1, dtype=np.int32)
+    return np.full(1 << int(np.ceil(np.log2(1.3 * slots + SHELF))), -1, dtype=np.int32)
 
 
 @kernel
