@@ -316,3 +316,15 @@ def test_what_the_clock_lets_go_is_learnt_and_written() -> None:
     logic.changed_pages()
     logic.on_time(3600 * SECOND)
     assert f"{plan.watches[0].name}/pace" in logic.changed_pages()
+
+
+def test_a_row_that_rules_take_in_several_ways_is_counted_once_for_each_under_one_name() -> None:
+    a = one(seconds(0, 9), [1.0] * 10)
+    given: dict[str, Any] = {"expr": "a > 20", "within": 0, "on": "machine"}
+    rules = [Rule("x", **given, wait="2s"), Rule("y", **given, wait="3s"), Rule("n", **given)]
+    plan = plan_of({"a": a}, rules)
+    counts = Driver(plan).logic.on_data(parts_of(plan, {"a": a})[0]).counts["a"]
+    # The clock stands at 9 s: those after 7 s wait for one rule, those after 6 s for the other.
+    assert (counts["received"], counts["held"]) == (3 * 10, 2 + 3)
+    fates = ("retained", "omitted", "expired", "shed", "late", "quarantined", "unprocessed")
+    assert counts["received"] == counts["held"] + sum(counts.get(name, 0) for name in fates)

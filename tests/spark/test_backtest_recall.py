@@ -12,6 +12,7 @@ from tests.report.test_recall import disordered
 from tests.report.test_recall import gathered as in_memory
 from tests.spark.test_backtest import told
 from tocsin import Rule
+from tocsin.cli.main import main
 from tocsin.cli.tables import object_of
 
 pytestmark = pytest.mark.spark
@@ -80,3 +81,15 @@ def test_versions_side_by_side_have_their_own_recall(tmp_path: Path, spark: Any)
     assert found["against"]["recall"] == expected(other)
     (one,) = found["against"]["recall"]
     assert (one["recall"], one["wait_us"], one["longest_wait_us"]) == (1.0, 9 * SECOND, 9 * SECOND)
+
+
+def test_a_misspelt_arrival_is_told_and_is_no_arrival(
+    tmp_path: Path, spark: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = write(tmp_path, "rules.yaml", "sennt", {"Max": {"wait": "max"}})
+    assert main(["backtest", str(rules)]) == 0
+    said = capsys.readouterr()
+    for stream in TABLES:
+        warning = f"no row of stream `{stream}` has its arrival column `sennt`; event time was taken for it"
+        assert said.err.count(f"tocsin backtest: {warning}\n") == 1
+    assert "no stream of Max has `arrival`: rows came in order of time, and nothing was late" in said.out

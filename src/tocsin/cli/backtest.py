@@ -101,8 +101,8 @@ def _backtest(arguments: argparse.Namespace) -> int:
         write_manifest(run, versions[0])
         write_summary(run, {})
         with Bar("backtest", quiet=arguments.json) as bar:
-            results, seconds = run_versions(started, versions, span, run, bar.told)
-        for text in warnings_of(versions, results):
+            results, seconds, warnings = run_versions(started, versions, span, run, bar.told)
+        for text in [*warnings, *warnings_of(versions, results)]:
             print(f"tocsin backtest: {text}", file=sys.stderr)
         # A look at all rows, but only where there is nothing else to tell.
         is_empty = results[0].oldest_us is None and span != (None, None)

@@ -105,18 +105,19 @@ class Version:
 
 def run_versions(
     started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None
-) -> tuple[list[Result], float]:
-    """Run versions over the same history, in one pass if they read the same streams; give results and seconds."""
+) -> tuple[list[Result], float, list[str]]:
+    """Run versions over the same history, in one pass if they read the same streams.
+
+    Gives results, seconds, and a warning for each stream of which no row has the column of arrival that it names.
+    """
     begun = time.monotonic()
     if len(versions) == 1 or _reads_alike(*versions):
-        results = _run(started, versions, ends, run, told, 0)
+        parts = [_run(started, versions, ends, run, told, 0)]
     else:
-        results = [
-            result
-            for number, version in enumerate(versions)
-            for result in _run(started, [version], ends, run, told, number)
-        ]
-    return results, time.monotonic() - begun
+        parts = [_run(started, [version], ends, run, told, number) for number, version in enumerate(versions)]
+    results = [result for found, _ in parts for result in found]
+    warnings = dict.fromkeys(text for _, texts in parts for text in texts)
+    return results, time.monotonic() - begun, list(warnings)
 
 
 def _reads_alike(first: Version, second: Version) -> bool:
@@ -132,13 +133,16 @@ def _reads_alike(first: Version, second: Version) -> bool:
 
 def _run(
     started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, told: Told | None, first: int
-) -> list[Result]:
+) -> tuple[list[Result], list[str]]:
     from tocsin.report import Gatherer
-    from tocsin.spark.history import Span, arriving, open_streams, rows_of_plans
+    from tocsin.spark.blobs import ARRIVAL
+    from tocsin.spark.history import Span, arriving, open_streams, rows_of_plans, without_arrival
     from tocsin.spark.quiet import telling
 
     streams = {name: one for version in versions for name, one in version.streams.items()}
     frames = open_streams(started, streams, Span(*ends))
+    blind = without_arrival(frames, streams)
+    frames |= {name: frames[name].drop(ARRIVAL) for name in blind}
     gatherers = [Gatherer(version.file.path, version.plan, arriving(frames)) for version in versions]
     writers = [_Writer(run, version.file, first + number) for number, version in enumerate(versions)]
     with telling(started, told), rows_of_plans(frames, [version.plan for version in versions]) as rows:
@@ -156,7 +160,12 @@ def _run(
         writer.close()
     with telling(started, told):
         _tell_truth(frames, gatherers)
-    return [gatherer.result(mine) for gatherer, mine in zip(gatherers, dead, strict=True)]
+    results = [gatherer.result(mine) for gatherer, mine in zip(gatherers, dead, strict=True)]
+    return results, [_no_arrival(streams[name]) for name in blind]
+
+
+def _no_arrival(stream: Stream) -> str:
+    return f"no row of stream `{stream.name}` has its arrival column `{stream.arrival}`; event time was taken for it"
 
 
 def warnings_of(versions: Sequence[Version], results: Sequence[Result]) -> list[str]:

@@ -75,6 +75,16 @@ def open_streams(session: SparkSession, streams: Mapping[str, Stream], span: Spa
     return frames
 
 
+def without_arrival(frames: Mapping[str, DataFrame], streams: Mapping[str, Stream]) -> list[str]:
+    """The streams that name a column of arrival and have rows, none of which has it; so it is perhaps misspelt.
+
+    A row that has it ends the search, so all rows are looked at only where there is something to tell.
+    """
+    named = [name for name, stream in streams.items() if stream.arrival is not None]
+    there = F.col(ARRIVAL).isNotNull()
+    return [name for name in named if frames[name].where(there).isEmpty() and not frames[name].isEmpty()]
+
+
 def reach(frames: Mapping[str, DataFrame]) -> tuple[int, int] | None:
     """The oldest and the newest time of streams; None if no row has one."""
     ends = [frame.agg(F.min(TIME), F.max(TIME)).collect()[0] for frame in frames.values()]

@@ -79,7 +79,8 @@ def lay_out(rows: Rows, old_cuts: Float, old_weight: Int, old_counts: Int) -> tu
     unit, units_log2 = _units(cuts, weight)
     # Too few elements to tell where the weight falls: they go on counting.
     keep = old_counts[ELEMENTS] < ENOUGH
-    ends = make_ends(cuts, weight if keep else np.zeros_like(weight), unit, len(cuts) // (16 * FILL) + min(32, 4 + len(cuts) // 8))
+    room = len(cuts) // (16 * FILL) + min(32, 4 + len(cuts) // 8)
+    ends = make_ends(cuts, weight if keep else np.zeros_like(weight), unit, room)
     levels = np.full(units_log2 + 1, -1)
     region, regions = regions_of(ends, levels, rows.spans)
     rack = put_all(rows, region, regions, old_counts, HASTY if keep else PATIENT)
