@@ -93,6 +93,9 @@ def test_many_mistakes_are_counted(desk: Path, capsys: pytest.CaptureFixture[str
         (["rules.yaml", "SharesSold", "none.csv"], "must be readable; no such file or directory"),
         (["rules.yaml", "SharesSold", "broken.json"], "line 1: it must be a JSON object; got 'nonsense'"),
         (["rules.yaml", "SharesSold", "latin.csv"], "must be UTF-8; it is not"),
+        (["rules.yaml", "SharesSold", "large.json"], "line 1: `threshold` must be a number; got 1000"),
+        (["rules.yaml", "SharesSold", "deep.json"], "line 1: it must be a JSON object; got '[[["),
+        (["rules.yaml", "SharesSold", "wide.csv"], "must be CSV; field larger than field limit"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -100,6 +103,9 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
 ) -> None:
     (desk / "more.csv").write_text(HEADER)
     (desk / "broken.json").write_text("nonsense\n")
+    (desk / "large.json").write_text('{"symbol": "A", "id": 1, "threshold": 1' + "0" * 400 + "}")
+    (desk / "deep.json").write_text("[" * 100_000)
+    (desk / "wide.csv").write_text("symbol,id\nA," + "x" * 200_000)
     (desk / "latin.csv").write_bytes(b"symbol,id\nA,\xe9\n")
     paths = [str(desk / name) if "." in name else name for name in arguments]
     assert main(["ranges", "load", *paths]) == 1

@@ -69,6 +69,8 @@ MISTAKES = [
     ("ranges: trades.price", "ranges: trades.cost", 15, "stream `trades` must have the value column 'cost'"),
     ("ranges: trades.price", "ranges: sales.price", 15, "`sales` must be one of the streams orders, trades"),
     ("ranges: trades.price", "ranges: trades", 15, "`trades` must name its column"),
+    ("ranges: trades.price", 'ranges: ""', 15, "`values` must list names"),
+    ("ranges: trades.price", "ranges: []", 15, "`values` must name one column or several"),
     ("requests: orders", "requests: order", 17, "`order` must be one of the streams orders, trades; did you mean"),
     ("requests: orders", "requests: trades", 17, "`requests` must be a stream of its own"),
     ("        requests: orders\n", "", 14, "`requests` must be given"),

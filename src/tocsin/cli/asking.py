@@ -38,6 +38,9 @@ def read_asked(path: Path) -> list[Line]:
     except OSError as error:
         message = f"{path} must be readable; {(error.strerror or 'it is not').lower()}"
         raise GivenUpError(message) from None
+    except csv.Error as error:
+        message = f"{path} must be CSV; {error}"
+        raise GivenUpError(message) from None
     except UnicodeDecodeError:
         message = f"{path} must be UTF-8; it is not"
         raise GivenUpError(message) from None
@@ -56,7 +59,7 @@ def _of_json(lines: Iterator[str]) -> Iterator[Line]:
             continue
         try:
             row = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             yield Line(number, {}, f"it must be a JSON object; got {text.strip()[:80]!r}")
@@ -79,7 +82,7 @@ def check_asked(lines: Sequence[Line], watch: RangeWatch, stream: Stream) -> Non
                 continue
             try:
                 number = values[column][at] = float(row[column])
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 missing.setdefault(at, f"`{column}` must be a number; got {row[column]!r:.80}")
                 continue
             row[column] = int(number) if number.is_integer() else number

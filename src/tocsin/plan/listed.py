@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.logic import Pages
-from tocsin.pages import unpack
 from tocsin.plan.payload import shown_payload
-from tocsin.plan.ranged import RANGES, parts_of
+from tocsin.plan.ranged import RANGES, facts_of, parts_of
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.standing import KeyQueries
+from tocsin.plan.watch import readable
 from tocsin.rules.ranges import ACTION, ID
 
 
@@ -38,10 +38,12 @@ def alive_requests(pages: Pages) -> Iterator[Alive]:
         if name.startswith(RANGES):
             step, key, part = parts_of(name)
             keys.setdefault((step, key), {})[part] = page
-    for parts in keys.values():
-        facts = unpack(parts["key"])[1]
-        watch = _step(facts["step"])
-        yield from _of_key(watch, dict(zip(watch.on, facts["key"], strict=False)), KeyQueries(watch, parts))
+    for (step, number), parts in keys.items():
+        facts = facts_of(parts, step, number)
+        with readable(f"{RANGES}{step}/{number}"):
+            watch = _step(facts["step"])
+            queries = KeyQueries(watch, parts)
+        yield from _of_key(watch, dict(zip(watch.on, facts["key"], strict=False)), queries)
 
 
 def _step(facts: dict[str, Any]) -> RangeWatch:

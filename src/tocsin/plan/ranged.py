@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tocsin.plan.payload import joined_payload
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
 from tocsin.plan.standing import KeyQueries, Reached, Requests
+from tocsin.plan.watch import readable
 
 # Rows not usable that are shown of one call and stream; all are counted.
 MOST_SHOWN = 1000
@@ -70,6 +71,21 @@ def parts_of(page: str) -> tuple[str, int, str]:
     return found[1], int(found[2]), found[3]
 
 
+def facts_of(parts: Mapping[str, bytes], step: str, key: int) -> dict[str, Any]:
+    """What the first page of a key says of it; the others must be as many as it says."""
+    name = f"{RANGES}{step}/{key}"
+    if "key" not in parts:
+        message = f"state page `{name}/key` must be there; it is not"
+        raise RunError(message)
+    with readable(f"{name}/key"):
+        facts = unpack(parts["key"])[1]
+        wanted = facts["pages"]
+    if len(parts) - 1 != wanted:
+        message = f"state pages `{name}` must be {wanted} besides `key`; there are {len(parts) - 1}"
+        raise RunError(message)
+    return facts
+
+
 def forgotten(pages: Pages, watches: Sequence[RangeWatch]) -> tuple[list[str], Out]:
     """Name the pages of rules that are gone, and count what they held as expired."""
     names, out = [], Out()
@@ -79,7 +95,9 @@ def forgotten(pages: Pages, watches: Sequence[RangeWatch]) -> tuple[list[str], O
         if step not in known:
             names.append(page)
         if step not in known and part == "key":
-            for stream, rows in unpack(data)[1]["retained"].items():
+            with readable(page):
+                retained = unpack(data)[1]["retained"].items()
+            for stream, rows in retained:
                 out.count(stream, {"retained": -rows, "expired": rows})
     return names, out
 
@@ -97,11 +115,10 @@ class RangesLogic:
         self.numbers: dict[Key, int] = {}
         self.queries: dict[int, KeyQueries] = {}
         for key, parts in mine.items():
-            if "key" not in parts:
-                message = f"state page `{RANGES}{watch.name}/{key}/key` must be there; it is not"
-                raise RunError(message)
-            self.numbers[tuple(unpack(parts["key"])[1]["key"])] = key
-            self.queries[key] = KeyQueries(watch, parts)
+            self.numbers[tuple(facts_of(parts, watch.name, key)["key"])] = key
+            with readable(f"{RANGES}{watch.name}/{key}"):
+                self.queries[key] = KeyQueries(watch, parts)
+        self._next = max(mine, default=-1) + 1
         self._touched: dict[int, Key] = {}
         self._facts = asdict(watch)
 
@@ -151,7 +168,8 @@ class RangesLogic:
         if number is None and self.watch.is_plain and not len(requests):
             return
         if number is None:
-            number = self.numbers[call.keys[key]] = max(self.queries, default=-1) + 1
+            number = self.numbers[call.keys[key]] = self._next
+            self._next += 1
             self.queries[number] = KeyQueries(self.watch)
         mine = self.queries[number]
         before = mine.retained
@@ -172,9 +190,9 @@ class RangesLogic:
     def _requests(self, call: _Call, at: Int, elements: Int) -> Requests:
         """The requests of a key; of those that arrived with an element, the stream that is declared first is first."""
         asking, asked = call.asking, call.asked
-        # Before the first element that came later, or, where requests are first, no earlier.
-        moment = asking.arrival[at] + (self.watch.streams[0] == self.watch.data)
-        before = np.searchsorted(call.counting.arrival[elements], moment)
+        # Before the first element that came later, or, where requests are declared first, no earlier.
+        side: Literal["left", "right"] = "left" if self.watch.streams[0] == self.watch.requests else "right"
+        before = np.searchsorted(call.counting.arrival[elements], asking.arrival[at], side=side)
         ids, payload = [asked.id[i] for i in at.tolist()], [call.payload[i] for i in at.tolist()]
         return Requests(ids, payload, asked.registers[at], before, asking.time[at], asked.threshold[at], asked.ends[at])
 
@@ -215,7 +233,8 @@ class RangesLogic:
             mine = self.queries[number]
             pages = mine.changed_pages()
             if len(mine) or not self.watch.is_plain:
-                pages["key"] = pack({}, key=list(key), retained=mine.retained, step=self._facts)
+                retained = {stream: rows for stream, rows in mine.retained.items() if self._counts(key, stream)}
+                pages["key"] = pack({}, key=list(key), retained=retained, pages=len(mine.names), step=self._facts)
             else:
                 pages = dict.fromkeys([*pages, *mine.names, "key"])
                 del self.numbers[key], self.queries[number]

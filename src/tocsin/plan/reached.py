@@ -13,6 +13,9 @@ from tocsin.plan.report import Row, output_row
 from tocsin.plan.standing import Reached
 from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
 
+# Of a row that could not be used.
+MOST_CHARACTERS = 4096
+
 
 class Element(NamedTuple):
     """A row of a stream: its time, values and payload."""
@@ -47,6 +50,9 @@ def range_row(watch: RangeWatch, key: Mapping[str, str], one: Reached, element: 
 def refused_row(watch: RangeWatch, stream: str, reason: str, key: Mapping[str, str], row: Element) -> Row:
     """A row that a rule could not use, with the reason and what the rule saw of it."""
     values = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
-    more = shown_payload(row.payload, {*key, *values}) or {}
+    try:
+        more = shown_payload(row.payload, {*key, *values}) or {}
+    except (ValueError, RecursionError):  # That may be why.
+        more = {"payload": row.payload}
     shown = {"rule": watch.alert, **key, "time": row.time, **values, **more}
-    return {"stream": stream, "reason": reason, "raw": json.dumps(shown)}
+    return {"stream": stream, "reason": reason, "raw": json.dumps(shown)[:MOST_CHARACTERS]}

@@ -61,7 +61,7 @@ class KeyQueries:
         self.watch = watch
         self.registered = Registered(len(watch.values))
         # The pages that were written.
-        self.names: set[str] = set(pages or ())
+        self.names: set[str] = set(pages or ()) - {"key"}
         settings = len(watch.values), watch.within_us, watch.rearm_us
         if pages is None:
             self.index = Standing(*settings)
@@ -124,6 +124,7 @@ class KeyQueries:
                 mine = meant[name] = [alive[name]] if name in alive else []
             if slot < 0:
                 gone += [(one, i) for one in mine]
+                mine.clear()
             else:
                 if mine:
                     contested.add(name)

@@ -31,7 +31,7 @@ def read_ranges(
     if fields is None:
         return None
     placed = Placed(context, _places(fields, group_node), fields.node, where)
-    rule = built(Ranges, _given(fields, group_labels), placed)
+    rule = built(_make, _given(fields, group_labels), placed)
     read = {name.partition(".")[0] for name in (*(fields["ranges"] or ()), *filter(None, [fields["weight"]]))}
     streams = dict.fromkeys([*sorted(read), *filter(None, [fields["requests"]])])
     known.used.update(streams)
@@ -41,12 +41,17 @@ def read_ranges(
     return rule if context.mistakes.count == before else None
 
 
+def _make(**given: Any) -> Ranges:
+    """Build a rule; what is left out because of a mistake is stood in for, so that the rest is checked."""
+    return Ranges(**({"values": (UNNAMED,), "requests": UNNAMED} | given))
+
+
 def _given(fields: Fields, group_labels: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of a Ranges."""
     given: dict[str, Any] = {
         "alert": fields["alert"] or UNNAMED,
-        "values": fields["ranges"] or ("unknown",),
-        "requests": fields["requests"] or "unknown",
+        "values": (UNNAMED,) if fields["ranges"] is None else fields["ranges"],
+        "requests": UNNAMED if fields["requests"] is None else fields["requests"],
         "on": fields["on"] or (),
         "annotations": dict(fields["annotations"] or {}),
         "labels": {**group_labels, **(fields["labels"] or {})},

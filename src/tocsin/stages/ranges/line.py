@@ -108,7 +108,7 @@ def _units(cuts: Float, weight: Int) -> tuple[Int, int]:
     log2 = min(_UNITS_LOG2, int(np.ceil(np.log2(len(cuts) + 1))))
     inner = np.clip(cuts, *middle_of(cuts))
     width = np.diff(np.append(inner, inner[-1]))
-    width *= max(0.05 * weight.sum(), 1.0) / (width.sum() or 1.0)
+    width *= max(0.05 * weight.sum(), 1.0) / max(width.sum(), 1e-290)
     mass = weight + width
     middle = np.cumsum(mass) - mass / 2
     return (middle / (mass.sum() or 1.0) * ((1 << log2) - 1)).astype(np.int64), log2
