@@ -154,7 +154,7 @@ def check_all(alerts: Iterable[Any], rows: Sequence[tuple[str, Row]]) -> None:
         wanted = sorted(expected(rows, *asked).reached)
         assert len(wanted) > 20
         assert said(alerts, name) == wanted, name
-    assert plain(alerts) == plain(tocsin.run_local(arrays(rows), [*ALL, HIGH], arrival="came"))
+    assert plain(alerts) == plain(local.run(arrays(rows), [*ALL, HIGH], arrival="came").alerts)
 
 
 def check_counts(counts: Mapping[str, Mapping[str, int]], rows: Sequence[tuple[str, Row]]) -> None:

@@ -81,8 +81,9 @@ def without_arrival(frames: Mapping[str, DataFrame], streams: Mapping[str, Strea
     A row that has it ends the search, so all rows are looked at only where there is something to tell.
     """
     named = [name for name, stream in streams.items() if stream.arrival is not None]
+    usable = {name: frames[name].where(F.col(REASON).isNull()) for name in named}
     there = F.col(ARRIVAL).isNotNull()
-    return [name for name in named if frames[name].where(there).isEmpty() and not frames[name].isEmpty()]
+    return [name for name in named if usable[name].where(there).isEmpty() and not usable[name].isEmpty()]
 
 
 def reach(frames: Mapping[str, DataFrame]) -> tuple[int, int] | None:
