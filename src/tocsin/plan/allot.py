@@ -78,6 +78,8 @@ class Allotment:
         self.given: dict[Place, int] = {}
         # Shares that were given and are not told yet.
         self.growing: dict[Place, int] = {}
+        # Places that were asked to give up memory and have not told yet that they did.
+        self.lowered: set[Place] = set()
         self.news = False
 
     def hear(self, bucket: int, told: Mapping[str, Any]) -> None:
@@ -86,6 +88,7 @@ class Allotment:
         if told["watch"] in self.budgets:
             self.told[place] = Told(told["share"], told["fixed"], told["need"], told["points"])
             # What was given may be on its way still; what was lowered holds from now on.
+            self.lowered.discard(place)
             if told["share"] >= self.growing.get(place, 0):
                 self.growing.pop(place, None)
             self.given[place] = self.growing.get(place, told["share"])
@@ -114,10 +117,12 @@ class Allotment:
         wanted = self._wanted(pool, total)
         rows, free = [], total - sum(self.given[place] for place in wanted)
         for place, share in wanted.items():
-            if share < (1 - WORTH_TELLING) * self.told[place].share and self.given[place] == self.told[place].share:
+            settled = place not in self.growing and place not in self.lowered
+            if settled and share < (1 - WORTH_TELLING) * self.given[place]:
+                self.lowered.add(place)
                 rows.append(_row(place, share))
         for place, share in wanted.items():
-            more = min(share - self.given[place], free)
+            more = 0 if place in self.lowered else min(share - self.given[place], free)
             if more > WORTH_TELLING * self.given[place]:
                 self.given[place] += more
                 self.growing[place] = self.given[place]

@@ -85,6 +85,13 @@ class BudgetedLogic(WatchLogic):
         if len(arrived):
             self.dirty = True
             self._pieces(lanes, arrived, now_us, out)
+        self.say(out)
+
+    def say(self, out: Out) -> None:
+        """Say what the memory finds, and what the engine needs to divide it."""
+        reached = None if self.worth is None else self.worth.monitor.reached()
+        for rule in self.watch.rules:
+            out.recall(rule.alert, (self.predicted, reached))
         if self.budget.told:
             out.stats.append({"watch": self.watch.name, **self.tell()})
 
@@ -243,9 +250,7 @@ class BudgetedLogic(WatchLogic):
         """What the memory of this bucket is, how much it would use, and what share of results memory buys."""
         used, known = self.shedder.size(self.pages), self.worth is not None and self.worth.learns
         points = self.worth.points.tolist() if self.worth is not None and known else []
-        facts = {"share": self.share, "fixed": self.fixed, "need": used + int(self.pressure), "points": points}
-        reached = None if self.worth is None else self.worth.monitor.reached()
-        return facts | {"predicted": self.predicted, "reached": reached}
+        return {"share": self.share, "fixed": self.fixed, "need": used + int(self.pressure), "points": points}
 
     @property
     def predicted(self) -> float | None:

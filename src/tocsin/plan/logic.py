@@ -63,6 +63,8 @@ class PlanLogic:
             mine = [batch for batch in batches if batch.key_set == logic.number]
             if mine:
                 logic.on_data(mine, now_us, out)
+            elif isinstance(logic, BudgetedLogic):
+                logic.say(out)
         for ranges in self.ranges:
             mine = [batch for batch in batches if batch.key_set == ranges.number]
             if mine:

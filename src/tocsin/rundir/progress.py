@@ -15,6 +15,7 @@ from typing import Any
 
 from tocsin.deliver.encode import seconds_of
 from tocsin.files import append_line
+from tocsin.logic import Recalls
 
 PROGRESS = "progress.jsonl"
 # Enough for several lines, however many streams and rules there are.
@@ -78,7 +79,9 @@ class Progress:
 
     `time` is when it was done, `newest_us` the newest event time per stream so far, `milliseconds` how long each phase
     took: `detect` is the query itself, `archive` and `write` are files. `waits` has, per alert whose rows wait, the
-    longest wait of any bucket in microseconds and the least recall that is estimated, or None.
+    longest wait of any bucket in microseconds and the least recall that is estimated, or None. `memory` has, per alert
+    whose memory is limited, the least share of results of any bucket: that which is predicted, and that which was
+    reached, or None.
     """
 
     batch: int
@@ -88,6 +91,7 @@ class Progress:
     newest_us: Counts = field(default_factory=dict)
     milliseconds: Counts = field(default_factory=dict)
     waits: Waits = field(default_factory=dict)
+    memory: Mapping[str, Recalls] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -110,6 +114,7 @@ class Progress:
             "lag_seconds": self.lag_s,
             "milliseconds": self.milliseconds,
             "waits": self.waits,
+            "memory": self.memory,
         }
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -172,8 +177,9 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
                 continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
+            memory = {alert: (predicted, reached) for alert, (predicted, reached) in stored.get("memory", {}).items()}
             times = (stored["newest_us"], stored["milliseconds"])
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits)
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
 
