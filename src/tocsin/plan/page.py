@@ -154,6 +154,8 @@ class Page:
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             changes, matches = followed.evaluate(arrived)
+            if self.hold is not None:
+                followed.count_left_out(arrived)
             self._report(followed, changes, out)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
