@@ -1,4 +1,4 @@
-"""Odd clocks beside recorded rows: what stops, leaps ahead, goes back or comes again neither freezes nor poisons them."""
+"""Odd clocks beside recorded rows: what stops, leaps ahead, goes back or comes again does not freeze or poison them."""
 
 from __future__ import annotations
 
