@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.logic import Batch, Out, Pages
 from tocsin.pages import pack, unpack
 from tocsin.plan.agree import read_control
-from tocsin.plan.identity import heirs
+from tocsin.plan.identity import Bequest, bequests, heirs
 from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
 from tocsin.plan.report import last_words
 from tocsin.plan.watch import PACE, WatchLogic, named, readable, stored_watches
@@ -23,8 +23,12 @@ class PlanLogic:
     def __init__(self, plan: Plan, pages: Pages) -> None:
         of_ranges = {name: page for name, page in pages.items() if name.startswith(RANGES)}
         of_watches = {name: page for name, page in pages.items() if name not in of_ranges}
-        taken = heirs(stored_watches(of_watches), {watch.name: watch.rules_that_wait for watch in plan.watches})
-        self.watches = [WatchLogic(i, watch, of_watches, taken.get(watch.name)) for i, watch in enumerate(plan.watches)]
+        planned = {watch.name: watch.rules_that_wait for watch in plan.watches}
+        taken = heirs(stored_watches(of_watches), planned)
+        given = bequests(taken, planned)
+        self.watches = [
+            WatchLogic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in enumerate(plan.watches)
+        ]
         begin = len(plan.watches)
         self.ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, begin)]
         watch_of = {name: named(name)[0] for name in of_watches}
