@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tocsin.logic import NEVER_SEEN, Batch, Int, Out, Pages
 from tocsin.pages import pack, packed_size, unpack
 from tocsin.plan.clock import Clock
+from tocsin.plan.identity import Bequest
 from tocsin.plan.lanes import in_no_lane, lane_of
 from tocsin.plan.page import Loss
 from tocsin.plan.remember import StreamRows
@@ -43,8 +44,8 @@ Lane = tuple[StreamRows, Int]
 class BudgetedLogic(WatchLogic):
     """All pages of a watch in one bucket, and how much they may take."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages, stored: str | None) -> None:
-        super().__init__(number, watch, pages, stored)
+    def __init__(self, number: int, watch: Watch, pages: Pages, given: Bequest) -> None:
+        super().__init__(number, watch, pages, given)
         assert watch.budget is not None
         self.budget, self.shedder = watch.budget, Shedder(watch)
         self.share, self.dirty = self.budget.share, False
@@ -57,9 +58,10 @@ class BudgetedLogic(WatchLogic):
         self.worth = self._models()
         # The page of the budget itself as large as it may become, and one more page of keys than there are.
         self.fixed = packed_size(self.arrays()) + 1024 + self.shedder.page_bytes if self.shedder.in_bytes else 0
-        if f"{stored}/{MEMORY}" in pages:
-            with readable(f"{stored}/{MEMORY}"):
-                self._load(*unpack(pages[f"{stored}/{MEMORY}"]))
+        stored = f"{given.of}/{MEMORY}"
+        if stored in pages:
+            with readable(stored):
+                self._load(*unpack(pages[stored]))
         self._tell_pages()
 
     def _models(self) -> Worth | None:

@@ -10,7 +10,7 @@ from tocsin.pages import pack, unpack
 from tocsin.plan.agree import read_control
 from tocsin.plan.allot import Share, read_share
 from tocsin.plan.budgeted import BudgetedLogic
-from tocsin.plan.identity import heirs
+from tocsin.plan.identity import Bequest, bequests, heirs
 from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
 from tocsin.plan.report import last_words
 from tocsin.plan.watch import APART, MEMORY, PACE, WatchLogic, named, readable, stored_watches
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tocsin.plan.steps import Watch
 
 
-def _logic(number: int, watch: Watch, pages: Pages, stored: str | None) -> WatchLogic:
+def _logic(number: int, watch: Watch, pages: Pages, given: Bequest) -> WatchLogic:
     kind = WatchLogic if watch.budget is None else BudgetedLogic
-    return kind(number, watch, pages, stored)
+    return kind(number, watch, pages, given)
 
 
 class PlanLogic:
@@ -31,8 +31,12 @@ class PlanLogic:
     def __init__(self, plan: Plan, pages: Pages) -> None:
         of_ranges = {name: page for name, page in pages.items() if name.startswith(RANGES)}
         of_watches = {name: page for name, page in pages.items() if name not in of_ranges}
-        taken = heirs(stored_watches(of_watches), {watch.name: watch.rules_found_again for watch in plan.watches})
-        self.watches = [_logic(i, watch, of_watches, taken.get(watch.name)) for i, watch in enumerate(plan.watches)]
+        planned = {watch.name: watch.rules_found_again for watch in plan.watches}
+        taken = heirs(stored_watches(of_watches), planned)
+        given = bequests(taken, planned)
+        self.watches = [
+            _logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in enumerate(plan.watches)
+        ]
         begin = len(plan.watches)
         self.ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, begin)]
         watch_of = {name: named(name)[0] for name in of_watches}

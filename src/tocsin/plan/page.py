@@ -14,7 +14,7 @@ from tocsin.pages import pack, packed_size, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
 from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
@@ -48,7 +48,7 @@ class Loss(NamedTuple):
 class Page:
     """Keys, the rows remembered of them, and the lives of their alerts."""
 
-    def __init__(self, watch: Watch, data: bytes | None = None) -> None:
+    def __init__(self, watch: Watch, data: bytes | None = None, given: Bequest = Bequest()) -> None:  # noqa: B008
         self.watch = watch
         self.keys: list[tuple[str, ...]] = []
         self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -63,7 +63,7 @@ class Page:
         self.learnt: list[Learnt] = []
         self.last_words = Out()
         if data is not None:
-            self._load(data)
+            self._load(data, given)
 
     def make_room(self) -> None:
         """Make room for keys that were added to `keys`."""
@@ -163,6 +163,8 @@ class Page:
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             changes, matches = followed.evaluate(arrived)
+            if self.hold is not None:
+                followed.count_left_out(arrived)
             self._report(followed, changes, out)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
@@ -339,8 +341,8 @@ class Page:
         names = list(zip(self.lanes, self.watch.store_names, strict=True))
         return [[name for of, name in names if of == i] for i in range(len(self.watch.lanes))]
 
-    def _load(self, data: bytes) -> None:
-        """Take over what this plan still has; the rest gets its last words."""
+    def _load(self, data: bytes, given: Bequest) -> None:
+        """Take over what this plan still has; the rest gets its last words, unless another watch takes it over."""
         arrays, facts = unpack(data)
         self.keys = [tuple(key) for key in facts["keys"]]
         self.newest, self.seen_us = arrays["newest"], arrays["seen"]
@@ -358,8 +360,21 @@ class Page:
         if self.silences is not None:
             self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
             stay += self.silences.identities
+        own = {followed.identity.id for followed in self.followed}
+        stay += [one for one in known if not given.speaks_of(one.id, own)]
         stores = [store.id for store in self.watch.stores if store.remember]
-        self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
+        if given.is_copy:
+            self.last_words = last_words(arrays, facts | {"stores": {}, "lanes": []}, self.watch.on, stay)
+            self._count_copies(self.last_words)
+        else:
+            self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
+
+    def _count_copies(self, out: Out) -> None:
+        """Count rows that another watch goes on with too: to this one it is as if they had come."""
+        for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
+            held = 0 if self.hold is None else int((self.hold.lane == i).sum())
+            rows = len(memory.time)
+            out.count(name, {"received": rows + held, "retained": rows, "held": held})
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

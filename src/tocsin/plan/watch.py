@@ -12,7 +12,7 @@ from tocsin.errors import RunError
 from tocsin.logic import Batch, Int, Out, Pages
 from tocsin.pages import unpack
 from tocsin.plan.arrived import Arrivals
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.lanes import by_key, in_no_lane, lane_of
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
@@ -62,9 +62,9 @@ def stored_watches(pages: Pages) -> dict[str, set[str]]:
     return found
 
 
-def _page(watch: Watch, name: str, pages: Pages) -> Page:
+def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
     with readable(name):
-        page = Page(watch, pages[name])
+        page = Page(watch, pages[name], given)
         if any(len(key) != len(watch.on) for key in page.keys):
             message = f"state page must have keys of the columns `{watch.name}`; it has others"
             raise RunError(message)
@@ -74,16 +74,16 @@ def _page(watch: Watch, name: str, pages: Pages) -> Page:
 class WatchLogic:
     """All pages of one key set."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages, stored: str | None) -> None:
-        """Take over the pages of the watch that was stored under this name, if any was."""
-        self.number, self.watch = number, watch
+    def __init__(self, number: int, watch: Watch, pages: Pages, given: Bequest) -> None:
+        """Take over the pages of a watch that was stored, under this name or another, if any is given."""
+        self.number, self.watch, stored = number, watch, given.of
         known = [(number, name) for name in pages for of, _, number in [named(name)] if of == stored]
         mine = {int(number): name for number, name in known if number not in APART}
         missing = set(range(len(mine))) - mine.keys()
         if missing:
             message = f"state page `{stored}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
             raise RunError(message)
-        self.pages = [_page(watch, mine[number], pages) for number in sorted(mine)]
+        self.pages = [_page(watch, mine[number], pages, given) for number in sorted(mine)]
         self.pace = None if watch.order is None else Pace(watch.order)
         if self.pace is not None and f"{stored}/{PACE}" in pages:
             with readable(f"{stored}/{PACE}"):
