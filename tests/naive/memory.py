@@ -222,16 +222,27 @@ Arrival = tuple[int, int, int]
 Joined = tuple[int, int, int, int]
 
 
-def join_results(rows: Sequence[Arrival], windows: Sequence[int | None], low: int = 0, high: int = 0) -> list[Joined]:
+def join_results(
+    rows: Sequence[Arrival], windows: Sequence[int | None], low: int = 0, high: int = 0, *, by_tuples: bool = False
+) -> list[Joined]:
     """All results: pairs of a row and a later one of the other stream, low <= S2.key - S1.key <= high."""
     found = []
     for probe, (stream, now, key) in enumerate(rows):
-        for held, (of, time, other) in enumerate(rows[:probe]):
-            window = windows[of]
+        for held, (of, _, other) in enumerate(rows[:probe]):
             apart = key - other if stream == 1 else other - key
-            if of != stream and window is not None and now - time <= window and low <= apart <= high:
+            if of != stream and low <= apart <= high and is_in_window(rows, windows, held, probe, by_tuples=by_tuples):
                 found.append((now, of, held, probe))
     return found
+
+
+def is_in_window(
+    rows: Sequence[Arrival], windows: Sequence[int | None], row: int, after: int, *, by_tuples: bool = False
+) -> bool:
+    """Tell whether a row is in its window when row `after` has come: by age, or by later rows of its own stream."""
+    stream, time, _ = rows[row]
+    window = windows[stream]
+    later = sum(of == stream for of, _, _ in rows[row + 1 : after + 1])
+    return window is not None and (later if by_tuples else rows[after][1] - time) <= window
 
 
 def rows_needed(sample: Sequence[Joined], after: int) -> set[int]:
