@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks import memory_recordings as recordings
 from benchmarks import memory_runs as runs
+from benchmarks import memory_samples as samples
 from benchmarks.memory_bars import bars
 from benchmarks.memory_plots import PLOTS, draw
 
@@ -26,6 +27,8 @@ PARTS = {
     "ages": runs.ages,
     "skews": runs.skews,
     "powers": runs.powers,
+    "samples": samples.samples,
+    "spreads": samples.spreads,
     "split": runs.split,
     "retail": recordings.retail,
     "trades": recordings.trades,

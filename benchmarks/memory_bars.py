@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -20,7 +21,8 @@ EQUAL = 0.005
 
 def bars(runs: list[Row]) -> list[Row]:
     """All bars that the runs can answer: what, value, what is asked, and whether it was met."""
-    return [*_wan(runs), *_ages(runs), *_divided(runs), *_split(runs), *_retail(runs), *_recorded(runs), *_speed(runs)]
+    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _speed)
+    return [bar for bars_of in found for bar in bars_of(runs)]
 
 
 def of(runs: list[Row], part: str, **facts: Any) -> list[Row]:
@@ -84,6 +86,29 @@ def _ages(runs: list[Row]) -> Iterable[Row]:
             ahead = min(_ahead(age, recent, *early), _ahead(age, kept, *early))
             yield at_least("Figure 7, BELL: AGE above both below r1 k_opt", ahead, EQUAL)
             yield at_most("Figure 7, BELL: AGE and RECENT apart behind", _apart(age, recent, *late), EQUAL)
+
+
+def median_errors(runs: list[Row], part: str, swept: str, **facts: Any) -> dict[float, float]:
+    """The median over seeds of the error of averages, by what was swept."""
+    errors: dict[float, list[float]] = {}
+    for row in of(runs, part, **facts):
+        errors.setdefault(row[swept], []).append(row["error"])
+    return {x: statistics.median(found) for x, found in errors.items()}
+
+
+def _sampled(runs: list[Row]) -> Iterable[Row]:
+    """Errors by those of another way to sample: the largest ratio of medians. With memory for all there are none."""
+    for part, swept, figure in (("samples", "memory_percent", "Figure 8"), ("spreads", "spread", "Figure 9")):
+        rows = [row for row in of(runs, part) if row["memory_percent"] < 100]
+        for budget in {row["budget"]: None for row in rows}:
+            for attribute, one, other in (
+                ("S1", "PPS-CLUSTER", "EQ-CLUSTER"), ("S2", "PPS-CLUSTER", "EQ-CLUSTER"),
+                ("S2", "PPS-CLUSTER", "UNIFORM"), ("S2", "EQ-CLUSTER", "UNIFORM"),
+            ):  # fmt: skip
+                facts = {"budget": budget, "attribute": attribute}
+                mine, its = (median_errors(rows, part, swept, way=way, **facts) for way in (one, other))
+                what = f"{figure}, {budget} budget, attribute of {attribute}: error of {one} by that of {other}"
+                yield at_most(what, max(mine[x] / its[x] for x in mine), 1)
 
 
 def least(runs: list[Row], part: str, swept: str, division: str) -> dict[float, float]:

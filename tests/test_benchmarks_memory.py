@@ -119,4 +119,4 @@ def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
     asked = {part for part in memory.PARTS if part not in recorded or recorded[part].exists()}
     assert {row["part"] for row in results["runs"]} == asked
     assert {bar["met"] for bar in results["bars"]} <= {True, False}
-    assert {f"memory_figure_{n}.png" for n in (5, 6, 7, 10, 11)} <= {file.name for file in tmp_path.glob("*.png")}
+    assert {f"memory_figure_{n}.png" for n in (5, 6, 7, 8, 9, 10, 11)} <= {file.name for file in tmp_path.glob("*.png")}

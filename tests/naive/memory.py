@@ -292,15 +292,20 @@ def counts_by_halves(keys: Sequence[int], half_life: int) -> dict[int, float]:
     return counts
 
 
-def meetings(rows: Sequence[Arrival], windows: Sequence[int | None], stream: int) -> dict[int, list[tuple[int, int]]]:
+def meetings(
+    rows: Sequence[Arrival], windows: Sequence[int | None], stream: int, *, by_tuples: bool = False
+) -> dict[int, list[tuple[int, int]]]:
     """Per row of a stream whose life is over at the end: the age at each result, and how many rows came since."""
     number = [sum(of == stream for of, _, _ in rows[:at]) for at in range(len(rows) + 1)]
-    window, end = windows[stream], rows[-1][1]
-    assert window is not None
+    last = len(rows) - 1
     lives: dict[int, list[tuple[int, int]]] = {
-        at: [] for at, (of, time, _) in enumerate(rows) if of == stream and end - time > window
+        at: []
+        for at, (of, _, _) in enumerate(rows)
+        if of == stream and not is_in_window(rows, windows, at, last, by_tuples=by_tuples)
     }
-    for now, of, held, probe in join_results(rows, windows):
+    for now, of, held, probe in join_results(rows, windows, by_tuples=by_tuples):
         if of == stream and held in lives:
-            lives[held].append((now - rows[held][1], number[probe] - number[held]))
+            since = number[probe] - number[held]
+            age = since - 1 if by_tuples else now - rows[held][1]
+            lives[held].append((age, since))
     return lives

@@ -101,20 +101,20 @@ def columns(rows: Sequence[naive.Arrival]) -> Stream:
     return stream, time, key
 
 
-@given(ARRIVALS, st.integers(0, 20), st.integers(0, 20), st.sampled_from([0.4, 1.0]))
+@given(ARRIVALS, st.integers(0, 20), st.integers(0, 20), st.sampled_from([0.4, 1.0]), st.booleans())
 def test_lives_have_what_rows_met_by_age_and_by_rows_since(
-    steps: list[tuple[int, int, int]], window1: int, window2: int, share: float
+    steps: list[tuple[int, int, int]], window1: int, window2: int, share: float, by_tuples: bool
 ) -> None:
     rows, windows, granules = arrivals_of(steps), (window1, window2), 4
-    monitor = Monitor(windows, granules, share=share, seed=3)
+    monitor = Monitor(windows, granules, share=share, seed=3, by_tuples=by_tuples)
     monitor.take(*columns(rows))
     for stream in (0, 1):
         own = [at for at, row in enumerate(rows) if row[0] == stream]
-        wanted = naive.meetings(rows, windows, stream)
+        wanted = naive.meetings(rows, windows, stream, by_tuples=by_tuples)
         watched = [at for number, at in enumerate(own) if naive.random_number(3, 2 * number + stream, 0) < share]
         lives = monitor.lives(stream)
         over = [at for at in watched if at in wanted]
-        assert lives.time.tolist() == [rows[at][1] for at in over]
+        assert lives.time.tolist() == [own.index(at) + 1 if by_tuples else rows[at][1] for at in over]
         assert lives.key.tolist() == [rows[at][2] for at in over]
         assert lives.number.tolist() == [own.index(at) for at in over]
         for life, at in enumerate(over):

@@ -35,9 +35,9 @@ _ALPHA = 0.001
 
 
 class Monitor:
-    """Watch two streams; `windows` are in units of time, None for a stream whose rows are not remembered.
+    """Watch two streams; `windows` are None for a stream whose rows are not remembered.
 
-    A `share` of rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values
+    They are in units of time, or `by_tuples`, in rows of their own stream; then so are ages and rates. A `share` of rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values
     have `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`),
     the stream (0 for S1) and the time at which it was seen.
     """
@@ -55,11 +55,13 @@ class Monitor:
         every: int = 10_000,
         seed: int = 0,
         band: tuple[int, int] | None = None,
+        by_tuples: bool = False,
     ) -> None:
         self.windows, self.every = windows, every
         lengths = [-1 if window is None else window for window in windows]
         low, high = band or (0, 0)
-        self.terms = MonitorTerms(lengths[0], lengths[1], granules, share, half_life, seed, low, high, band is None)
+        ends = lengths[0], lengths[1]
+        self.terms = MonitorTerms(*ends, granules, share, half_life, seed, low, high, band is None, by_tuples)
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
