@@ -83,6 +83,17 @@ def best_least(needs: Sequence[Callable[[float], float]], memory: float, weights
     return max(fits)
 
 
+def best_largest(errors: Sequence[Callable[[int], float]], memory: int, weights: Sequence[float]) -> float:
+    """The smallest that the largest weighted error can be, over all divisions of memory into whole units."""
+    if not errors:
+        return 0.0
+    (first, *others), (weight, *rest) = errors, weights
+    return min(
+        max(weight * first(own), best_largest(others, memory - own, rest))
+        for own in (range(memory + 1) if others else [memory])
+    )
+
+
 # The shedding join.
 
 

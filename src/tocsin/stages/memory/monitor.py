@@ -37,9 +37,10 @@ _ALPHA = 0.001
 class Monitor:
     """Watch two streams; `windows` are None for a stream whose rows are not remembered.
 
-    They are in units of time, or `by_tuples`, in rows of their own stream; then so are ages and rates. A `share` of rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values
-    have `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`),
-    the stream (0 for S1) and the time at which it was seen.
+    They are in units of time, or `by_tuples`, in rows of their own stream; then so are ages and rates. A `share` of
+    rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values have
+    `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`), the
+    stream (0 for S1) and the time at which it was seen.
     """
 
     def __init__(

@@ -245,8 +245,8 @@ def moved(window: Sampled, kind: int, memory: int, equal: bool) -> Sampled:
     fresh = new_sampled(kind, memory, float(window.fraction[0]), len(window.heads))
     slot = int(window.facts[OLDEST])
     while slot >= 0:
-        row = [column[slot] for column in (window.time, window.key, window.value, window.number, window.n)]
-        to = insert(fresh, *row, row[1] if equal else 0)
+        key, group = window.key[slot], window.key[slot] if equal else 0
+        to = insert(fresh, window.time[slot], key, window.value[slot], window.number[slot], window.n[slot], group)
         fresh.p[to] = window.p[slot]
         if kind == UNIFORM:
             fresh.num[to], fresh.next[to] = window.num[slot], window.next[slot]
