@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import memory_automatic
 from benchmarks import memory_recordings as recordings
 from benchmarks import memory_runs as runs
 from benchmarks import memory_samples as samples
@@ -33,6 +34,7 @@ PARTS = {
     "retail": recordings.retail,
     "trades": recordings.trades,
     "auctions": recordings.auctions,
+    "automatic": memory_automatic.automatic,
     "speed": runs.speed,
 }
 

@@ -21,7 +21,7 @@ EQUAL = 0.005
 
 def bars(runs: list[Row]) -> list[Row]:
     """All bars that the runs can answer: what, value, what is asked, and whether it was met."""
-    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _speed)
+    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _speed)
     return [bar for bars_of in found for bar in bars_of(runs)]
 
 
@@ -159,6 +159,23 @@ def _recorded(runs: list[Row]) -> Iterable[Row]:
     if prob:
         what = "trades by symbol, price: RECENT above PROB with 10 %, points"
         yield at_least(what, 100 * _ahead(recent, prob, 10), 0)
+
+
+def _automatic(runs: list[Row]) -> Iterable[Row]:
+    """The choice is never much worse than none, and it is the right one."""
+    for name in {row["data"]: None for row in of(runs, "automatic")}:
+        rows = of(runs, "automatic", data=name)
+        ahead = min(row["recall"] - row["recent"] for row in rows)
+        yield at_least(f"{name}: automatic choice above RECENT, points", 100 * ahead, -2)
+    for row in of(runs, "automatic", data="retail"):
+        if row["memory_percent"] in RETAIL:
+            what = f"retail: automatic choice with {row['memory_percent']} % (PROB: {row['prob']:.3f})"
+            yield at_least(what, row["recall"], RETAIL[row["memory_percent"]])
+    for name, wanted in (("symbol", "PROB"), ("symbol, price", "RECENT")):
+        rows = [row for row in of(runs, "automatic", data=f"trades by {name}") if row["memory_percent"] <= 30]
+        if rows:
+            least_often = min(row["chosen"].get(wanted, 0.0) for row in rows)
+            yield at_least(f"trades by {name}: share of {wanted} among choices, up to 30 %", least_often, 0.9)
 
 
 def _speed(runs: list[Row]) -> Iterable[Row]:

@@ -132,6 +132,20 @@ def _spreads(runs: list[Row], part: str) -> Any:
     return _errors(runs, part, "spread", "sigma / mu", "Figure 9: UC, Z = 2, 10 % of the memory")
 
 
+def _automatic(runs: list[Row], part: str) -> Any:
+    datas = list({row["data"]: None for row in of(runs, part)})
+    figure, axes = _axes(len(datas), "The automatic choice on recordings")
+    for axis, data in zip(axes, datas, strict=True):
+        rows = of(runs, part, data=data)
+        for name, label, style in (("recall", "automatic", "-o"), ("recent", "RECENT", "-s"), ("prob", "PROB", "--x")):
+            axis.plot(
+                [row["memory_percent"] for row in rows], [row[name] for row in rows], style, ms=4, lw=1, label=label
+            )
+        axis.set(xlabel="memory, % of the windows", ylabel="recall", ylim=(0, 1.02), title=data)
+        axis.legend(fontsize=7)
+    return figure
+
+
 def _split(runs: list[Row], part: str) -> Any:
     datas = list({row["data"]: None for row in of(runs, part)})
     figure, axes = _axes(len(datas), "20 % of the memory split between S1 and S2, Z = 1")
@@ -159,4 +173,5 @@ FIGURES = {
     "retail": ("retail", _retail),
     "trades": ("trades", _trades),
     "auctions": ("auctions", _auctions),
+    "automatic": ("automatic", _automatic),
 }

@@ -304,7 +304,12 @@ def counts_by_halves(keys: Sequence[int], half_life: int) -> dict[int, float]:
 
 
 def meetings(
-    rows: Sequence[Arrival], windows: Sequence[int | None], stream: int, *, by_tuples: bool = False
+    rows: Sequence[Arrival],
+    windows: Sequence[int | None],
+    stream: int,
+    band: tuple[int, int] = (0, 0),
+    *,
+    by_tuples: bool = False,
 ) -> dict[int, list[tuple[int, int]]]:
     """Per row of a stream whose life is over at the end: the age at each result, and how many rows came since."""
     number = [sum(of == stream for of, _, _ in rows[:at]) for at in range(len(rows) + 1)]
@@ -314,7 +319,7 @@ def meetings(
         for at, (of, _, _) in enumerate(rows)
         if of == stream and not is_in_window(rows, windows, at, last, by_tuples=by_tuples)
     }
-    for now, of, held, probe in join_results(rows, windows, by_tuples=by_tuples):
+    for now, of, held, probe in join_results(rows, windows, *band, by_tuples=by_tuples):
         if of == stream and held in lives:
             since = number[probe] - number[held]
             age = since - 1 if by_tuples else now - rows[held][1]
