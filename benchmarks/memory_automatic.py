@@ -133,7 +133,10 @@ def _choose(of: Recording, monitor: Monitor, keys: int, percent: float, begin: i
     f = [_by_key(monitor.frequencies(i), keys) for i in (0, 1)]
     if names == ["PROB", "PROB"]:
         curves = [frequency.rate_curve(f[i], f[1 - i], rates[i], rates[1 - i], lengths[i]) for i in (0, 1)]
-        budgets = divide(curves, sum(budgets))
+        shares = divide(curves, sum(budgets))
+        # What the values known cannot use is for the others, of which nothing is known.
+        left = 1 - sum(shares) / sum(budgets)
+        budgets = [share + left * own for share, own in zip(shares, budgets, strict=True)]
     policies = [_policy(monitor, i, name, f[1 - i], lengths[i]) for i, name in enumerate(names)]
     return Chosen(begin, policies, names, [int(budget) for budget in budgets])
 

@@ -117,10 +117,8 @@ def sampled(rows: Stream, kind: int, approach: Approach, share: np.ndarray, seed
 
 
 def shares_of(monitor: Monitor, key: np.ndarray) -> np.ndarray:
-    known, frequency = monitor.frequencies(1)
-    share = np.zeros(max(int(key.max()), int(known.max())) + 1)
-    share[known] = frequency
-    return share[key]
+    values, place = np.unique(key, return_inverse=True)
+    return monitor.shares(1, values)[place]
 
 
 CASES = {
@@ -137,7 +135,7 @@ def test_the_chosen_way_is_as_far_off_as_foretold_and_about_the_best_of_three(ca
     monitor = monitored(CASES[case](1, 8000))
     whole = rows_in_window(monitor)
     aggregate = Aggregate(4 * WINDOW * UNIT)
-    prospect = Prospect(monitor.lives(0), WINDOW * UNIT, monitor.rate(0), monitor.choice(0, 0.2 * whole), aggregate)
+    prospect = monitor.prospect(0, 0.2 * whole, aggregate)
     rows = memory(0.2 * whole)
     best = choose([prospect], [rows])[0]
     errors: dict[int, list[float]] = {kind: [] for kind in KINDS}
@@ -171,9 +169,8 @@ def test_the_chosen_way_is_as_far_off_as_foretold_and_about_the_best_of_three(ca
 
 def test_where_neither_model_fits_eq_cluster_is_taken_and_no_error_foretold() -> None:
     monitor = monitored(CASES["neither"](3, 3000))
-    choice = monitor.choice(0, 100)
-    assert choice.model == "neither"
-    prospect = Prospect(monitor.lives(0), WINDOW * UNIT, monitor.rate(0), choice, Aggregate(1000.0))
+    assert monitor.choice(0, 100).model == "neither"
+    prospect = monitor.prospect(0, 100, Aggregate(1000.0))
     found = choose([prospect], [memory(100)])[0]
     assert (found.kind, found.error, found.missed) == (EQ_CLUSTER, None, 0.0)
     assert error_curve([prospect], ROWS) is None

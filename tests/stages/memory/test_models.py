@@ -285,6 +285,7 @@ def test_a_change_of_keys_is_seen_and_the_model_replaced() -> None:
     keys, share = changed.frequencies(1)
     assert keys[np.argmax(share)] == 25
     assert share[keys == 25] == pytest.approx(zipf(1)[0], rel=0.1)
+    assert changed.shares(1, np.append(keys, 10**6)).tolist() == [*share.tolist(), 0.0]
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs the recordings in ../shared/data")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
+from tocsin.pages import pack, unpack
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.fraction import uniform_use_by_age, uniform_use_by_frequency
 from tocsin.stages.memory.sampled_join import Rows, Sample, SamplingJoin, State, joined
@@ -97,12 +98,10 @@ def one_by_one(join: SamplingJoin, rows: Rows) -> list[tuple[Sample, set[int], l
 
 
 def copied(state: State) -> State:
-    """Write a state and read it back."""
+    """Let the state be what pages give back."""
 
     def read(window: Sampled) -> Sampled:
-        return Sampled._make(
-            np.frombuffer(column.tobytes(), column.dtype).reshape(column.shape).copy() for column in window
-        )
+        return Sampled(**unpack(pack(window._asdict()))[0])
 
     return State(read(state.one), read(state.two), state.received.copy())
 

@@ -3,6 +3,7 @@
     monitor = Monitor(windows=(500, 500), granules=20)
     monitor.take(stream, time, key)
     monitor.choice(0, memory=100)       # which policy for S1, with memory for 100 rows
+    monitor.prospect(0, 100, aggregate)  # how to sample it
 
 Idea: lives of a few rows (`age_monitor`) and frequencies in small space (`frequencies`) are judged by `models`. After
 each `every` rows drift is looked for. Where lives have changed, the older ones are forgotten; where the values of a
@@ -28,7 +29,8 @@ from tocsin.stages.memory.age_monitor import (
     new_watched,
     rate_of,
 )
-from tocsin.stages.memory.frequencies import have_changed, known, new_frequencies, with_half_life
+from tocsin.stages.memory.approach import Aggregate, Prospect
+from tocsin.stages.memory.frequencies import frequency_of, have_changed, known, new_frequencies, with_half_life
 
 # False alarms of a test of frequencies.
 _ALPHA = 0.001
@@ -96,9 +98,18 @@ class Monitor:
         """The values of a stream that have a counter, and their frequencies."""
         return known(self.watched[direction].frequencies)
 
+    def shares(self, direction: int, key: Int) -> Float:
+        """The shares of a stream that some values have, from below; those without a counter have none."""
+        return np.array([frequency_of(self.watched[direction].frequencies, one) for one in key.tolist()])
+
     def choice(self, direction: int, memory: float) -> models.Choice:
         """The policy for a window with memory for so many rows."""
         return models.choose(self.lives(direction), self._window(direction), memory)
+
+    def prospect(self, direction: int, memory: float, aggregate: Aggregate) -> Prospect:
+        """What can be said of sampling a window with memory for so many rows; `approach.choose` goes by it."""
+        lives, window = self.lives(direction), self._window(direction)
+        return Prospect(lives, window, self.rate(direction), self.choice(direction, memory), aggregate)
 
     def _window(self, direction: int) -> int:
         return max(self.windows[direction] or 0, 1)
