@@ -36,6 +36,7 @@ PARTS = {
     "auctions": recordings.auctions,
     "automatic": memory_automatic.automatic,
     "speed": runs.speed,
+    "sampling-speed": samples.speed,
 }
 
 
