@@ -144,6 +144,18 @@ def run_with_little_memory(kind: int, seed: int) -> Sample:
     return run(kind, seed, 4)
 
 
+def assert_uncorrelated(weights: np.ndarray, kind: int) -> None:
+    """The product of the weights of two results is 1 on average; of clusters, where they are of different rows."""
+    runs, held = len(weights), np.array([row for _, _, row, _ in RESULTS])
+    mean = weights.T @ weights / runs
+    error = np.sqrt(np.maximum((weights**2).T @ weights**2 / runs - mean**2, 0.0) / runs)
+    pairs = np.triu(error > 0, 1) & ((held[:, None] != held) | (kind == UNIFORM))
+    off = (mean[pairs] - 1) / error[pairs]
+    # Squares of standard normal numbers are 1 on average; large weights are rare, so that these are not quite normal.
+    assert np.mean(off**2) < 1.3
+    assert np.mean(np.abs(off) > 3) < 0.015
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampled", [run_with_little_memory, run_with_changes])
 def test_with_a_hard_budget_every_result_counts_once_on_average(
@@ -164,6 +176,7 @@ def test_with_a_hard_budget_every_result_counts_once_on_average(
     off = (uncertain.mean(axis=0) - 1) / (uncertain.std(axis=0) / (2 * RUNS) ** 0.5)
     # Of some 200 standard normal numbers the largest is below 4 but once in 80 times.
     assert np.abs(off).max() < 4
+    assert_uncorrelated(weights, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
