@@ -265,7 +265,7 @@ class Followed:
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
         # State of the first versions knows when a key was seen by any rule.
         self.seen_us = arrays[f"{prefix}seen"] if f"{prefix}seen" in arrays else arrays["seen"].copy()
-        self.lived.load(arrays, prefix)
+        self.lived.load(arrays, prefix, len(keys))
 
 
 def _number(need: Store, segment: Segments) -> Float:

@@ -33,6 +33,11 @@ def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
     return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
 
 
+def limited_name(keys: str, rules: Sequence[str]) -> str:
+    """Name a watch whose memory is limited by what its rules are found by."""
+    return f"{keys}~{digest('memory')}{digest(*rules)}"
+
+
 def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
     """By watch of a plan, the stored one whose state it takes over, if any; both with their rules, where rows wait.
 

@@ -6,6 +6,7 @@ at that moment, and what never went is the state of the next batch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -279,6 +280,24 @@ class Remembered:
         self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
         self.newest = self.newest[~gone]
         return int(len(stay) - stay.sum())
+
+    def shed(self, gone: NDArray[np.bool_]) -> None:
+        """Give up some rows."""
+        before = np.concatenate([[0], np.cumsum(gone)])
+        self.offsets = self.offsets - before[self.offsets]
+        self.time, self.values = self.time[~gone], tuple(value[~gone] for value in self.values)
+        self.payload = None if self.payload is None else self.payload[~gone]
+
+    @property
+    def key(self) -> Int:
+        """The key of each row."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def row_bytes(self) -> Int:
+        """How many bytes of state each row takes: its columns, and its text with what stands around it."""
+        texts = [None] * len(self.time) if self.payload is None else self.payload.tolist()
+        lengths = np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(texts))
+        return lengths + 8 * (1 + len(self.values))
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""

@@ -42,7 +42,8 @@ def lives_with(n: Sequence[int], foretold: Sequence[float], granules: int = 4) -
     count = len(n)
     met = np.array([[results // granules + (k < results % granules) for k in range(granules)] for results in n])
     numbers, met = np.arange(count), met.reshape(count, granules).astype(np.int64)
-    return Lives(numbers, numbers, numbers % 7, np.array(foretold), met, np.zeros((count, HALF_OCTAVES), np.int64))
+    behind, found = np.zeros((count, HALF_OCTAVES), np.int64), np.array(n, np.int64)
+    return Lives(numbers, numbers, numbers % 7, np.array(foretold), met, behind, found)
 
 
 def memory(rows: float) -> dict[int, float]:
