@@ -208,7 +208,7 @@ def figures(done: Any) -> dict[str, Any]:
 def warm_up(method: Any, dims: int, size: int) -> None:
     """Compile: small streams of all modes."""
     for mode in ("static", "stochastic", "fixed"):
-        whole(method(dims), make(Setting(mode, dims, 3000, 20_000, elements=2000)), size, 1e9, (0.5,))
+        whole(method(dims), make(Setting(mode, dims, 6000, 20_000, elements=2000)), size, 1e9, (0.5,))
 
 
 def registering(part: str, name: str, queries: int) -> Iterator[dict[str, Any]]:

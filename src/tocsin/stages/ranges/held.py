@@ -9,9 +9,8 @@ from tocsin.stages.ranges import line as on_line
 from tocsin.stages.ranges import plane as in_plane
 from tocsin.stages.ranges.comings import FOUND, TIRED, Work
 from tocsin.stages.ranges.cuts import grow_ends, next_number
-from tocsin.stages.ranges.line import Line, has_cuts
+from tocsin.stages.ranges.line import CHUNK, Line, has_cuts
 from tocsin.stages.ranges.looks import (
-    CHUNK,
     DONE,
     NO_ROOM,
     SPARSE,
@@ -94,7 +93,7 @@ class Held:
         found: list[Int] = []
         while True:
             if self.line is not None:
-                held = (*self.line.ends, self.line.levels, *self.rack)
+                held = (*self.line.ends, *self.line[1:], *self.rack)
                 reason = start_on_line(held, (*elements, *requests, *work[2:]))
             else:
                 reason = work_on(self.rack, None, self.plane, work)

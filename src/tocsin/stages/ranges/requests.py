@@ -205,7 +205,8 @@ class Queue:
 
     def _check_ids(self, place: str, ids: Int, at: Int, alive: Callable[[Int], Bools]) -> None:
         """Refuse an id that is alive or waits, unless a waiting termination comes between."""
-        if len(ids) > 1:
+        # Ids that grow, as those of a counter do, need no sorting.
+        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
             in_order = np.sort(ids)
             twice = np.flatnonzero(in_order[1:] == in_order[:-1])
             if len(twice):
