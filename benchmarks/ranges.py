@@ -68,7 +68,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="two dimensions at the paper's size, and no limit")
     parser.add_argument("--quick", action="store_true", help="small, in this process: only to see that it runs")
     parser.add_argument("--plots", type=Path, help=f"draw into this folder (the published ones are in {PLOTS.name}/)")
+    parser.add_argument("--draw", type=Path, help="run nothing; draw what --json wrote to this file before")
     options = parser.parse_args(argv)
+    if options.draw:
+        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.plots or PLOTS)
+        return 0
     parts = options.only.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--only must name parts of {', '.join(PARTS)}; got {options.only}")

@@ -12,6 +12,8 @@ from pyarrow import parquet
 
 from rules.test_ranges import GOOD
 from tocsin.cli.main import main
+from tocsin.cli.ranges import reached_before
+from tocsin.deliver.alertlog import AlertWriter
 
 HEADER = "symbol,id,low,high,threshold,owner\n"
 
@@ -187,3 +189,21 @@ def test_csv_and_parquet_take_the_columns_of_the_files_that_are_there(
 def test_a_run_without_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ranges", "list", str(tmp_path)]) == 1
     assert "must be the directory of a run that took rows; there is no state in it" in capsys.readouterr().err
+
+
+def test_of_requests_that_are_gone_the_alert_log_says_whether_they_were_reached(tmp_path: Path) -> None:
+    def row(alert: str, query: str, symbol: str, start: int, total: float) -> dict[str, Any]:
+        labels = {"symbol": symbol, "query": query}
+        return {"alert": alert, "id": f"{start:x}", "state": "match", "labels": labels, "startsAt": start,
+                "endsAt": start, "value": total, "margin": 0.0}  # fmt: skip
+
+    log = AlertWriter(tmp_path / "alerts")
+    log.write(0, [row("Sold", "x", "A", 0, 5.0), row("Sold", "y", "A", 1, 7.0)])
+    log.write(1, [row("Sold", "x", "A", 60_000_000, 8.0), row("Other", "x", "B", 70_000_000, 9.0)])
+    assert reached_before(tmp_path, ["x", "z"], "Sold", {}) == {
+        "x": {"alert": "Sold", "labels": {"symbol": "A"}, "reached": "1970-01-01T00:01:00.000000Z", "total": 8.0},
+        "z": None,
+    }
+    found = reached_before(tmp_path, ["x", "y"], None, {"symbol": "B"})
+    assert (found["x"]["alert"], found["y"]) == ("Other", None)
+    assert reached_before(tmp_path / "nothing", ["x"], None, {}) == {"x": None}

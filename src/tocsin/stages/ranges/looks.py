@@ -4,8 +4,9 @@ Idea: a region covers the ranges of its queries and knows the weight that fell i
 so it need not be looked at before its region has taken as much: that is when it is *due*. A look reads the exact weight
 of its range and sets when it is due again. Queries of a region stand on shelves of at most 64, and a shelf knows when
 the first of its queries is due. Elements of a batch are counted one by one, requests take effect between them, and at
-the end regions take them all at once, and those that reached something due are looked through; the element at which a query matured is searched
-backwards from there. Regions and readings depend on the dimensions: `line` has one, `plane` two and more.
+the end regions take them all at once, and those that reached something due are looked through; the element at which a
+query matured is searched backwards from there. Regions and readings depend on the dimensions: `line` has one, `plane`
+two and more.
 Guarantee: exact. With even weights a look leaves at most 9/16 of what lacked on a line, 6/7 in the plane. A query that
 had more than `WEARY` looks in vain for each time that its lack was halved, and as many before, gets tired: it is named
 to the caller, who shall take it elsewhere; so whatever comes, a query has at most WEARY (log2(threshold) + 1) of them,
