@@ -75,7 +75,7 @@ def _over_time(runs: list[Row], name: str) -> Any:
     for dims, axis in axes.items():
         rows = {method: of(runs, part, method, dims) for method in STYLES}
         if insert is not None:
-            rows = {method: _nearest(some, insert, dims) for method, some in rows.items()}
+            rows = {method: _nearest(some, insert) for method, some in rows.items()}
         operations = _operations(rows["RangeIndex"][0])
         for method, (colour, style) in STYLES.items():
             for row in rows[method]:
@@ -86,9 +86,9 @@ def _over_time(runs: list[Row], name: str) -> Any:
     return _finish(figure, axes, f"Figure {name[-1]}: cost over time, {titles[name]}", runs, part)
 
 
-def _nearest(rows: list[Row], insert: float, dims: int) -> list[Row]:
-    """The run whose probability is the middle one of those swept; a tenth of it where queries are."""
-    return sorted(rows, key=lambda row: abs(row["setting"]["insert"] - insert * (0.1 if dims > 1 else 1)))[:1]
+def _nearest(rows: list[Row], insert: float) -> list[Row]:
+    """The run whose probability is the middle one of those swept, as many times smaller as there are fewer queries."""
+    return sorted(rows, key=lambda row: abs(row["setting"]["insert"] - insert * row["setting"]["queries"] / 1e6))[:1]
 
 
 def _operations(row: Row) -> list[tuple[int, int]]:

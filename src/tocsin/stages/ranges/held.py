@@ -17,6 +17,7 @@ from tocsin.stages.ranges.looks import (
     STALE,
     WEARY,
     shape_of,
+    start_alone_on_line,
     start_on_line,
     totals,
     work_on,
@@ -93,8 +94,11 @@ class Held:
         found: list[Int] = []
         while True:
             if self.line is not None:
-                held = (*self.line.ends, *self.line[1:], *self.rack)
-                reason = start_on_line(held, (*elements, *requests, *work[2:]))
+                held, batch = (*self.line.ends, *self.line[1:], *self.rack), (*elements, *work[2:])
+                if len(requests.at):
+                    reason = start_on_line(held, (*batch, *requests))
+                else:
+                    reason = start_alone_on_line(held, batch)
             else:
                 reason = work_on(self.rack, None, self.plane, work)
             if work.done[FOUND]:

@@ -32,6 +32,7 @@ from tocsin.stages.ranges.history import (
 from tocsin.stages.ranges.rank_table import make_table, weights_inside
 from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.shelves import (
+    ALIVE,
     BEHIND,
     COUNTS,
     COVER,
@@ -54,6 +55,8 @@ _ERA = 6
 # Elements that are not summed yet are at most a part of this of the cells: a look walks over them.
 _MOST_SINCE = 64
 _SAMPLED = 1 << 14
+# An era of so many elements is never too long.
+_LEAST_WIDE = 1 << 14
 
 
 class Plane(NamedTuple):
@@ -161,6 +164,12 @@ def weights_in_plane(plane: Plane, rack: Rack, slots: Int) -> Int:
 def room_in_plane(plane: Plane) -> int:
     """Count the elements until the end of the era."""
     return int(len(plane.history.weights) - plane.history.seen[USED])
+
+
+@kernel
+def is_wide(plane: Plane, rack: Rack) -> bool:
+    """Tell whether the era has far more room than the queries that are left would get."""
+    return bool(len(plane.history.weights) > 4 * _ERA * rack.counts[ALIVE] + _LEAST_WIDE)
 
 
 @kernel
