@@ -72,14 +72,14 @@ def test_a_line_is_read_as_it_was_written(gained: Tally, whole: Tally, newest: d
     wrote = Progress(7, "2026-01-01T00:00:00.000000Z", gained, whole, newest, {"detect": 5})
     line = wrote.line()
     assert b"\n" not in line
-    (read,) = _parsed([line])
+    (read,) = parse_progress([line])
     for one, other in ((read.gained, gained), (read.total, whole)):
         assert one == replace(other, **{name: value or type(value)() for name, value in vars(other).items()})
     assert (read.batch, read.time, read.newest_us, read.milliseconds) == (7, wrote.time, newest, {"detect": 5})
 
 
-def _parsed(lines: list[bytes]) -> list[Progress]:
-    from tocsin.rundir.progress import _parsed as parsed
+def parse_progress(lines: list[bytes]) -> list[Progress]:
+    from tocsin.rundir.progress import parse_progress as parsed
 
     return list(parsed(lines))
 
