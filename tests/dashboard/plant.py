@@ -242,3 +242,59 @@ def change(alert: str, state: str, start_us: int, **more: Any) -> dict[str, Any]
         "annotations": {},
     }
     return row | more
+
+
+def ranges_run(folder: Path, rules: Path) -> Path:
+    """A run of a rule with ranges: 40 requests, of which some were reached."""
+    file = load_file(rules)
+    plan = plan_file(file)
+    run = RunDir(folder)
+    folder.mkdir(parents=True)
+    describe(file, plan, (), 2).after(None, time_text(START_US / 1e6)).write(folder)
+    reached = [
+        change(
+            "EnoughReadings",
+            "match",
+            START_US + 7_000_000 * n,
+            ends_us=START_US + 7_000_000 * n,
+            id=f"{n:016x}",
+            labels={"machine": f"m{n % 5:04}", "query": f"anna-{n}"},
+            value=50.0,
+            margin=0.0,
+        )
+        for n in range(12)
+    ]
+    run.alerts.write(0, reached)
+    counts = {
+        "requests": {"received": 41, "retained": 28, "expired": 12, "quarantined": 1},
+        "air": {"received": 3600, "expired": 3600},
+    }
+    total = Tally({"requests": 41, "air": 3600}, counts, {"EnoughReadings": {"match": 12}}, {"requests": 1}, 9000, 1)
+    newest = {"air": START_US + 720_000_000, "requests": START_US + 600_000_000}
+    run.progress().add(Progress(0, time_text(START_US / 1e6 + 721), total, total, newest, {"detect": 700}))
+    return folder
+
+
+def backtest(folder: Path, one: Path, other: Path) -> Path:
+    """The directory of a backtest against another version, out of the logs of two runs."""
+    shutil.copytree(one, folder)
+    shutil.copytree(other / "alerts", folder / "against" / "alerts")
+    for name in ("progress.jsonl", "delivery"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    last = RunDir(one).progress().before(10**9)
+    assert last is not None
+    streams = {name: dict(parts) for name, parts in last.total.counts.items()}
+    rows = sum(last.total.rows.values())
+    ends = {"oldest_us": START_US, "newest_us": START_US + 420_000_000}
+    summary = {
+        "ok": True,
+        "file": "rules.yaml",
+        "rows": rows,
+        "seconds": 14.2,
+        "streams": streams,
+        "recall": [],
+        **ends,
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder

@@ -1,4 +1,4 @@
-"""A dashboard beside a command that goes on: a process of its own, which ends when the command does, however that is."""
+"""A dashboard beside a command that goes on: a process of its own, which ends when the command does, in any way."""
 
 from __future__ import annotations
 

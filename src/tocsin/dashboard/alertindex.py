@@ -9,7 +9,9 @@ Cost: some 40 microseconds per change of state, and 700 bytes per alert.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -25,6 +27,7 @@ MOST = 400_000
 # Lines between which others may look at what is known.
 _STEP = 250
 _LOOKED_AT_AGAIN = 16
+_PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -211,7 +214,7 @@ class AlertIndex:
         one.id, one.start_us, one.is_late = name, start_us, late
         mine.all.append(one)
         self.all.append(one)
-        self.by_id.setdefault(name, []).append(one)
+        self.by_id.setdefault(id_in_address(name), []).append(one)
         if len(self.all) > MOST + MOST // 4:
             self._drop_oldest()
         return one
@@ -226,8 +229,22 @@ class AlertIndex:
             mine.all = [one for one in mine.all if one.place not in gone]
         by_id: dict[str, list[Known]] = {}
         for one in self.all:
-            by_id.setdefault(one.id, []).append(one)
+            by_id.setdefault(id_in_address(one.id), []).append(one)
         self.by_id = by_id
+
+
+def token_of(name: str) -> str:
+    """A name as a part of an address: short, the same for ever, whatever is in the name."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def id_in_address(name: str) -> str:
+    """The id of an alert as a part of an address: as it is, if it is one of ours, so that others can link to it.
+
+    >>> id_in_address("0a45a578afe27080"), id_in_address("../x") == "~" + token_of("../x")
+    ('0a45a578afe27080', True)
+    """
+    return name if _PLAIN.fullmatch(name) else f"~{token_of(name)}"
 
 
 def micros(text: str) -> int:

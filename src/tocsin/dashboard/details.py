@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from tocsin.dashboard.alertindex import Known, micros
+from tocsin.dashboard.alertindex import Known, micros, token_of
 from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.margins import bars_of, margins
@@ -18,7 +18,7 @@ from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages import head, short_number, stream_names, wait_text
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Asked, Store, rules_of, token_of
+from tocsin.dashboard.store import Asked, Store, rules_of
 from tocsin.dashboard.tracer import Tracer
 from tocsin.deliver.encode import Alert
 from tocsin.plan import Plan

@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tocsin import report
+from tocsin.dashboard.alertindex import id_in_address, token_of
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import token_of
 from tocsin.report.svg import visible
 from tocsin.trace.words import date, number, rounded, size_text
 
@@ -47,6 +47,7 @@ def _environment() -> Environment:
         "size": size_text,
         "sign": lambda state: SIGNS.get(state, "•"),
         "token": token_of,
+        "id": id_in_address,
         "share": lambda value: f"{100 * value:.1f} %",
     }
     environment.globals |= {"static": _static, "address": address, "query": query, "labels_text": labels_text}

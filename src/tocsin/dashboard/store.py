@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tocsin.dashboard.alertindex import Known
+from tocsin.dashboard.alertindex import Known, token_of
 from tocsin.dashboard.quarantine import DeadRows, dead_rows
 from tocsin.dashboard.rundata import RunData, StoreNow, stores_of
 from tocsin.deliver import AlertLog, Position
@@ -160,7 +160,7 @@ class Store:
             return list(mine.all) if mine else []
 
     def by_id(self, run: RunData, name: str) -> list[Known]:
-        """The alerts of an id: a late one and one in time may share it."""
+        """The alerts of an id, as an address has it: a late one and one in time may share it."""
         with self.lock:
             return [copy(one) for one in run.index.by_id.get(name, ())]
 
@@ -209,13 +209,6 @@ class Store:
             elif not (run.folder / MANIFEST).exists() and any(run.folder.iterdir()):
                 said.append(f"{run.folder} must be a run directory; it has no {MANIFEST}")
         return said
-
-
-def token_of(name: str) -> str:
-    """A name as a part of an address: short, the same for ever, whatever is in the name."""
-    import hashlib
-
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def rule_names(run: RunData) -> list[str]:
