@@ -42,15 +42,14 @@ PAGES = {
 def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command itself, on a free port."""
     command = [sys.executable, "-m", "tocsin", "dashboard", str(run), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        found = re.search(r":(\d+)/", server.stdout.readline())
-        assert found
-        yield server, int(found[1])
-    finally:
-        server.terminate()
-        server.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r":(\d+)/", server.stdout.readline())
+            assert found
+            yield server, int(found[1])
+        finally:
+            server.terminate()
 
 
 def answer(port: int, path: str) -> tuple[float, str]:

@@ -109,6 +109,7 @@ class AlertIndex:
         self.fault = ""
         self._open: dict[tuple[str, Labels, bool], Known] = {}
         self._labels: dict[Labels, Labels] = {}
+        self._words: dict[Labels, str] = {}
         self._files: dict[int, tuple[tuple[int, int, int], int]] = {}
         self._next = 0
 
@@ -116,6 +117,13 @@ class AlertIndex:
     def open(self) -> list[Known]:
         """The alerts that go on, the newest first."""
         return sorted(self._open.values(), key=lambda one: -one.place)
+
+    def words(self, labels: Labels) -> str:
+        """Labels as one text to search in, made once."""
+        found = self._words.get(labels)
+        if found is None:
+            found = self._words[labels] = " ".join(f"{name}={value}" for name, value in labels).casefold()
+        return found
 
     def read(self) -> Iterator[bool]:
         """Take what is new in the log; each step tells whether something was."""

@@ -237,25 +237,14 @@ def _matching(run: RunData, asked: Asked) -> Iterator[Known]:
     else:
         mine = index.all
     text = asked.text.casefold().strip()
-    words: dict[int, bool] = {}
     for one in reversed(mine):
         if asked.before is not None and one.place >= asked.before:
             continue
         if asked.state and one.state != asked.state and not (asked.state == "late" and one.is_late):
             continue
-        if text and not _has(one, text, words):
+        if text and not (text in one.alert.casefold() or text == one.id or text in index.words(one.labels)):
             continue
         yield one
-
-
-def _has(one: Known, text: str, words: dict[int, bool]) -> bool:
-    """Tell whether a text is in the name, the id or the labels; the same labels are looked at once."""
-    if text in one.alert.casefold() or text == one.id:
-        return True
-    place = id(one.labels)
-    if place not in words:
-        words[place] = text in " ".join(f"{name}={value} {value}" for name, value in one.labels).casefold()
-    return words[place]
 
 
 def _counts(parts: Any) -> dict[str, int]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,8 +29,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from tocsin.errors import RunError
-from tocsin.logic import Int, Logic, Out, Step
-from tocsin.rundir.delays import delay_counts
+from tocsin.logic import Logic, Out, Step
+from tocsin.rundir.progress import sums
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
@@ -309,14 +308,11 @@ def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS) -> Rows:
 
 
 def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
-    """How late the rows of each stream came, where they say when they arrived; each row by one of its feeds."""
-    chosen = {feed.stream: number for number, feed in reversed(list(enumerate(feeds))) if feed.arrival}
-    found: dict[str, list[Int]] = {}
+    """How late the rows of each stream came, where they say when they arrived."""
+    whole: dict[str, dict[str, int]] = {}
     for piece in pieces:
-        stream = feeds[piece.feed].stream
-        if chosen.get(stream) == piece.feed and len(piece.time):
-            found.setdefault(stream, []).append(piece.order - piece.time)
-    return {stream: delay_counts(np.concatenate(parts)) for stream, parts in found.items()}
+        whole = sums(whole, {feeds[piece.feed].stream: piece.delays} if piece.delays else {})
+    return whole
 
 
 def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:
