@@ -98,6 +98,7 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
         Route("/run/{run}/streams", of_run(pages.streams_page)),
         Route("/run/{run}/stream/{stream}", of_run(details.stream_page)),
         Route("/run/{run}/ranges", of_run(details.ranges_page)),
+        Route("/run/{run}/ranges/progress", of_run(details.request_part)),
         Route("/run/{run}/plan", of_run(pages.plan_page)),
         Route("/static/drawings.css", drawings),
         Mount("/static", StaticFiles(directory=STATIC)),

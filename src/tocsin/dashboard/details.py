@@ -87,22 +87,18 @@ def picture_part(store: Store, run: RunData, request: Request) -> str:
     if why_not:
         return render("picture.html", answer={"error": why_not}, drawing=None)
     one = lives[int(number)]
-    answer = _TRACER.ask(_question(store, run, one), keep=not one.is_open)
+    answer = _TRACER.ask(_question(store, run, one))
     # Our own drawing: what stands in it was escaped when it was drawn.
     drawing = Markup(answer["svg"]) if answer.get("svg") else None
     return render("picture.html", answer=answer, drawing=drawing)
 
 
 def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
-    assert run.manifest is not None
     change = store.change(run, one.changes[-1].position)
     witness = [{**part, "time": micros(part["time"])} for part in (change["witness"] if change else [])]
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
-        "rule_file": run.manifest.rule_file,
-        "rule_hash": run.manifest.rule_hash,
-        "archive": run.manifest.archive,
-        "run": run.manifest.run,
+        **_whose(run, "alert"),
         "batch": one.changes[0].position.batch,
         "alert": one.alert,
         "id": one.id,
@@ -115,6 +111,15 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
         "witness": witness,
         "newest_us": newest,
     }
+
+
+def _whose(run: RunData, kind: str) -> dict[str, Any]:
+    """What a question to the archive must say of its run."""
+    manifest = run.manifest
+    assert manifest is not None
+    told = {"rule_file": manifest.rule_file, "rule_hash": manifest.rule_hash, "archive": manifest.archive}
+    # Answers are kept by their question: with another micro-batch it is another one.
+    return {"kind": kind, "run": manifest.run, **told, "last": run.last.batch if run.last else None}
 
 
 def rule_page(store: Store, run: RunData, request: Request) -> str:
@@ -255,7 +260,19 @@ def ranges_page(store: Store, run: RunData, request: Request) -> str:
         row = store.rule_row(run, str(rule["alert"]))
         shown.append({"rule": rule, "alive": requests.now if requests else 0, "reached": row.fired, "some": reached})
     found = _request(store, run, rules, name) if name else []
-    return render("ranges.html", **head(store, run, "ranges"), shown=shown, id=name, found=found)
+    told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run)}
+    return render("ranges.html", **head(store, run, "ranges"), **told)
+
+
+def request_part(store: Store, run: RunData, request: Request) -> str:
+    """How far a request has come, by the rows of the archive: a part of a page that takes some seconds to make."""
+    name = request.query_params.get("id", "")[:200]
+    alerts = [str(rule["alert"]) for rule in rules_of(run) if rule.get("kind") == "ranges"]
+    if why_not_traced(run) or not name or not alerts:
+        raise HTTPException(404, "no such request")
+    asked = [{**_whose(run, "request"), "alert": alert, "id": name} for alert in alerts[:5]]
+    answers = [(one["alert"], _TRACER.ask(one)) for one in asked]
+    return render("request.html", answers=answers)
 
 
 def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], name: str) -> list[Known]:

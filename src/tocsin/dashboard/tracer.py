@@ -1,5 +1,7 @@
 """Why an alert fired, out of the rows that its run archived: a process of its own, asked and answering in JSON.
 
+`range_progress.py` answers there, too: how far a request of a range has come.
+
 Idea: the rows of one key go through the run's own plan (`tocsin.trace`), so the answer is the engine's; the archive has
 times and numbers as the engine read them, so nothing is converted anew. A process apart keeps kernels and large tables
 out of the server, ends by itself, and may fail alone.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tocsin.rules.rulefile import RuleFile
     from tocsin.trace import KeyRows, Life, Traced
 
-MOST_ROWS, MOST_FILES, MOST_SECONDS = 200_000, 4_000, 90
+MOST_ROWS, MOST_FILES, MOST_SECONDS = 200_000, 4_000, 120
 # Fewer rows are traced sooner by kernels that are not compiled, since loading the compiled ones takes seconds.
 _FEW_ROWS = 20_000
 _MOST_SAID = 12
@@ -44,12 +46,12 @@ class Tracer:
     def __init__(self, most: int = 64) -> None:
         self._one_at_a_time, self._known, self._most = threading.Lock(), dict[str, Answer](), most
 
-    def ask(self, asked: Asked, *, keep: bool) -> Answer:
-        """Give the answer to a question; what goes wrong is a sentence under `error`."""
+    def ask(self, asked: Asked) -> Answer:
+        """Give the answer to a question; what goes wrong is a sentence under `error`, and is asked again."""
         name = json.dumps(asked, sort_keys=True)
         with self._one_at_a_time:
             answer = self._known.get(name) or _asked(name)
-            if keep and "error" not in answer:
+            if "error" not in answer:
                 self._known[name] = answer
                 while len(self._known) > self._most:
                     del self._known[next(iter(self._known))]
@@ -79,13 +81,24 @@ class CannotTraceError(Exception):
 
 def main() -> None:
     """Answer one question: read from standard input, write to standard output."""
+    # The module that others import is another than the one that runs as a process.
+    from tocsin.dashboard.tracer import CannotTraceError, answered
     from tocsin.errors import TocsinError
 
     try:
-        answer = traced(json.load(sys.stdin))
+        answer = answered(json.load(sys.stdin))
     except (CannotTraceError, TocsinError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
+
+
+def answered(asked: Asked) -> Answer:
+    """Answer a question about an alert, or, where one names only a rule and an id, about a request of a range."""
+    if asked["kind"] == "request":
+        from tocsin.dashboard.range_progress import progress_of
+
+        return progress_of(asked)
+    return traced(asked)
 
 
 def traced(asked: Asked) -> Answer:
@@ -97,7 +110,7 @@ def traced(asked: Asked) -> Answer:
     from tocsin.report.result import Result
     from tocsin.trace import why, why_silent
 
-    file = _rule_file(asked)
+    file = rule_file(asked)
     life = _life(asked)
     plan = plan_file(file)
     watch, rule = _rule_of(plan, life)
@@ -127,7 +140,8 @@ def _whole_span(pick: Pick, asked: Asked) -> Pick:
     return replace(pick, from_us=min(pick.from_us, pick.life.start_us - pad))
 
 
-def _rule_file(asked: Asked) -> RuleFile:
+def rule_file(asked: Asked) -> RuleFile:
+    """The rule file of a run; one that was changed since is refused."""
     from tocsin.plan import make_plan
     from tocsin.rules.load import load_rule_file
 
@@ -168,16 +182,21 @@ def _rule_of(plan: Plan, life: Life) -> tuple[Watch, Threshold | Silence]:
 def _trace(watch: Watch, life: Life, rows: Mapping[str, KeyRows]) -> Traced:
     from tocsin.trace import trace
 
-    if sum(len(one.time) for one in rows.values()) < _FEW_ROWS:
-        os.environ["NUMBA_DISABLE_JIT"] = "1"
+    few_rows(sum(len(one.time) for one in rows.values()))
     return trace(watch, [life.labels[column] for column in watch.on], rows)
+
+
+def few_rows(rows: int) -> None:
+    """Leave kernels as they are written where there are few rows."""
+    if rows < _FEW_ROWS:
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 
 def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[int, int]) -> dict[str, KeyRows]:
     archive = Path(asked["archive"])
     found = {}
     for name in watch.streams:
-        files = _files(archive / name, asked["run"], asked["batch"])
+        files = archive_files(archive / name, asked["run"], asked["batch"])
         if not files:
             message = f"{archive / name} must have the rows of stream `{name}`; it has none of this run"
             raise CannotTraceError(message)
@@ -188,7 +207,7 @@ def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[in
     return found
 
 
-def _files(folder: Path, run: str, batch: int) -> list[Path]:
+def archive_files(folder: Path, run: str, batch: int) -> list[Path]:
     """The files of this run, those of micro-batches near that of the alert where there are very many."""
     try:
         names = [(match, name) for name in os.listdir(folder) if (match := _NAME.fullmatch(name)) and match[1] == run]
