@@ -103,6 +103,9 @@ class Plant:
         self.run = RunDir(folder / "run")
         self.run.folder.mkdir(exist_ok=True)
         manifest = describe(self.file, self.plan, ("webhook",), 2)
+        # Pictures show it, and must not show where they were made.
+        streams = {name: {**told, "from": f"kept/{name}"} for name, told in manifest.streams.items()}
+        manifest = replace(manifest, streams=streams)
         self.manifest = replace(manifest, state=describe_plan(self.plan)).after(None, time_text(START_US / 1e6))
         self.manifest.write(self.run.folder)
         self.logic = self.plan.build({})

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dashboard.asked import served
 from dashboard.plant import change, copied
 from tocsin.dashboard.alertindex import AlertIndex
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver import AlertLog, AlertWriter, Position
+from tocsin.deliver.encode import time_text
 from tocsin.rundir import read_progress
 from tocsin.trace.model import lives_of
 
@@ -329,3 +332,50 @@ def test_the_command_imports_neither_spark_nor_numba_nor_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout.strip() == ""
+
+
+def test_a_change_of_state_that_lacks_what_a_reader_lets_be_missing_is_shown(tmp_path: Path) -> None:
+    rows = [change("Hot", "firing", SECOND, id="a", witness=[{"stream": "air", "time": "2026-01-01T00:00:00.000000Z"}])]
+    for name in ("endsAt", "value", "margin"):
+        del rows[0][name]
+    rows[0]["witness"][0]["values"] = {}
+    (tmp_path / "run" / "alerts").mkdir(parents=True)
+    (tmp_path / "run" / "alerts" / "000000000000.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    with served(tmp_path / "run") as server:
+        page = server.get("/run/run/alert/a")
+    assert page.code == 200
+    assert "not finite" in page.text
+
+
+def test_a_look_that_fails_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    store = Store([tmp_path / "run"])
+    monkeypatch.setattr("tocsin.dashboard.store.LOOK_S", 0.01)
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) < 3:
+            raise RuntimeError
+
+    monkeypatch.setattr(store, "look", look)
+    store.start()
+    until = threading.Event()
+    while len(looks) < 5:
+        until.wait(0.01)
+    store.close()
+
+
+def test_whether_a_run_goes_on_is_told_by_its_lock_and_its_last_line(plant: Path, tmp_path: Path) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    store = _store(folder)
+    assert store.runs["run"].holder == ""
+    (folder / "lock").write_text(f"{os.getpid()}\n")
+    assert store.runs["run"].holder == str(os.getpid())
+    (folder / "lock").write_text("999999999\n")
+    assert store.runs["run"].holder == ""
+    line = json.loads((folder / "progress.jsonl").read_text().splitlines()[-1])
+    with (folder / "progress.jsonl").open("a") as file:
+        file.write(json.dumps({**line, "batch": 99, "time": time_text(time.time())}) + "\n")
+    store.look()
+    assert store.runs["run"].holder == "999999999"

@@ -196,7 +196,8 @@ class AlertIndex:
         labels = self._labels.setdefault(labels, labels)
         late = "late" in change["quality"].split()
         start_us = micros(change["startsAt"])
-        end_us = None if change["endsAt"] is None else micros(change["endsAt"])
+        ends = change.get("endsAt")
+        end_us = None if ends is None else micros(ends)
         whose = (change["alert"], labels, late)
         one = self._open.pop(whose, None)
         if one is None or one.id != change["id"] or one.start_us != start_us:
@@ -204,7 +205,7 @@ class AlertIndex:
         mine = self.rules[one.alert]
         one.changes = (*one.changes, Change(position, change["state"]))
         one.state, one.end_us = change["state"], end_us
-        one.value, one.margin = change["value"], change["margin"]
+        one.value, one.margin = change.get("value"), change.get("margin")
         if change["state"] in {"firing", "resolved", "match"} and not one.has_fired:
             one.has_fired = True
             mine.fired += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,6 +30,8 @@ from tocsin.rundir.progress import PROGRESS, parse_progress
 _MOST_BYTES = 1 << 26
 _MOST_SUMMARY = 1 << 28
 _MOST_US = 1 << 62
+# A run with nothing to do says so once a minute.
+_FRESH_S = 150.0
 
 Mark = tuple[int, int, int] | None
 
@@ -70,12 +73,16 @@ class RunData:
 
     @property
     def holder(self) -> str:
-        """The process that runs it now, as text; nothing if it has ended."""
+        """The process that runs it now, as text; nothing if it has ended.
+
+        A process of another machine is not seen from here: there a micro-batch of the last minutes tells that it runs.
+        """
         try:
             holder = (self.folder / LOCK).read_text("ascii", "replace").strip()[:20]
         except OSError:
             return ""
-        return holder if holder.isdigit() and os.path.exists(f"/proc/{holder}") else ""
+        is_fresh = self._last_s is not None and time.time() - self._last_s < _FRESH_S
+        return holder if holder.isdigit() and (os.path.exists(f"/proc/{holder}") or is_fresh) else ""
 
     def sinks(self) -> dict[str, dict[str, Any]]:
         """How far each sink is, as it says itself."""

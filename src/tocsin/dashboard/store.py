@@ -6,6 +6,7 @@ time, so a page never waits for a large log to be read: it shows what is known, 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from tocsin.deliver.encode import Alert
 from tocsin.plan import Plan
 from tocsin.report import Difference, Result, compare
 from tocsin.rundir.manifest import MANIFEST
+
+log = logging.getLogger("tocsin.dashboard")
 
 LOOK_S = 1.0
 PAGE = 50
@@ -108,7 +111,10 @@ class Store:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            self.look()
+            try:
+                self.look()
+            except Exception:  # Pages go on with what is known, and the next look may find it mended.
+                log.exception("a run directory could not be looked at")
             self._stop.wait(LOOK_S)
 
     @property
@@ -169,7 +175,7 @@ class Store:
         log = AlertLog(run.index.log.folder)
         before = Position(position.batch, position.line - 1)
         for found, alert in log.read(before):
-            return alert if found == position else None
+            return _whole(alert) if found == position else None
         return None
 
     def stores(self, run: RunData) -> list[StoreNow]:
@@ -245,6 +251,12 @@ def _matching(run: RunData, asked: Asked) -> Iterator[Known]:
         if text and not (text in one.alert.casefold() or text == one.id or text in index.words(one.labels)):
             continue
         yield one
+
+
+def _whole(alert: Alert) -> Alert:
+    """A change of state with all its parts: a reader of the log lets some be missing."""
+    witness = [{"payload": None, **part} for part in alert["witness"]]
+    return {"endsAt": None, "value": None, "margin": None, **alert, "witness": witness}
 
 
 def _counts(parts: Any) -> dict[str, int]:

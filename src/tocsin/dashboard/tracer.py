@@ -108,7 +108,7 @@ def traced(asked: Asked) -> Answer:
     from tocsin.report.choose import pick_of
     from tocsin.report.picture import picture
     from tocsin.report.result import Result
-    from tocsin.trace import why, why_silent
+    from tocsin.trace import why_silent
 
     file = rule_file(asked)
     life = _life(asked)
@@ -116,20 +116,28 @@ def traced(asked: Asked) -> Answer:
     watch, rule = _rule_of(plan, life)
     newest = max(life.start_us, asked["newest_us"] or life.start_us)
     whole = Result("", plan, (), (), (life,), oldest_us=None, newest_us=newest)
-    # The moment of the largest margin says most; what led to it lies around it.
-    at_us = max((part["time"] for part in life.witness), default=life.start_us)
-    at_us = at_us if life.covers(at_us) else life.start_us
+    last_us = newest if life.end_us is None else life.end_us
     if not isinstance(rule, Threshold):
         from_us = life.start_us - 2 * rule.for_us - watch.horizon_us
         rows = _rows(asked, file, watch, life, (from_us, newest))
-        answer = why_silent(_trace(watch, life, rows), rule, at_us)
+        answer = why_silent(_trace(watch, life, rows), rule, last_us)
         return {"svg": "", "said": [[one.kind, one.text] for one in answer.reasons]}
     pick = _whole_span(pick_of(watch, rule, life, "", whole), asked)
     rows = _rows(asked, file, watch, life, (pick.read_from_us, pick.to_us))
     found = _trace(watch, life, rows)
-    answer = why(found, rule, at_us)
     drawn = picture(found, pick, whole.end_of(life))
-    return {"svg": str(drawn), "said": [[one.kind, one.text] for one in answer.reasons[:_MOST_SAID]]}
+    return {"svg": str(drawn), "said": _said(found, rule, life, last_us)}
+
+
+def _said(found: Traced, rule: Threshold, life: Life, last_us: int) -> list[list[str]]:
+    """What became of the alert, by its end; and of the rows around its largest margin, which say most."""
+    from tocsin.trace import why
+
+    peak_us = max((part["time"] for part in life.witness), default=life.start_us)
+    reasons = list(why(found, rule, last_us).reasons[:1])
+    around = why(found, rule, peak_us if life.covers(peak_us) else life.start_us).reasons
+    reasons += [one for one in around if one.kind not in {"fired", "pending"}]
+    return [[one.kind, one.text] for one in reasons[:_MOST_SAID]]
 
 
 def _whole_span(pick: Pick, asked: Asked) -> Pick:

@@ -53,7 +53,7 @@ def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int | None = None
 def margins(bars: Sequence[Bar], low_us: int, high_us: int) -> Markup:
     """Draw the margins above the threshold, and the alerts as bars on the same axis."""
     height = TOP + PANEL + BAR + BOTTOM
-    drawing = Drawing(WIDTH, height, f"margins of {len(bars):,} alerts over event time, and when they fired")
+    drawing = Drawing(WIDTH, height, f"margins of {len(bars):,} alerts above the threshold, and when they fired")
     x = Scale(low_us, high_us, LEFT, WIDTH - RIGHT)
     most, least = (max((bar.margin for bar in bars), default=1.0), min((bar.margin for bar in bars), default=0.0))
     low, high = min(least, 0.0), max(most, 0.0)
@@ -69,7 +69,6 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int) -> Markup:
         drawing.text(x(time), base + 16, text, "tick", "middle")
     _draw(drawing, bars, x, y)
     drawing.line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0), "zero")
-    drawing.text(WIDTH - RIGHT, y(0.0) - 4, "threshold", "tick", "end")
     drawing.text(LEFT - 8, base - 10, "firing", "label", "end")
     return drawing.markup()
 
