@@ -87,9 +87,19 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         (("tocsin_wait_seconds{$run}", "{{alert}} waits (s)"), ("tocsin_recall_estimated{$run}", "{{alert}} recall")),
     ),
     (
+        "Share of results that limited memory finds",
+        "percentunit",
+        12,
+        "timeseries",
+        (
+            ("tocsin_memory_recall_predicted{$run}", "{{alert}} predicted"),
+            ("tocsin_memory_recall_reached{$run}", "{{alert}} reached"),
+        ),
+    ),
+    (
         "Delivery",
         "short",
-        24,
+        12,
         "timeseries",
         (
             ("rate(tocsin_sink_delivered_total{$run}[5m])", "{{sink}} delivered/s"),

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.naive.waiting import waits_by_largest_delay
+from tests.naive.results import results_by_period
+from tests.naive.waiting import taken_in_order, waits_by_largest_delay
 from tests.test_laws import Driver, parts_of, plan_of, settled, stories
 from tests.test_waiting import in_the_order_taken, usable
-from tocsin import Rule, run_local
+from tocsin import Rule, local, run_local
 from tocsin.plan import Plan
 
 SECOND = 1_000_000
@@ -110,6 +111,40 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     assert stories(run_local(streams, rule, arrival="arrival", cuts=cuts)) == stories(expected)
     counts = told(plan, streams, cuts, [True])[1]
     assert [counts[name]["received"] for name in "ab"] == [len(streams[name]["ts"]) for name in "ab"]
+
+
+# What a rule says of its streams: nothing, so all rows stay; or enough for most of them to be left out.
+SAID: dict[str, dict[str, Any]] = {
+    "nothing": {"shapes": {"a": None, "b": None}},
+    "domains": {"domains": {"a": (-9, 9), "b": (-9, 9)}},
+    "shapes": {"shapes": {"a": "increasing", "b": "decreasing"}},
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), wait=st.sampled_from([0, 200_000, SECOND, 9 * SECOND]), cuts=CUTS)
+def test_results_are_counted_whatever_was_left_out(said: str, seed: int, wait: int, cuts: list[int]) -> None:
+    """A late row that is left out at once is a result all the same, in order or not, if it is true."""
+    streams = late_rows(seed, 150)
+    rule = Rule("x", "a - b > 2", within="1s", on="machine", wait=wait, idle=IDLE, **SAID[said])
+    found = local.run(streams, rule, arrival="arrival", cuts=cuts)
+    rows = usable(streams)
+    order = [rows[number] for number in taken_in_order([row[:3] for row in rows], wait, IDLE)]
+    taken = [(key, name, time, float(streams[name]["value"][i])) for key, name, time, i in order]
+    expected = results_by_period(taken, lambda a, b: a - b > 2, "a", SECOND, 60 * SECOND)
+    assert found.results["x"] == expected
+    assert (sum(counts["omitted"] for counts in found.counts.values()) > 0) == (said != "nothing")
+
+
+@pytest.mark.parametrize("kind", FOLLOWING)
+def test_a_wait_is_as_long_with_omission_as_without(kind: str) -> None:
+    """If late rows that are left out gave nothing, delays would seem to matter less, and the wait be too short."""
+    streams = late_rows(4, 1500)
+    found = [local.run(streams, following(kind, **SAID[said]), arrival="arrival") for said in SAID]
+    assert found[0].waits == found[1].waits == found[2].waits
+    assert found[0].results == found[1].results == found[2].results
+    assert [counts["omitted"] > 0 for one in found for counts in one.counts.values()] == [False] * 2 + [True] * 4
 
 
 @pytest.mark.parametrize("over", ["1h", "1d"])

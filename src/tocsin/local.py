@@ -19,6 +19,7 @@ from tocsin.errors import PlanError
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
+from tocsin.rules.memory import read_memory
 
 # Arrival may be any whole number.
 ANY_WHOLE = 2**63 - 1
@@ -57,6 +58,7 @@ def run_local(
     time: str = "ts",
     arrival: str | None = None,
     cuts: Sequence[int] = (),
+    memory: str | int | None = None,
 ) -> list[dict[str, Any]]:
     """Run rules over bounded streams and give their alerts.
 
@@ -73,8 +75,10 @@ def run_local(
     cuts
         Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and
         read between them.
+    memory
+        How much state all joins together may keep, as `200MB`; what does not fit is shed.
     """
-    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts)
+    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts, memory=memory)
     if result.dead:
         first = result.dead[0]
         text = (
@@ -91,16 +95,19 @@ def run(
     time: str = "ts",
     arrival: str | None = None,
     cuts: Sequence[int] = (),
+    memory: str | int | None = None,
 ) -> Result:
     """Run like `run_local`, and give counts and the size of the state too."""
     tables = _tables(streams)
-    plan = make_plan(rules, _names(tables), time=time, arrival=arrival)
+    limit = None if memory is None else read_memory(memory)
+    plan = make_plan(rules, _names(tables), time=time, arrival=arrival, memory=limit)
     batches = [batch for i, watch in enumerate(plan.key_sets) for batch in _batches(i, watch, tables, time, arrival)]
     if len(_checked(cuts)):
         return _run_calls(plan, _cut(batches, cuts), restart=True)
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
     if threads < 2:
         return _run_calls(plan, _calls(batches))
+    plan = plan.over(threads)
     with ThreadPoolExecutor(threads) as pool:
         return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
 
@@ -149,10 +156,16 @@ def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def explain(
-    streams: Mapping[str, Columns], rules: AnyRule | Iterable[AnyRule], *, time: str = "ts", arrival: str | None = None
+    streams: Mapping[str, Columns],
+    rules: AnyRule | Iterable[AnyRule],
+    *,
+    time: str = "ts",
+    arrival: str | None = None,
+    memory: str | int | None = None,
 ) -> Plan:
     """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
-    return make_plan(rules, _names(_tables(streams)), time=time, arrival=arrival)
+    limit = None if memory is None else read_memory(memory)
+    return make_plan(rules, _names(_tables(streams)), time=time, arrival=arrival, memory=limit)
 
 
 def _tables(streams: Mapping[str, Columns]) -> dict[str, Table]:

@@ -22,6 +22,8 @@ Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Pages = Mapping[str, bytes]
+# The share of results that is predicted, and the one that was reached.
+Recalls = tuple[float | None, float | None]
 
 # Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -70,8 +72,10 @@ class Out:
     estimated to give, or None: of several buckets the longest wait and the least recall. `late` has rows that came too
     late to be used, or to be used in order; `dead` rows that cannot be used, with stream, reason and text. `results`
     has, per alert whose rows wait and period of event time (by its first microsecond), how many results came in order,
-    and how many in all. `stats` has what a bucket knows that others may need, as dicts that JSON can hold: what a wait
-    is chosen by, where buckets agree on it.
+    and how many in all. `memory` has, per alert whose memory is limited, the share of results that is predicted and the
+    one that was reached, or None where nothing is known: of several buckets the least. `stats` has what a bucket knows
+    that others may need, as dicts that JSON can hold: what a wait is chosen by, where buckets agree on it, and what
+    memory buys.
     """
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +85,7 @@ class Out:
     late: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    memory: dict[str, Recalls] = field(default_factory=dict)
     stats: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, other: Out) -> None:
@@ -98,6 +103,8 @@ class Out:
         for alert, periods in other.results.items():
             for start_us, (in_order, whole) in periods.items():
                 self.find(alert, int(start_us), in_order, whole)
+        for alert, recalls in other.memory.items():
+            self.recall(alert, recalls)
 
     def meet(self, stream: str, time_us: int) -> None:
         """Note the newest event time of some rows of a stream."""
@@ -108,6 +115,14 @@ class Out:
         longest, least = self.waits.get(alert, (wait_us, recall))
         known = [number for number in (least, recall) if number is not None]
         self.waits[alert] = max(longest, wait_us), min(known, default=None)
+
+    def recall(self, alert: str, recalls: Recalls) -> None:
+        """Note which share of its results an alert is to find with its memory, and has found."""
+        before = self.memory.get(alert, recalls)
+        least = [
+            min((one for one in pair if one is not None), default=None) for pair in zip(before, recalls, strict=True)
+        ]
+        self.memory[alert] = least[0], least[1]
 
     def find(self, alert: str, start_us: int, in_order: int, whole: int) -> None:
         """Add to the results of an alert in a period."""

@@ -15,11 +15,11 @@ from tocsin.errors import RunError
 MAGIC = b"TOCSIN\x00"
 # Version 1 was never released.
 VERSION = OLDEST = 2
-_KINDS = {"<i8": np.int64, "<f8": np.float64, "|b1": np.bool_}
+_KINDS = {"<i8": np.int64, "<i4": np.int32, "<f8": np.float64, "|b1": np.bool_}
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
-    """Write arrays (int64, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
+    """Write arrays (int64, int32, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
     head: dict[str, Any] = {"facts": facts, "arrays": []}
     body: list[bytes] = []
     for name, array in arrays.items():
@@ -34,6 +34,15 @@ def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
     text = json.dumps(head).encode()
     page = b"".join([len(text).to_bytes(8, "little"), text, *body])
     return b"".join([MAGIC, VERSION.to_bytes(2, "little"), zlib.crc32(page).to_bytes(4, "little"), page])
+
+
+def packed_size(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> int:
+    """How many bytes `pack` makes of this, at most: the numbers in its header are taken for long ones."""
+    size = 64 + len(json.dumps(facts))
+    for name, array in arrays.items():
+        text = len(json.dumps(array.ravel().tolist())) if array.dtype == object else array.nbytes
+        size += text + len(json.dumps(name)) + 96
+    return size
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -98,7 +98,7 @@ def evil_run(folder: Path) -> Path:
     stream = {"source": evil, "from": evil, "keys": [evil], "time": evil, "values": [evil]}
     proof = {"verdict": evil, "proof": evil, "rounding": None, "help": evil}
     rule = {"alert": evil, "labels": {evil: evil}, "condition": evil, "does": evil, "kind": "threshold", "on": [evil]}
-    rule |= {"streams": [evil], "keeps": {evil: evil}, "proofs": {evil: proof}, "waits": evil}
+    rule |= {"streams": [evil], "keeps": {evil: evil}, "proofs": {evil: proof}, "waits": evil, "memory": evil}
     ranges = {"alert": "Evil", "kind": "ranges", "requests": evil, "does": evil, "streams": [evil]}
     manifest = {"rule_file": evil, "rule_hash": evil, "plan": evil, "streams": {evil: stream}, "sinks": [evil]}
     manifest |= {"archive": evil, "buckets": 1, "partitions": 1, "state": {}, "started": [evil], "changes": [evil]}
@@ -107,7 +107,15 @@ def evil_run(folder: Path) -> Path:
     counts = {"received": 5, "retained": 3, "omitted": 1}
     total = Tally({evil: 5}, {evil: counts, "": {"state_bytes": 1}}, {evil: {"firing": 1}}, {evil: 2}, 10, 1)
     line = Progress(
-        0, "2026-01-01T00:00:00.000000Z", total, total, {evil: 1}, {"detect": 1}, {evil: (5, 0.5)}, {evil: {"3": 5}}
+        0,
+        "2026-01-01T00:00:00.000000Z",
+        total,
+        total,
+        {evil: 1},
+        {"detect": 1},
+        {evil: (5, 0.5)},
+        {evil: (0.9, None)},
+        {evil: {"3": 5}},
     )
     (folder / "progress.jsonl").write_bytes(line.line() + b"\n")
     (folder / "dead").mkdir()

@@ -187,6 +187,7 @@ class Plant:
             newest,
             milliseconds,
             waits,
+            out.memory,
             delays,
         )
         log.add(line)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.plan.test_changes import ROWS, drive, plan, stories
@@ -14,11 +14,14 @@ from tests.test_laws import parts_of, plan_of
 from tests.test_laws import stories as by_key
 from tests.test_waiting_adaptive import FOLLOWING, following, late_rows
 from tocsin import Rule
-from tocsin.logic import Out
-from tocsin.plan.identity import heirs
+from tocsin.logic import FATES, Out
+from tocsin.plan import plan_changes
+from tocsin.plan.changes import describe_plan
+from tocsin.plan.identity import bequests, heirs
 
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
 FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", f"m~{'b' * 16}{'5' * 16}", "m"
+SEVEN = f"{FIVE[:-1]}7"
 
 
 @pytest.mark.parametrize(
@@ -30,12 +33,13 @@ FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", 
         ({FIVE: {"A"}, SIX: {"0", "B"}}, {FIVE: {"A"}}, {FIVE: FIVE}),
         ({FIVE: {"A"}}, {SIX: {"A"}}, {SIX: FIVE}),
         ({FIVE: {"A"}, SIX: {"B"}}, {FIVE: {"B"}, SIX: {"A"}}, {FIVE: SIX, SIX: FIVE}),
-        # Those that wait together part: the one that waits as before keeps the state, or the first of them.
-        ({FIVE: {"A", "B"}}, {FIVE: {"B"}, SIX: {"A"}}, {FIVE: FIVE}),
-        ({SIX: {"A", "B"}}, {FIVE: {"B"}, f"{FIVE[:-1]}7": {"A"}}, {f"{FIVE[:-1]}7": SIX}),
+        # Those that wait together part: all of them take over the state that they had.
+        ({FIVE: {"A", "B"}}, {FIVE: {"B"}, SIX: {"A"}}, {FIVE: FIVE, SIX: FIVE}),
+        ({SIX: {"A", "B"}}, {FIVE: {"B"}, SEVEN: {"A"}}, {FIVE: SIX, SEVEN: SIX}),
+        ({PLAIN: {"A"}}, {"n": {"A"}}, {}),
         # Two join: the one that waits as before keeps the state, or the first of them.
         ({FIVE: {"A"}, SIX: {"B"}}, {SIX: {"A", "B"}}, {SIX: SIX}),
-        ({FIVE: {"B"}, SIX: {"A"}}, {f"{FIVE[:-1]}7": {"A", "B"}}, {f"{FIVE[:-1]}7": SIX}),
+        ({FIVE: {"B"}, SIX: {"A"}}, {SEVEN: {"A", "B"}}, {SEVEN: SIX}),
         # A new rule finds what is remembered under its name, unless that is another's.
         ({FIVE: {"A"}}, {FIVE: {"B"}}, {FIVE: FIVE}),
         ({FIVE: {"A"}}, {FIVE: {"B"}, SIX: {"A"}}, {SIX: FIVE}),
@@ -44,6 +48,15 @@ FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", 
 )
 def test_state_goes_to_the_rules_that_it_is_of(stored: Any, planned: Any, expected: dict[str, str]) -> None:
     assert heirs(stored, planned) == expected
+
+
+def test_what_becomes_of_a_rule_is_told_by_one_heir() -> None:
+    planned = {FIVE: {"B"}, SIX: {"A"}, SEVEN: {"C", "N"}}
+    given = bequests({FIVE: FIVE, SIX: FIVE, SEVEN: FIVE}, planned)
+    told = {rule: [name for name in given if given[name].speaks_of(rule, planned[name])] for rule in "ABCG"}
+    # G is gone: the one that has the state first says so.
+    assert told == {"A": [SIX], "B": [FIVE], "C": [SEVEN], "G": [FIVE]}
+    assert {name: one.is_copy for name, one in given.items()} == {FIVE: False, SIX: True, SEVEN: True}
 
 
 STAYS = Rule("M", "air - wall > 1", within="4s", on=["m"], wait="2s", keep_firing_for="1s")
@@ -94,6 +107,32 @@ def test_rules_may_change_the_way_they_wait_with_each_other(
         expected.add(drive(plan(other), second, alone, end=True))
         assert stories(disturbed.alerts, one.alert) == stories(expected.alerts, one.alert)
     assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*rules(after)).watches for part in ("0", "pace")}
+
+
+@settings(max_examples=40)
+@given(ROWS, ROWS, st.permutations(["1s", "2s", "3s", "max"]), st.sampled_from(["2s", "9s"]))
+def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, after: list[str], before: str) -> None:
+    """Each of four rules goes on as it does where the others are not there; counts add up, and one that goes ends."""
+    names = ["M", "A", "Z", "B"]
+    one_way = [replace(STAYS, alert=name, wait=before) for name in [*names, "gone"]]
+    apart = [replace(STAYS, alert=name, wait=wait) for name, wait in zip(names, after, strict=True)]
+    pages: dict[str, bytes] = {}
+    parted = drive(plan(*one_way), first, pages)
+    parted.add(drive(plan(*apart), second, pages, end=True))
+    for name, counts in parted.counts.items():
+        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), name
+    for rules in [*zip(one_way, apart, strict=False), (one_way[-1], replace(OTHERS[0], alert="new"))]:
+        alone: dict[str, bytes] = {}
+        expected = drive(plan(rules[0]), first, alone)
+        expected.add(drive(plan(rules[1]), second, alone, end=True))
+        assert stories(parted.alerts, rules[0].alert) == stories(expected.alerts, rules[0].alert)
+    assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*apart).watches for part in ("0", "pace")}
+
+
+def test_rules_that_part_are_not_said_to_have_changed() -> None:
+    both = [replace(STAYS, alert=name) for name in "AB"]
+    after = [both[0], replace(both[1], wait="9s")]
+    assert plan_changes(describe_plan(plan(*both)), describe_plan(plan(*after))) == []
 
 
 @pytest.mark.parametrize("kind", FOLLOWING)

@@ -70,6 +70,11 @@ def test_the_plan_says_how_long_rows_wait_at_most() -> None:
     assert "as long as a recall of 0.99 over 1m needs, at most 8s192ms;" in str(grained)
 
 
+@pytest.mark.parametrize("given", [{"wait": "5s"}, {"wait": "max"}, {"for_": "30s", "quality": RECALL}])
+def test_each_rule_that_waits_says_that_late_rows_are_joined_too(given: dict[str, Any]) -> None:
+    assert "one that comes later is joined too, its alert marked late;" in str(plan(rule(**given)))
+
+
 def test_a_stream_is_waited_for_a_minute_a_span_or_as_the_rule_says() -> None:
     def idle_us(**given: Any) -> int:
         order = plan(rule(wait="5s", **given)).watches[0].order

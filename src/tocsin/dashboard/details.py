@@ -192,8 +192,17 @@ def _quality(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> di
         drawn.append(trend(trend_of("wait K, in seconds", [("wait", waits)], short_number)))
     if recalls is not None:
         drawn.append(trend(trend_of("recall that is estimated", [("recall", recalls)], short_number)))
+    shares = [
+        (name, run.history[f"{name} {alert}"]) for name in ("predicted", "reached") if f"{name} {alert}" in run.history
+    ]
+    if shares:
+        drawn.append(trend(trend_of("share of results that memory finds", shares, short_number)))
     detect = run.last.milliseconds.get("detect") if run.last else None
+    predicted, reached = run.last.memory.get(alert, (None, None)) if run.last else (None, None)
     return {
+        "memory": next((str(rule["memory"]) for rule in rules if rule.get("memory")), ""),
+        "predicted": predicted,
+        "reached": reached,
         "asked": next((text for text in asked if text), ""),
         "wait": None if wait_us is None else wait_text(wait_us),
         "recall": recall,

@@ -188,6 +188,7 @@ def _check(one: Progress) -> None:
     times = [*one.newest_us.values(), *one.milliseconds.values(), *(wait_us for wait_us, _ in one.waits.values())]
     times += [number for part in one.delays.values() for number in part.values()]
     recalls = [recall for _, recall in one.waits.values() if recall is not None]
+    recalls += [recall for pair in one.memory.values() for recall in pair if recall is not None]
     if not all(isinstance(time, int) and abs(time) <= _MOST_US for time in times):
         message = "times must be whole numbers"
         raise TypeError(message)
@@ -211,6 +212,9 @@ def numbers_of(one: Progress) -> dict[str, float]:
     found |= {f"rows {name}": number for name, number in one.gained.rows.items()}
     found |= {f"wait {alert}": wait_us / 1e6 for alert, (wait_us, _) in one.waits.items()}
     found |= {f"recall {alert}": recall for alert, (_, recall) in one.waits.items() if recall is not None}
+    for alert, pair in one.memory.items():
+        for name, recall in zip(("predicted", "reached"), pair, strict=True):
+            found |= {f"{name} {alert}": recall} if recall is not None else {}
     return found
 
 

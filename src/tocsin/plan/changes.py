@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import digest, heirs
+from tocsin.plan.identity import bequests, digest, heirs
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
@@ -44,13 +44,18 @@ def describe_plan(plan: Plan) -> Description:
 def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Say what becomes of the state of one plan under another, one sentence each; nothing for what is the same."""
     said = list(_ranges(before.get(_RANGES, {}), after.get(_RANGES, {})))
-    taken = heirs(*({name: set(plan[name]["rules"]) for name in plan if name != _RANGES} for plan in (before, after)))
-    now = {old: name for name, old in taken.items()}
-    gone_or_taken = [(name, now.get(name)) for name in before]
+    rules = [{name: set(plan[name]["rules"]) for name in plan if name != _RANGES} for plan in (before, after)]
+    taken = heirs(*rules)
+    given = bequests(taken, rules[1])
+    now = {old: sorted(name for name in given if taken[name] == old) for old in taken.values()}
+    gone_or_taken = [(old, name) for old in before for name in now.get(old, [None])]
     for was, name in [*gone_or_taken, *((None, name) for name in after if name not in taken)]:
         if _RANGES in {was, name}:
             continue
         old, new = None if was is None else before[was], None if name is None else after[name]
+        if old is not None and name is not None:
+            spoken = {one: rule for one, rule in old["rules"].items() if given[name].speaks_of(one, rules[1][name])}
+            old = old | {"rules": spoken}
         on, waits, _ = str(name if was is None else was).partition("~")
         keys = (f"keys {on}" if on else "no key") + (" of rules that wait" if waits else "")
         if new is None:

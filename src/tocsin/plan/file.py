@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tocsin.errors import PlanError
+from tocsin.plan.divide import divide_run
 from tocsin.plan.plan import Plan
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.resolve import make_plan
@@ -32,7 +33,7 @@ def plan_file(file: RuleFile, rules: Iterable[AnyRule] | None = None) -> Plan:
     watches, ranges = list[Watch](), list[RangeWatch]()
     for on, mine in groups.items():
         columns = {name: [*on, TIME, ARRIVAL, *stream.values] for name, stream in file.streams.items()}
-        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL)
+        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL, memory=file.memory)
         watches += plan.watches
         ranges += plan.ranges
-    return Plan(tuple(watches), tuple(ranges))
+    return Plan(divide_run(watches, file.memory), tuple(ranges))

@@ -118,6 +118,33 @@ class Followed:
         probes, at = self._arrived_among(arrived, arrival, np.zeros(len(arrival), np.bool_))
         return self._judge(probes, late[at], segments)
 
+    def count_left_out(self, arrived: Arrived) -> None:
+        """Count among what rows gave what those would have that came behind and were left out at once.
+
+        Nobody is told, for what excuses them was; but a recall counts results, and late rows must not seem to have few.
+        """
+        stores = self.rule.stores
+        left = np.concatenate([self._left_out(arrived, i) for i in stores])
+        if len(stores) == 1 or not len(left):  # A rule of one stream evaluates every row.
+            return
+        keys = np.zeros(arrived.keys, np.bool_)
+        keys[arrived.arrivals.key[left]] = True
+        segments, arrivals = [], []
+        for i in stores:
+            of = np.repeat(np.arange(arrived.keys), np.diff(arrived.segments[i].offsets))
+            rows = np.flatnonzero(keys[of])
+            segments.append(arrived.segments[i].cut(rows, of[rows]))
+            arrivals.append(arrived.arrival_of(i, silent_too=True)[rows])
+        arrival = np.concatenate(arrivals)
+        probes, _ = self._arrived_among(arrived, arrival, ~np.isin(arrival, left))
+        tuples = self._tuples(segments)
+        truth = combine(tuples, probes, self.condition, arrived.keys, every=False)[0].truth
+        self.gave = np.concatenate([self.gave, tuples.rank[probes.row[truth == TRUE]]])
+
+    def _left_out(self, arrived: Arrived, store: int) -> Int:
+        at = arrived.positions(store)
+        return at[arrived.segments[store].excused[arrived.arrivals.row[at]]]
+
     def _arrived_among(self, arrived: Arrived, arrival: Int, silent: NDArray[np.bool_]) -> tuple[Probes, Int]:
         """The rows that are arrivals, in order of arrival, and which of these each is."""
         row = np.flatnonzero(arrival >= 0)
@@ -265,7 +292,7 @@ class Followed:
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
         # State of the first versions knows when a key was seen by any rule.
         self.seen_us = arrays[f"{prefix}seen"] if f"{prefix}seen" in arrays else arrays["seen"].copy()
-        self.lived.load(arrays, prefix)
+        self.lived.load(arrays, prefix, len(keys))
 
 
 def _number(need: Store, segment: Segments) -> Float:

@@ -1,7 +1,8 @@
-"""Group: which rules share a watch, and how long its rows wait.
+"""Group: which rules share a watch, how long its rows wait, and how much of them is kept.
 
 Rules wait together if they wait alike and read the same columns of the same streams. Otherwise one would wait for rows
-that it does not read: where a column has few, the rules of the others would be held up by it.
+that it does not read: where a column has few, the rules of the others would be held up by it. Rules whose memory is
+limited share rows with those that share it (`budget.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tocsin.plan.budget import memory_of
 from tocsin.plan.order import Order, needed_wait
 from tocsin.plan.steps import Watch
 from tocsin.rules.durations import microseconds
+from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
 from tocsin.rules.waiting import NONE, Waiting
@@ -24,12 +27,20 @@ IDLE_US = 60_000_000
 Read = frozenset[tuple[str, frozenset[str]]]
 
 
-def groups(rules: Iterable[AnyRule], read: Callable[[Rule], Read]) -> Iterable[list[AnyRule]]:
-    """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`."""
+def groups(
+    rules: Iterable[AnyRule], read: Callable[[Rule], Read], memory: Memory | None = None
+) -> Iterable[list[AnyRule]]:
+    """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`.
+
+    Joins whose memory is limited share rows if they share it.
+    """
     found: dict[tuple[object, ...], list[AnyRule]] = {}
     for rule in rules:
-        waiting = needed_wait(rule)[0] if isinstance(rule, Rule) else Waiting()
-        alike = (waiting, read(rule)) if isinstance(rule, Rule) and waiting.kind != NONE else ()
+        alike: tuple[object, ...] = ()
+        if isinstance(rule, Rule):
+            waiting, mine = needed_wait(rule)[0], read(rule)
+            alike = (waiting, mine) if waiting.kind != NONE else ()
+            alike += memory_of(rule, memory) if len(mine) > 1 or rule.memory is not None else ()
         found.setdefault((tuple(rule.on), *alike), []).append(rule)
     return found.values()
 
@@ -43,10 +54,10 @@ def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:
         max(IDLE_US, own.topology.span_us) if rule.idle is None else microseconds(rule.idle, "`idle`")
         for rule, own in zip(rules, watch.rules, strict=True)
     )
-    return replace(watch, order=Order(waiting, idle_us, _windows(watch), watch.outage_us))
+    return replace(watch, order=Order(waiting, idle_us, windows_of(watch), watch.outage_us))
 
 
-def _windows(watch: Watch) -> tuple[int, ...]:
+def windows_of(watch: Watch) -> tuple[int, ...]:
     """Of each lane, the widest window in which any rule reads it: how far it may lie behind another stream."""
     windows = dict.fromkeys(watch.lanes, 0)
     for rule in watch.rules:

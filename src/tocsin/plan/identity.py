@@ -33,11 +33,17 @@ def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
     return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
 
 
+def limited_name(keys: str, rules: Sequence[str]) -> str:
+    """Name a watch whose memory is limited by what its rules are found by."""
+    return f"{keys}~{digest('memory')}{digest(*rules)}"
+
+
 def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
     """By watch of a plan, the stored one whose state it takes over, if any; both with their rules, where rows wait.
 
     That is the one of its name if they share a rule, else one that differs in how rows wait alone and shares a rule,
-    else the one of its name. Each is taken over once; rules are asked in the order of what they are found by.
+    else the one of its name, if nobody has that. Rules that waited together and part all take over what they had; of
+    rules that did not and join, those go on that are found first.
     """
     found = {
         name: name for name, rules in planned.items() if name in stored and ("~" not in name or rules & stored[name])
@@ -46,7 +52,7 @@ def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> di
         shared = {
             min(planned[name] & rules): old
             for old, rules in stored.items()
-            if old not in found.values() and _reading(old) == _reading(name) and planned[name] & rules
+            if _reading(old) == _reading(name) and planned[name] & rules
         }
         if shared:
             found[name] = shared[min(shared)]
@@ -54,9 +60,33 @@ def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> di
     return found | {name: name for name in planned if name not in found and name in free}
 
 
+def bequests(taken: Mapping[str, str], planned: Mapping[str, Set[str]]) -> dict[str, Bequest]:
+    """By watch of a plan that takes over state, what it takes; the first of several is the one of its name, if any."""
+    found = {}
+    for old in set(taken.values()):
+        names = sorted((name for name in taken if taken[name] == old), key=lambda name: (name != old, name))
+        for name in names:
+            others = (planned[other] for other in names if other != name)
+            found[name] = Bequest(old, name != names[0], frozenset[str]().union(*others))
+    return found
+
+
 def _reading(name: str) -> str:
-    """The name of a watch whose rows wait, without how they do."""
-    return name[:-_DIGITS]
+    """The name of a watch, without how its rows wait, if they do."""
+    return name[:-_DIGITS] if "~" in name else name
+
+
+@dataclass(frozen=True)
+class Bequest:
+    """State that a watch takes over: whose, if any; whether it is another's too; the rules that others take it for."""
+
+    of: str | None = None
+    is_copy: bool = False
+    elsewhere: frozenset[str] = frozenset()
+
+    def speaks_of(self, rule: str, own: Set[str]) -> bool:
+        """Tell whether this watch is to say what becomes of a rule: one that is gone is told of once."""
+        return rule in own or not (self.is_copy or rule in self.elsewhere)
 
 
 @dataclass(frozen=True)

@@ -148,15 +148,20 @@ class Lived:
         self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """State to be written."""
+        """State to be written; a rule that emits all has no lives."""
         named: dict[str, NDArray[Any]] = {}
+        if self.rule.emit == "all":
+            return named
         for machine, (lives, best) in enumerate(zip(self.machines, self.bests, strict=True)):
             named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
             named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
         return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
 
-    def load(self, arrays: dict[str, NDArray[Any]], prefix: str) -> None:
+    def load(self, arrays: dict[str, NDArray[Any]], prefix: str, keys: int) -> None:
         """State that was written."""
+        if self.rule.emit == "all":
+            self.add_keys(keys)
+            return
         for machine in range(2):
             self.machines[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))
             self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Any
 from tocsin.logic import Batch, Out, Pages
 from tocsin.pages import pack, unpack
 from tocsin.plan.agree import read_control
-from tocsin.plan.identity import heirs
+from tocsin.plan.allot import Share, read_share
+from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.identity import Bequest, bequests, heirs
 from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
 from tocsin.plan.report import last_words
-from tocsin.plan.watch import PACE, WatchLogic, named, readable, stored_watches
+from tocsin.plan.watch import APART, MEMORY, PACE, WatchLogic, named, readable, stored_watches
 
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
+    from tocsin.plan.steps import Watch
+
+
+def _logic(number: int, watch: Watch, pages: Pages, given: Bequest) -> WatchLogic:
+    kind = WatchLogic if watch.budget is None else BudgetedLogic
+    return kind(number, watch, pages, given)
 
 
 class PlanLogic:
@@ -23,8 +31,12 @@ class PlanLogic:
     def __init__(self, plan: Plan, pages: Pages) -> None:
         of_ranges = {name: page for name, page in pages.items() if name.startswith(RANGES)}
         of_watches = {name: page for name, page in pages.items() if name not in of_ranges}
-        taken = heirs(stored_watches(of_watches), {watch.name: watch.rules_that_wait for watch in plan.watches})
-        self.watches = [WatchLogic(i, watch, of_watches, taken.get(watch.name)) for i, watch in enumerate(plan.watches)]
+        planned = {watch.name: watch.rules_found_again for watch in plan.watches}
+        taken = heirs(stored_watches(of_watches), planned)
+        given = bequests(taken, planned)
+        self.watches = [
+            _logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in enumerate(plan.watches)
+        ]
         begin = len(plan.watches)
         self.ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, begin)]
         watch_of = {name: named(name)[0] for name in of_watches}
@@ -41,7 +53,8 @@ class PlanLogic:
         for name, data in self.orphans.items():
             _, keys, number = named(name)
             with readable(name):
-                out.add(Out() if number == PACE else last_words(*unpack(data), [key for key in keys.split(",") if key]))
+                if number not in APART:
+                    out.add(last_words(*unpack(data), [key for key in keys.split(",") if key]))
         self.gone, self.orphans = [*self.gone, *self.orphans], {}
         out.add(self._forgotten)
         self._forgotten = Out()
@@ -54,6 +67,8 @@ class PlanLogic:
             mine = [batch for batch in batches if batch.key_set == logic.number]
             if mine:
                 logic.on_data(mine, now_us, out)
+            elif isinstance(logic, BudgetedLogic):
+                logic.say(out)
         for ranges in self.ranges:
             mine = [batch for batch in batches if batch.key_set == ranges.number]
             if mine:
@@ -61,13 +76,25 @@ class PlanLogic:
         return out
 
     def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Take waits that all buckets agreed on; those of watches that are gone, or wait otherwise now, say nothing."""
+        """Take waits that all buckets agreed on, and shares of memory.
+
+        Those of watches that are gone, wait otherwise now, or are not limited any more, say nothing.
+        """
+        out = Out()
         for row in rows:
+            if "share" in row:
+                self._give(read_share(row), out)
+                continue
             control = read_control(row)
             for logic in self.watches:
                 if logic.watch.name == control.watch and logic.pace is not None and logic.pace.order.shared:
                     logic.pace.agree(control.wait_us, control.from_us)
-        return Out()
+        return out
+
+    def _give(self, given: Share, out: Out) -> None:
+        for logic in self.watches:
+            if logic.watch.name == given.watch and isinstance(logic, BudgetedLogic) and logic.budget.told:
+                logic.give(given.share, out)
 
     def on_time(self, now_us: int) -> Out:
         """Let quiet keys go on."""
@@ -102,6 +129,9 @@ class PlanLogic:
             if logic.pace is not None and logic.pace.dirty:
                 changed[f"{logic.watch.name}/{PACE}"] = pack(logic.pace.arrays())
                 logic.pace.dirty = False
+            if isinstance(logic, BudgetedLogic) and logic.dirty:
+                changed[f"{logic.watch.name}/{MEMORY}"] = logic.to_bytes()
+                logic.dirty = False
         for ranges in self.ranges:
             changed |= ranges.changed_pages()
         return changed

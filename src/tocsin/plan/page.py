@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Int, Out
-from tocsin.pages import pack, unpack
+from tocsin.pages import pack, packed_size, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
 from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
@@ -38,10 +38,17 @@ def admit(key: Int, time: Int, newest: Int, outage: int) -> NDArray[np.bool_]:
     return timely
 
 
+class Loss(NamedTuple):
+    """Up to which time results may be missing because rows were shed, and what is promised of them."""
+
+    until_us: int
+    promise: str
+
+
 class Page:
     """Keys, the rows remembered of them, and the lives of their alerts."""
 
-    def __init__(self, watch: Watch, data: bytes | None = None) -> None:
+    def __init__(self, watch: Watch, data: bytes | None = None, given: Bequest = Bequest()) -> None:  # noqa: B008
         self.watch = watch
         self.keys: list[tuple[str, ...]] = []
         self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -51,10 +58,12 @@ class Page:
         self.hold = None if watch.order is None else Hold(watch.order, watch.lanes)
         self.silences = Silences(watch) if watch.silences else None
         self.dirty = False
+        # Where rows were shed: up to which time results may be missing, and what is promised instead of all.
+        self.loss = Loss(NEVER_SEEN, "")
         self.learnt: list[Learnt] = []
         self.last_words = Out()
         if data is not None:
-            self._load(data)
+            self._load(data, given)
 
     def make_room(self) -> None:
         """Make room for keys that were added to `keys`."""
@@ -154,6 +163,8 @@ class Page:
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             changes, matches = followed.evaluate(arrived)
+            if self.hold is not None:
+                followed.count_left_out(arrived)
             self._report(followed, changes, out)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
@@ -208,9 +219,12 @@ class Page:
         return np.zeros(len(self.keys), np.bool_) if self.hold is None else self.hold.holding()
 
     def _free_keys(self, now_us: int, out: Out) -> None:
-        gone = (self._seen() < now_us - self.watch.key_ttl_us) & ~self._busy()
-        if not gone.any():
-            return
+        gone = (self._seen() < now_us - self.watch.key_ttl_us) & ~self.busy()
+        if gone.any():
+            self.free(gone, now_us, out)
+
+    def free(self, gone: NDArray[np.bool_], now_us: int, out: Out) -> None:
+        """Forget keys that are not busy."""
         self.dirty = True
         if self.silences is not None:
             self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact forgotten")
@@ -230,7 +244,7 @@ class Page:
         """When a row of each key was last there, if only to be heard."""
         return self.seen_us if self.silences is None else np.maximum(self.seen_us, self.silences.seen_us)
 
-    def _busy(self) -> NDArray[np.bool_]:
+    def busy(self) -> NDArray[np.bool_]:
         """Keys for which some rule has something open."""
         busy = self._holding()
         for followed in self.followed:
@@ -241,7 +255,7 @@ class Page:
         """When a quiet key should be looked at, or freed."""
         times = []
         if self.watch.key_ttl_us < NEVER_US:
-            free = self._seen()[~self._busy()]  # A busy key has a timer of its own, and is freed there or later.
+            free = self._seen()[~self.busy()]  # A busy key has a timer of its own, and is freed there or later.
             times += [int(free.min()) + self.watch.key_ttl_us + 1] if len(free) else []
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             busy = followed.busy() & ~self._holding()  # Those have a timer of their own, below.
@@ -265,14 +279,18 @@ class Page:
 
     def _report(self, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
-            quality = "exact late" if late else "exact"
+            quality = f"{self._promise(shown)}{' late' * late}"
             out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
         for i, key in enumerate(matches.key.tolist()):
             shown = matches.take([i])
             start, end = int(shown.times.min()), int(shown.times.max())
-            out.alerts.append(self._row(followed, key, "match", (start, end), shown, "exact"))
+            out.alerts.append(self._row(followed, key, "match", (start, end), shown, self._promise(shown)))
+
+    def _promise(self, shown: Witnesses) -> str:
+        """What is promised of the results around a witness: all, unless rows that they may need were shed."""
+        return self.loss.promise if int(shown.times.min()) <= self.loss.until_us else "exact"
 
     def _row(
         self,
@@ -289,29 +307,42 @@ class Page:
 
     def to_bytes(self) -> bytes:
         """Write the page."""
+        return pack(self._arrays(), **self._facts())
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes to write the page, at most."""
+        return packed_size(self._arrays(), **self._facts())
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"newest": self.newest, "seen": self.seen_us}
         for memory in self.remembered:
             arrays |= memory.arrays()
         for followed in self.followed:
             arrays |= followed.arrays()
+        if self.hold is not None:
+            arrays |= self.hold.arrays()
+        if self.silences is not None:
+            arrays |= self.silences.arrays()
+        return arrays
+
+    def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"keys": self.keys, "rules": [one.identity.to_json() for one in self.followed]}
         stores = zip(self.watch.stores, self.watch.store_names, strict=True)
         facts["stores"] = {store.id: name for store, name in stores}
         if self.hold is not None:
-            arrays |= self.hold.arrays()
             facts["lanes"], facts["counted"] = self.watch.lanes, self._counted()
         if self.silences is not None:
-            arrays |= self.silences.arrays()
             facts["silences"] = [one.to_json() for one in self.silences.identities]
-        return pack(arrays, **facts)
+        return facts
 
     def _counted(self) -> list[list[str]]:
         """By lane, the names under which its rows are counted."""
         names = list(zip(self.lanes, self.watch.store_names, strict=True))
         return [[name for of, name in names if of == i] for i in range(len(self.watch.lanes))]
 
-    def _load(self, data: bytes) -> None:
-        """Take over what this plan still has; the rest gets its last words."""
+    def _load(self, data: bytes, given: Bequest) -> None:
+        """Take over what this plan still has; the rest gets its last words, unless another watch takes it over."""
         arrays, facts = unpack(data)
         self.keys = [tuple(key) for key in facts["keys"]]
         self.newest, self.seen_us = arrays["newest"], arrays["seen"]
@@ -329,8 +360,21 @@ class Page:
         if self.silences is not None:
             self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
             stay += self.silences.identities
+        own = {followed.identity.id for followed in self.followed}
+        stay += [one for one in known if not given.speaks_of(one.id, own)]
         stores = [store.id for store in self.watch.stores if store.remember]
-        self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
+        if given.is_copy:
+            self.last_words = last_words(arrays, facts | {"stores": {}, "lanes": []}, self.watch.on, stay)
+            self._count_copies(self.last_words)
+        else:
+            self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
+
+    def _count_copies(self, out: Out) -> None:
+        """Count rows that another watch goes on with too: to this one it is as if they had come."""
+        for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
+            held = 0 if self.hold is None else int((self.hold.lane == i).sum())
+            rows = len(memory.time)
+            out.count(name, {"received": rows + held, "retained": rows, "held": held})
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tocsin.logic import Batch, Pages
+from tocsin.plan.divide import over_buckets
 from tocsin.plan.logic import PlanLogic
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
@@ -44,6 +45,10 @@ class Plan:
     def sharing(self) -> Plan:
         """The same plan for an engine that lets buckets agree on their waits (`agree.py`), where they can."""
         return replace(self, watches=tuple(_sharing(watch) for watch in self.watches))
+
+    def over(self, buckets: int, *, told: bool = False) -> Plan:
+        """The same plan with what may be kept divided over buckets; `told`: shares then follow demand (`allot.py`)."""
+        return replace(self, watches=over_buckets(self.watches, buckets, told=told))
 
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""

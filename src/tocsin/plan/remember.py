@@ -6,6 +6,7 @@ at that moment, and what never went is the state of the next batch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,7 +71,8 @@ class Segments:
     """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
 
     `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was
-    left out at once. `source` numbers remembered rows first, then new ones; `payload` gives texts by these numbers.
+    left out at once, in which case it is `excused`. `source` numbers remembered rows first, then new ones; `payload`
+    gives texts by these numbers.
     """
 
     offsets: Int
@@ -82,6 +84,7 @@ class Segments:
     payload: Callable[[Int], Texts]
     place: Int
     silent: NDArray[np.bool_]
+    excused: NDArray[np.bool_]
 
     def texts(self, at: Int) -> Texts:
         """Payload of some rows."""
@@ -92,12 +95,13 @@ class Segments:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
         values, none = tuple(value[at] for value in self.values), slice(0, 0)
         columns = (offsets, self.time[at], self.rank[at], self.gone[at], values, self.source[at], self.payload)
-        return Segments(*columns, self.place[none], self.silent[none])
+        return Segments(*columns, self.place[none], self.silent[none], self.excused[none])
 
     def pick(self, at: Int, key: Int) -> Segments:
         """Some rows, which are ordered by key, as if each had just come in this order."""
-        number, silent = np.arange(len(at)), np.zeros(len(at), np.bool_)
-        return replace(self.cut(at, key), rank=number, gone=np.full(len(at), NEVER), place=number, silent=silent)
+        number, none = np.arange(len(at)), np.zeros(len(at), np.bool_)
+        gone = np.full(len(at), NEVER)
+        return replace(self.cut(at, key), rank=number, gone=gone, place=number, silent=none, excused=none)
 
 
 @kernel
@@ -113,25 +117,27 @@ def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
 @kernel
 def brings_nothing(
     key: Int, place: Int, excused: NDArray[np.bool_], rows: tuple[Int, Int, Int, Int], values: Float
-) -> NDArray[np.bool_]:
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Tell which new rows bring nothing: refused on arrival and `excused`, or refused because an equal one was there.
 
-    `rows` are the offsets of all keys, and time, rank and rank of going of all rows; new ones stand at `place`.
+    Of the excused ones among them those are told that did not come again. `rows` are the offsets of all keys, and time,
+    rank and rank of going of all rows; new ones stand at `place`.
     """
     offsets, time, rank, gone = rows
-    nothing = np.zeros(place.shape[0], np.bool_)
+    nothing, first = np.zeros(place.shape[0], np.bool_), np.zeros(place.shape[0], np.bool_)
     for n in range(place.shape[0]):
         i = place[n]
         now, begin, end = rank[i], offsets[key[n]], offsets[key[n] + 1]
         if gone[i] != now:
             continue
-        nothing[n] = excused[n]
+        again = False
         for step in (-1, 1):
             j = i + step
-            while begin <= j < end and time[j] == time[i] and not nothing[n]:
-                nothing[n] = rank[j] < now < gone[j] and _equal(values, i, j)
+            while begin <= j < end and time[j] == time[i] and not again:
+                again = rank[j] < now < gone[j] and _equal(values, i, j)
                 j += step
-    return nothing
+        nothing[n], first[n] = excused[n] or again, excused[n] and not again
+    return nothing, first
 
 
 @kernel
@@ -219,7 +225,7 @@ class Remembered:
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
         excused = not_newest(rows.key, rows.time, self.newest) | self.store.whole
         silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), np.array(values))
-        return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, silent)
+        return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, *silent)
 
     def _date(
         self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int
@@ -279,6 +285,24 @@ class Remembered:
         self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
         self.newest = self.newest[~gone]
         return int(len(stay) - stay.sum())
+
+    def shed(self, gone: NDArray[np.bool_]) -> None:
+        """Give up some rows."""
+        before = np.concatenate([[0], np.cumsum(gone)])
+        self.offsets = self.offsets - before[self.offsets]
+        self.time, self.values = self.time[~gone], tuple(value[~gone] for value in self.values)
+        self.payload = None if self.payload is None else self.payload[~gone]
+
+    @property
+    def key(self) -> Int:
+        """The key of each row."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def row_bytes(self) -> Int:
+        """How many bytes of state each row takes: its columns, and its text with what stands around it."""
+        texts = [None] * len(self.time) if self.payload is None else self.payload.tolist()
+        lengths = np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(texts))
+        return lengths + 8 * (1 + len(self.values))
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""

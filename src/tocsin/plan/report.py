@@ -114,6 +114,8 @@ def last_words(
 
 
 def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
+    if f"r{rule.id}.life{machine}.0" not in arrays:  # It emitted all.
+        return
     lives = alert.Lives(*(arrays[f"r{rule.id}.life{machine}.{i}"] for i in range(6)))
     best = Witnesses(*(arrays[f"r{rule.id}.best{machine}.{i}"] for i in range(8)))
     for k in (lives.phase != alert.NONE).nonzero()[0].tolist():

@@ -14,7 +14,8 @@ from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
 from tocsin.plan.bound import hopeless_numbers
 from tocsin.plan.columns import check_stream, column_of
-from tocsin.plan.group import Read, groups, with_order
+from tocsin.plan.divide import divide_run, with_budget
+from tocsin.plan.group import Read, groups, windows_of, with_order
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.order import needed_wait
 from tocsin.plan.plan import Plan
@@ -24,6 +25,7 @@ from tocsin.plan.share import Place, place_of, shared_stores
 from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import Duration, duration_text, microseconds
+from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.ranges import Ranges
@@ -44,8 +46,12 @@ def make_plan(
     arrival: str | None = None,
     key_ttl: Duration | None = None,
     bounded: bool = True,
+    memory: Memory | None = None,
 ) -> Plan:
-    """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing."""
+    """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing.
+
+    `memory` is what all joins together may keep that have no budget of their own.
+    """
     rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
         if not isinstance(rule, Rule | NoData | Ranges):
@@ -60,8 +66,22 @@ def make_plan(
     special = (time, arrival)
     ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, Ranges))
     others = [rule for rule in rules if not isinstance(rule, Ranges)]
-    together = groups(others, lambda rule: _read(rule, columns, special))
-    return Plan(tuple(_watch(group, columns, special, ttl, bounded=bounded) for group in together), ranges)
+    together = groups(others, lambda rule: _read(rule, columns, special), memory)
+    watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in together]
+    limited = [_limited(watch, group, memory) for watch, group in zip(watches, together, strict=True)]
+    return Plan(divide_run(limited, memory), ranges)
+
+
+def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None) -> Watch:
+    """Give a watch the budget that its rules share."""
+    rules = [rule for rule in given if isinstance(rule, Rule)]
+    if len(watch.lanes) < 2:
+        limited = next((rule for rule in rules if rule.memory is not None), None)
+        if limited is not None:
+            message = f"{limited.place}: `memory` needs a rule of two or more streams; it reads {len(watch.lanes)}"
+            raise PlanError(message)
+        return watch
+    return with_budget(watch, rules, memory, windows_of(watch))
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:

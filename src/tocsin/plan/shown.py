@@ -58,11 +58,13 @@ def rules_shown(plan: Plan) -> Iterator[dict[str, Any]]:
     """
     for watch in plan.watches:
         names, waits = watch.store_names, None if watch.order is None else str(watch.order.waiting)
+        memory = None if watch.budget is None else str(watch.budget)
         for rule in watch.rules:
             keeps = {names[i]: str(watch.stores[i]).partition(": ")[2] for i in rule.stores}
             streams = list(dict.fromkeys(watch.stores[i].stream for i in rule.stores))
             more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "keeps": keeps}
-            yield {**rule_object(rule), **more, "waits": waits, "no_wait": rule.no_wait or None}
+            asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory}
+            yield {**rule_object(rule), **more, **asks}
         for silence in watch.silences:
             told = {"alert": silence.alert, "labels": dict(silence.labels), "kind": "silence", "on": list(watch.on)}
             yield {**told, "does": str(silence), "streams": [silence.stream]}

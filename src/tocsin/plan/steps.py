@@ -15,7 +15,8 @@ from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.alike import marks
-from tocsin.plan.identity import Identity, Lane, digest, waiting_name
+from tocsin.plan.budget import Budget
+from tocsin.plan.identity import Identity, Lane, digest, limited_name, waiting_name
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -261,6 +262,7 @@ class Watch:
     key_ttl_us: int
     silences: tuple[Silence, ...] = ()
     order: Order | None = None
+    budget: Budget | None = None
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
@@ -289,17 +291,23 @@ class Watch:
 
     @property
     def name(self) -> str:
-        """By what its pages are found again: key columns; where rows wait, what is read, and how they do."""
+        """By what its pages are found again: key columns; where rows wait, what is read, and how they do.
+
+        Where memory is limited, its rules: whoever shares it may change.
+        """
         keys = ",".join(self.on)
+        if self.budget is not None:
+            return limited_name(keys, sorted(self.rules_found_again))
         if self.order is None:
             return keys
         read = sorted([stream, sorted(columns)] for stream, columns in self.lanes)
         return waiting_name(keys, read, self.order.waiting)
 
     @property
-    def rules_that_wait(self) -> set[str]:
-        """By what its rules are found again, if its rows wait."""
-        return set() if self.order is None else {rule.identity(self.stores).id for rule in self.rules}
+    def rules_found_again(self) -> set[str]:
+        """By what its rules are found again, where that tells it from other watches of its key columns."""
+        apart = self.order is not None or self.budget is not None
+        return {rule.identity(self.stores).id for rule in self.rules} if apart else set()
 
     @property
     def store_names(self) -> tuple[str, ...]:
@@ -338,6 +346,7 @@ class Watch:
         keys = ", ".join(self.on) or "no key: one bucket does all the work"
         lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
         lines += [f"  Order: {self.order}"] if self.order is not None else []
+        lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
         lines += [f"  {line}" for line in self.store_lines(range(len(self.stores)))]
         lines += [f"  {line}" for rule in self.rules for line in rule.lines]
         lines += [f"  NoData {silence}" for silence in self.silences]

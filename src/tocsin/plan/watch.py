@@ -12,7 +12,7 @@ from tocsin.errors import RunError
 from tocsin.logic import Batch, Int, Out, Pages
 from tocsin.pages import unpack
 from tocsin.plan.arrived import Arrivals
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.lanes import by_key, in_no_lane, lane_of
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
@@ -22,9 +22,9 @@ from tocsin.plan.silence import Heard
 from tocsin.plan.steps import Watch
 
 # Names of columns with commas between them, what tells those apart that wait, and the number of the page.
-_NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace)", re.ASCII)
-# The page of a watch that has no keys: how long its rows wait.
-PACE = "pace"
+_NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace|memory)", re.ASCII)
+# The pages of a watch that have no keys: how long its rows wait, and what they are worth.
+PACE, MEMORY = APART = ("pace", "memory")
 
 
 def named(page: str) -> tuple[str, str, str]:
@@ -56,15 +56,15 @@ def stored_watches(pages: Pages) -> dict[str, set[str]]:
     for name, data in pages.items():
         watch, keys, number = named(name)
         mine = found.setdefault(watch, set())
-        if watch != keys and number != PACE:
+        if watch != keys and number not in APART:
             with readable(name):
                 mine |= {Identity.of_json(one).id for one in unpack(data)[1]["rules"]}
     return found
 
 
-def _page(watch: Watch, name: str, pages: Pages) -> Page:
+def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
     with readable(name):
-        page = Page(watch, pages[name])
+        page = Page(watch, pages[name], given)
         if any(len(key) != len(watch.on) for key in page.keys):
             message = f"state page must have keys of the columns `{watch.name}`; it has others"
             raise RunError(message)
@@ -74,16 +74,16 @@ def _page(watch: Watch, name: str, pages: Pages) -> Page:
 class WatchLogic:
     """All pages of one key set."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages, stored: str | None) -> None:
-        """Take over the pages of the watch that was stored under this name, if any was."""
-        self.number, self.watch = number, watch
+    def __init__(self, number: int, watch: Watch, pages: Pages, given: Bequest) -> None:
+        """Take over the pages of a watch that was stored, under this name or another, if any is given."""
+        self.number, self.watch, stored = number, watch, given.of
         known = [(number, name) for name in pages for of, _, number in [named(name)] if of == stored]
-        mine = {int(number): name for number, name in known if number != PACE}
+        mine = {int(number): name for number, name in known if number not in APART}
         missing = set(range(len(mine))) - mine.keys()
         if missing:
             message = f"state page `{stored}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
             raise RunError(message)
-        self.pages = [_page(watch, mine[number], pages) for number in sorted(mine)]
+        self.pages = [_page(watch, mine[number], pages, given) for number in sorted(mine)]
         self.pace = None if watch.order is None else Pace(watch.order)
         if self.pace is not None and f"{stored}/{PACE}" in pages:
             with readable(f"{stored}/{PACE}"):
@@ -208,8 +208,12 @@ class WatchLogic:
         return StreamRows(key, time, time, values, payload), arrival
 
     def _places(self, batch: Batch) -> Int:
-        """Where each key of a batch lives; new keys get a place behind the last of a page with room."""
-        new = [key for key in batch.keys if key not in self.place]
+        """Where each key of a batch lives."""
+        return self._placed(batch.keys)
+
+    def _placed(self, keys: Sequence[tuple[str, ...]]) -> Int:
+        """Where keys live; new ones get a place behind the last of a page with room."""
+        new = [key for key in keys if key not in self.place]
         for key in new:
             while self.open < len(self.pages) and len(self.pages[self.open].keys) >= KEYS_PER_PAGE:
                 self.open += 1
@@ -220,7 +224,7 @@ class WatchLogic:
         if new:
             for page in self.pages:
                 page.make_room()
-        return np.fromiter((self.place[key] for key in batch.keys), np.int64, len(batch.keys))
+        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
 
     def _count_received(
         self, whole: Mapping[str, int], lanes: Sequence[tuple[StreamRows, Int]], batches: Sequence[Batch], out: Out

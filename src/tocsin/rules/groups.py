@@ -149,8 +149,10 @@ class _RuleReader:
 
     def _given(self, fields: Fields, where: str) -> dict[str, Any]:
         """The arguments of a Rule, each with its place."""
-        given: dict[str, Any] = {name: fields[name] for name in ("alert", "expr", "recovery", "wait", "quality")}
-        given |= {name: fields[name] for name in ("emit", "closed") if fields[name] is not None}
+        plain = ("alert", "expr", "recovery", "wait", "quality", "memory")
+        given: dict[str, Any] = {name: fields[name] for name in plain}
+        words = ("emit", "closed", "prefer", "weight")
+        given |= {name: fields[name] for name in words if fields[name] is not None}
         for name in _DURATIONS:
             if fields[name] is not None:
                 given["for_" if name == "for" else name] = fields[name]

@@ -17,6 +17,7 @@ from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, co
 from tocsin.rules.context import Context, found
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.groups import read_groups
+from tocsin.rules.memory import Memory, read_memory
 from tocsin.rules.mistakes import Mistake, Mistakes, RuleFileError, TooManyMistakes
 from tocsin.rules.options import ARCHIVE, FILE, SINKS
 from tocsin.rules.references import Known, Planner
@@ -117,6 +118,7 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
     known = Known(streams, limits, plan, all(isinstance(section, MapNode) for section in sections))
     groups = read_groups(context, fields.nodes["groups"], known) if "groups" in fields.nodes else ()
     sinks, archive = _sinks(context, fields, make_sink), _archive(context, fields)
+    memory = _memory(context, fields)
     if context.mistakes.count:
         return None
     _warn_of_unused(context, fields, known)
@@ -128,6 +130,7 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
         groups,
         sinks,
         archive,
+        memory,
     )
 
 
@@ -179,6 +182,16 @@ def _archive(context: Context, fields: Fields) -> str | None:
         return None
     inner = read_fields(context, fields.nodes["archive"], ARCHIVE, "archive", "an archive")
     return inner["path"] if inner else None
+
+
+def _memory(context: Context, fields: Fields) -> Memory | None:
+    if fields["memory"] is None:
+        return None
+    try:
+        return read_memory(fields["memory"])
+    except RuleError as error:
+        context.report(fields.nodes["memory"], WHERE, str(error))
+        return None
 
 
 def _warn_of_unused(context: Context, fields: Fields, known: Known) -> None:

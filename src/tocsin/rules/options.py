@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tocsin.rules.memory import PREFERS, SUBSET
 from tocsin.rules.model import CLOSED, EMITS
 
 # Kind -> how messages and the reference page name it.
@@ -58,6 +59,7 @@ FILE = (
     Field("groups", "part", "groups of rules", required=True),
     Field("sinks", "part", "where alerts go, one kind each"),
     Field("archive", "part", "where rows are kept for backtests"),
+    Field("memory", "text", "how much state all joins together may keep: `200MB` ([memory](../concepts/memory.md))"),
 )
 STREAM = (
     Field("source", "part", "where rows come from: exactly one kind", required=True),
@@ -118,6 +120,9 @@ RULE = (
         "`{recall: 0.99, over: 1m}`: rows wait as long as that needs ([order](../concepts/order.md))",
         example="{recall: 0.99, over: 1m}",
     ),
+    Field("memory", "text", "how much state this join may keep: `200MB`, or `10000 rows`", example="200MB"),
+    Field("prefer", "word", "what to keep when memory is short", default=SUBSET, words=PREFERS),
+    Field("weight", "number", "how much a share of its results counts beside that of other joins", default="1"),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),
 )

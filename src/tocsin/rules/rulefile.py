@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin.rules.limits import Limits
+from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import NoData
 from tocsin.rules.ranges import Ranges
@@ -110,6 +111,7 @@ class RuleFile:
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...] = ()
     archive: str | None = None
+    memory: Memory | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tocsin.deliver.encode import seconds_of
 from tocsin.files import append_line
+from tocsin.logic import Recalls
 
 PROGRESS = "progress.jsonl"
 # Enough for several lines, however many streams and rules there are.
@@ -78,8 +79,10 @@ class Progress:
 
     `time` is when it was done, `newest_us` the newest event time per stream so far, `milliseconds` how long each phase
     took: `detect` is the query itself, `archive` and `write` are files. `waits` has, per alert whose rows wait, the
-    longest wait of any bucket in microseconds and the least recall that is estimated, or None. `delays` has, per stream
-    whose rows say when they arrived, how many rows so far came how late, by classes (`delays.py`).
+    longest wait of any bucket in microseconds and the least recall that is estimated, or None. `memory` has, per alert
+    whose memory is limited, the least share of results of any bucket: that which is predicted, and that which was
+    reached, or None. `delays` has, per stream whose rows say when they arrived, how many rows so far came how late, by
+    classes (`delays.py`).
     """
 
     batch: int
@@ -89,6 +92,7 @@ class Progress:
     newest_us: Counts = field(default_factory=dict)
     milliseconds: Counts = field(default_factory=dict)
     waits: Waits = field(default_factory=dict)
+    memory: Mapping[str, Recalls] = field(default_factory=dict)
     delays: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
@@ -112,6 +116,7 @@ class Progress:
             "lag_seconds": self.lag_s,
             "milliseconds": self.milliseconds,
             "waits": self.waits,
+            "memory": self.memory,
         }
         # Outside the tallies, whose every name an earlier reader must know.
         parts |= {"delays": self.delays} if self.delays else {}
@@ -176,9 +181,10 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
                 continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
+            memory = {alert: (predicted, reached) for alert, (predicted, reached) in stored.get("memory", {}).items()}
             times = (stored["newest_us"], stored["milliseconds"])
-            delays = stored.get("delays", {})
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, delays)
+            more = (waits, memory, stored.get("delays", {}))
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, *more)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 

@@ -13,6 +13,7 @@ from tocsin.errors import PlanError
 from tocsin.plan import Plan, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.durations import Duration
+from tocsin.rules.memory import read_memory
 from tocsin.spark.feeds import feeds_of
 from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
@@ -56,6 +57,7 @@ def alerts(
     buckets: int | None = None,
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
+    memory: str | int | None = None,
 ) -> DataFrame:
     """Watch streams by rules and give their alerts as a DataFrame, streaming if the streams are.
 
@@ -84,6 +86,8 @@ def alerts(
         at the price of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it,
         what is due happens with the next rows of any key. It is a setting of the session, read when a query starts:
         start each query before the next one is made, or it is refused.
+    memory
+        How much state all joins together may keep, as `200MB`: an even part of it in each bucket.
 
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
@@ -97,6 +101,7 @@ def alerts(
             buckets=buckets,
             key_ttl=key_ttl,
             act_in_silence=act_in_silence,
+            memory=memory,
         )
     )
 
@@ -111,6 +116,7 @@ def rows_of(
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
     beside: Beside = _NOTHING,
+    memory: str | int | None = None,
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
@@ -118,14 +124,17 @@ def rows_of(
     """
     _check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
+    planned = isinstance(rules, Plan)
+    limit = None if memory is None else read_memory(memory)
     plan = rules
     if not isinstance(plan, Plan):
-        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl)
+        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl, memory=limit)
     first = next(iter(streams.values()))
     acts = act_in_silence if first.isStreaming else None
     partitions = prepare(first.sparkSession, act_in_silence=acts)
     number = partitions if buckets is None else buckets
     check_buckets(number)
+    plan = plan if planned else plan.over(number)
     read = {name for watch in plan.key_sets for name in watch.streams}
     passing = beside.passing or (lambda _, frame: frame)
     frames = {name: passing(name, streams[name]) for name in streams if name in read}

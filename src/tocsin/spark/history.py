@@ -113,7 +113,7 @@ def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan], bucket
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
     session = next(iter(frames.values())).sparkSession
     prepare(session, act_in_silence=None)
-    versions = Versions.of(plans)
+    versions = Versions.of([plan.over(buckets) for plan in plans])
     versions.warm_up()
     feeds = feeds_of(dict(frames), versions.watches(), TIME, ARRIVAL)
     rows = run_stateful(feeds, versions, buckets).persist(StorageLevel.DISK_ONLY)

@@ -74,13 +74,19 @@ _NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), 
 _LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now")
 _WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
 _RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
+_PREDICTED = Metric(
+    "tocsin_memory_recall_predicted", "gauge", ("alert",), "share of results that limited memory is to find"
+)
+_REACHED = Metric(
+    "tocsin_memory_recall_reached", "gauge", ("alert",), "share of results that it has found, as measured"
+)
 _INFO = Metric("tocsin_build_info", "gauge", ("version",), "1, with the version of Tocsin")
 
 METRICS = (
     *(_RECEIVED, _DEAD, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
     *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _NEWEST, _LAG),
-    *(_WAIT, _RECALL),
+    *(_WAIT, _RECALL, _PREDICTED, _REACHED),
     *_SINKS.values(),
     _INFO,
 )
@@ -166,6 +172,9 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
     yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
     yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
+    for i, metric in enumerate((_PREDICTED, _REACHED)):
+        known = ((alert, pair[i]) for alert, pair in progress.memory.items())
+        yield metric, {(alert,): recall for alert, recall in known if recall is not None}
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tocsin.deliver.encode import time_text
 from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
+from tocsin.plan.allot import Allotment
 from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
@@ -53,7 +54,7 @@ class Recorder:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log = run.progress()
         self.rules = list(rules)
-        self.agreement = Agreement(plan.watches)
+        self.agreement, self.allotment = Agreement(plan.watches), Allotment(plan.watches)
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
         self.streams = dict(counted)
         # A row is counted once under each name of its stream.
@@ -94,13 +95,14 @@ class Recorder:
         self._note(batch, gained, out, delays(found["counts"]), _spans(marks))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
-        """Let buckets agree on their waits by what they told; the next micro-batch takes it to all of them.
+        """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.
 
         Until this one is done that has not begun, so should it be run again, its file may be another.
         """
         for told in map(json.loads, stats):
-            self.agreement.hear(told["bucket"], told)
-        rows = self.agreement.rows()
+            hears = self.allotment if "share" in told else self.agreement
+            hears.hear(told["bucket"], told)
+        rows = self.agreement.rows() + self.allotment.rows()
         if rows:
             self.run.tick(f"agreed-{batch:012}", rows)
 
@@ -126,9 +128,8 @@ class Recorder:
         for stream, time_us in out.newest.items():
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
-        waits = {**before.waits, **out.waits}
-        late = sums(before.delays, late)
-        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, waits, late)
+        more = ({**before.waits, **out.waits}, {**before.memory, **out.memory}, sums(before.delays, late))
+        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:

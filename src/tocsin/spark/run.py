@@ -118,7 +118,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
     sinks = name_sinks(make_sink(sink.kind, sink.options) for sink in file.sinks)
     with RunDir(options.run_dir).held() as place:
         manifest = _begin(place, file, plan, tuple(sinks), options)
-        plan = plan.sharing() if manifest.buckets > 1 else plan
+        plan = (plan.sharing() if manifest.buckets > 1 else plan).over(manifest.buckets, told=True)
         archive = None if file.archive is None else Archive(file.archive, manifest.run)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:

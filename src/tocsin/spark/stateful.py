@@ -59,7 +59,7 @@ MAGIC, VERSION = "tocsin-state", 2
 HEAD = "head"
 
 # The parts of an Out that travel as one row of counts.
-COUNTED = ("counts", "newest", "waits", "results")
+COUNTED = ("counts", "newest", "waits", "results", "memory")
 
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
@@ -166,6 +166,7 @@ class _Operator(StatefulProcessor):
         dead = _dead(pieces, self.work.feeds)
         # Which file is read first is left to chance; a batch that is run again must take them alike.
         control = sorted((row for piece in pieces for row in piece.control), key=json.dumps)
+        control = [_unaddressed(row) for row in control if row.get("bucket", key[0]) == key[0]]
 
         def call(logic: Logic, now_us: int) -> Out:
             out = logic.on_control(control) if control else Out()
@@ -262,6 +263,11 @@ class _Operator(StatefulProcessor):
         if new_ms is not None:
             self.handle.registerTimer(new_ms)
         return new_ms
+
+
+def _unaddressed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A control row without the bucket that it is for."""
+    return {name: value for name, value in row.items() if name != "bucket"}
 
 
 def _check_silence(acts: bool | None) -> None:

@@ -3,12 +3,13 @@
 Idea: a small share of rows, chosen by a hash of their numbers, is remembered until it expires, whatever the policy of
 the join does to it. Each counts the rows of the other stream that it meets, by granules of age, and by how many rows
 of its own stream came since (in half octaves: what RECENT holds is a number of rows). With it stands the frequency that
-its key had in the other stream when it came. Lives that are over go into a ring.
+its key had in the other stream when it came. Lives that are over go into a ring. A watched row that the join has shed
+is told so (`lose`): what it meets from then on is lost, so lives say which share of results the join has found.
 Guarantee: the rows are a random sample, so averages over their lives are unbiased. While
 `room` rows are watched in a stream no other is taken; it is counted as passed over. Any cut into calls gives the same
 state.
 Cost: O(1) per row and per meeting, and twice what frequencies cost (all, and recent ones); about share * r * W rows of
-8 (granules + 68) bytes, and as much for each life in the ring.
+4 (granules + 64) + 49 bytes, and as much for each life in the ring.
 Source: Srivastava, Widom, VLDB 2004, section 2.3.
 """
 
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 from tocsin.stages.memory.frequencies import Frequencies, add_key, frequency_of, new_frequencies
 from tocsin.stages.memory.splitmix import uniform
 
@@ -31,14 +32,21 @@ HALF_OCTAVES = 64
 
 
 class Watched(NamedTuple):
-    """One stream: rows watched (a ring in order of time, chained by key), lives that are over (a ring), frequencies."""
+    """One stream: rows watched (a ring in order of time, chained by key), lives that are over (a ring), frequencies.
+
+    `stamp` tells which row of the join a watched one is; it is `held` until the join has shed it, and has `found` what
+    it met until then. Chains of keys that share a head are one.
+    """
 
     time: Int
     number: Int
     key: Int
+    stamp: Int
     foretold: Float
     met: Int
     met_behind: Int
+    found: Int
+    held: Bools
     chain: Int
     heads: Int
     tails: Int
@@ -48,6 +56,7 @@ class Watched(NamedTuple):
     over_foretold: Float
     over_met: Int
     over_met_behind: Int
+    over_found: Int
     facts: Int
     frequencies: Frequencies
     recent: Frequencies
@@ -56,7 +65,8 @@ class Watched(NamedTuple):
 class Lives(NamedTuple):
     """Lives that are over, oldest first: when a row came, its number in its stream, its key and how frequent that was.
 
-    What it met is by granule of age, `met_behind` by the number of rows that came since, as `half_octave` has it.
+    What it met is by granule of age, `met_behind` by the number of rows that came since, as `half_octave` has it;
+    `found` is how much of it the join has found.
     """
 
     time: Int
@@ -65,6 +75,7 @@ class Lives(NamedTuple):
     foretold: Float
     met: Int
     met_behind: Int
+    found: Int
 
 
 class MonitorTerms(NamedTuple):
@@ -83,23 +94,30 @@ class MonitorTerms(NamedTuple):
 
 def new_watched(terms: MonitorTerms, room: int, lives: int, counters: int) -> Watched:
     """Nothing watched yet; room for so many rows at once, and so many lives that are over."""
-    keys = 0 if terms.equal else 1
+    heads = 1 << (2 * room).bit_length() if terms.equal else 1
+    granules = terms.granules
+
+    def rows(count: int) -> tuple[Int, Int, Int]:
+        return np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+
+    def met(count: int) -> tuple[Int, Int]:
+        # Counts of one row, many of them: half the room does.
+        return np.zeros((count, granules), np.int32), np.zeros((count, HALF_OCTAVES), np.int32)
+
     return Watched(
-        np.zeros(room, np.int64),
-        np.zeros(room, np.int64),
+        *rows(room),
         np.zeros(room, np.int64),
         np.zeros(room),
-        np.zeros((room, terms.granules), np.int64),
-        np.zeros((room, HALF_OCTAVES), np.int64),
+        *met(room),
+        np.zeros(room, np.int64),
+        np.zeros(room, np.bool_),
         np.full(room, -1),
-        np.full(keys, -1),
-        np.full(keys, -1),
-        np.zeros(lives, np.int64),
-        np.zeros(lives, np.int64),
-        np.zeros(lives, np.int64),
+        np.full(heads, -1),
+        np.full(heads, -1),
+        *rows(lives),
         np.zeros(lives),
-        np.zeros((lives, terms.granules), np.int64),
-        np.zeros((lives, HALF_OCTAVES), np.int64),
+        *met(lives),
+        np.zeros(lives, np.int64),
         np.array([0, 0, 0, 0, 0, 0, NEVER_SEEN]),
         new_frequencies(counters, terms.half_life),
         new_frequencies(counters),
@@ -134,7 +152,8 @@ def end_lives(of: Watched, oldest: int, equal: bool) -> None:
         of.over_key[place], of.over_foretold[place] = of.key[slot], of.foretold[slot]
         of.over_met[place] = of.met[slot]
         of.over_met_behind[place] = of.met_behind[slot]
-        group = of.key[slot] if equal else 0
+        of.over_found[place] = of.found[slot]
+        group = of.key[slot] & (of.heads.shape[0] - 1) if equal else 0
         of.heads[group] = of.chain[slot]
         if of.chain[slot] < 0:
             of.tails[group] = -1
@@ -144,7 +163,7 @@ def end_lives(of: Watched, oldest: int, equal: bool) -> None:
 
 
 @kernel
-def watch(of: Watched, time: int, key: int, foretold: float, equal: bool) -> None:
+def watch(of: Watched, time: int, key: int, stamp: int, foretold: float, equal: bool) -> None:
     """Watch a row from now on, if there is room."""
     facts, room = of.facts, of.time.shape[0]
     if facts[WATCHED] == room:
@@ -153,10 +172,11 @@ def watch(of: Watched, time: int, key: int, foretold: float, equal: bool) -> Non
     slot = (facts[START] + facts[WATCHED]) % room
     facts[WATCHED] += 1
     of.time[slot], of.key[slot], of.foretold[slot], of.chain[slot] = time, key, foretold, -1
-    of.number[slot] = facts[RECEIVED]
+    of.number[slot], of.stamp[slot] = facts[RECEIVED], stamp
     of.met[slot] = 0
     of.met_behind[slot] = 0
-    group = key if equal else 0
+    of.found[slot], of.held[slot] = 0, True
+    group = key & (of.heads.shape[0] - 1) if equal else 0
     if of.tails[group] >= 0:
         of.chain[of.tails[group]] = slot
     else:
@@ -167,24 +187,26 @@ def watch(of: Watched, time: int, key: int, foretold: float, equal: bool) -> Non
 @kernel
 def meet(terms: MonitorTerms, other: Watched, stream: int, now: int, key: int, window: int) -> None:
     """Let a row be counted by the watched rows of the other stream that it joins with."""
-    slot = other.heads[key if terms.equal else 0]
+    slot = other.heads[key & (other.heads.shape[0] - 1) if terms.equal else 0]
     while slot >= 0:
         apart = key - other.key[slot] if stream == 1 else other.key[slot] - key
         if terms.low <= apart <= terms.high:
             granule = (now - other.time[slot]) * terms.granules // max(window, 1)
             other.met[slot, min(granule, terms.granules - 1)] += 1
             other.met_behind[slot, half_octave(other.facts[RECEIVED] - other.number[slot])] += 1
+            other.found[slot] += other.held[slot]
         slot = other.chain[slot]
 
 
 @kernel
-def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int) -> None:
+def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int, stamp: Int) -> None:
     """Take rows in order of time; a window below 0 is that of a stream whose rows are not remembered."""
     first, second, equal = terms.window_one, terms.window_two, terms.equal
     facts1, facts2, heads1, heads2 = one.facts, two.facts, one.heads, two.heads
+    mask = heads1.shape[0] - 1
     # Streams are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
     for row in range(stream.shape[0]):
-        now, at, group = time[row], key[row], key[row] if equal else 0
+        now, at, group = time[row], key[row], key[row] & mask if equal else 0
         if facts1[WATCHED] > 0 and one.time[facts1[START]] < now - first:
             end_lives(one, now - first, equal)
         if facts2[WATCHED] > 0 and two.time[facts2[START]] < now - second:
@@ -193,7 +215,7 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
             if heads2[group] >= 0:
                 meet(terms, two, 0, now, at, second)
             if first >= 0 and uniform(terms.seed, 2 * facts1[RECEIVED], 0) < terms.share:
-                watch(one, now, at, frequency_of(two.frequencies, at), equal)
+                watch(one, now, at, stamp[row], frequency_of(two.frequencies, at), equal)
             add_key(one.frequencies, at, terms.half_life)
             add_key(one.recent, at, 0)
             facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now
@@ -201,7 +223,7 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
             if heads1[group] >= 0:
                 meet(terms, one, 1, now, at, first)
             if second >= 0 and uniform(terms.seed, 2 * facts2[RECEIVED] + 1, 0) < terms.share:
-                watch(two, now, at, frequency_of(one.frequencies, at), equal)
+                watch(two, now, at, stamp[row], frequency_of(one.frequencies, at), equal)
             add_key(two.frequencies, at, terms.half_life)
             add_key(two.recent, at, 0)
             facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now
@@ -210,8 +232,19 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
 def lives_of(of: Watched) -> Lives:
     """The lives that are over and still known, oldest first."""
     places = _known(of)
-    over = (of.over_time, of.over_number, of.over_key, of.over_foretold, of.over_met, of.over_met_behind)
+    over = (of.over_time, of.over_number, of.over_key, of.over_foretold, of.over_met, of.over_met_behind, of.over_found)
     return Lives._make(column[places] for column in over)
+
+
+def lose(of: Watched, stamp: Int) -> None:
+    """Learn which rows the join has shed: those among them that are watched find nothing any more."""
+    of.held[np.isin(of.stamp, stamp)] = False
+
+
+def found_of(of: Watched) -> tuple[int, int]:
+    """Of the lives that are known, how many results the join has found, and how many there were."""
+    lives = lives_of(of)
+    return int(lives.found.sum()), int(lives.met.sum())
 
 
 def _known(of: Watched) -> Int:

@@ -12,7 +12,10 @@ Guarantee: nothing depends on how rows are cut into calls.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
 from tocsin.stages.memory import models
@@ -23,12 +26,14 @@ from tocsin.stages.memory.age_monitor import (
     MonitorTerms,
     Watched,
     forget_before,
+    found_of,
     lives_of,
+    lose,
     monitor_rows,
     new_watched,
     rate_of,
 )
-from tocsin.stages.memory.frequencies import have_changed, known, new_frequencies, with_half_life
+from tocsin.stages.memory.frequencies import Frequencies, have_changed, known, new_frequencies, with_half_life
 
 # False alarms of a test of frequencies.
 _ALPHA = 0.001
@@ -63,16 +68,15 @@ class Monitor:
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
-    def take(self, stream: Int, time: Int, key: Int) -> None:
-        """Take rows in order of time; without a band keys are whole numbers from 0."""
-        if self.terms.equal:
-            self._make_room(int(key.max(initial=-1)) + 1)
-        begin = 0
+    def take(self, stream: Int, time: Int, key: Int, stamp: Int | None = None) -> None:
+        """Take rows in order of time; `stamp` tells them apart when the join has shed some (`lose`)."""
+        stamp, begin = time if stamp is None else stamp, 0
         while begin < len(time):
-            received = sum(int(one.facts[RECEIVED]) for one in self.watched)
+            received = self.received
             end = min(len(time), begin + self.every - received % self.every)
             one, two = self.watched
-            monitor_rows(self.terms, one, two, stream[begin:end], time[begin:end], key[begin:end])
+            cut = slice(begin, end)
+            monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut])
             if (received + end - begin) % self.every == 0:
                 self._look_for_drift(int(time[end - 1]))
             begin = end
@@ -93,6 +97,38 @@ class Monitor:
         """The values of a stream that have a counter, and their frequencies."""
         return known(self.watched[direction].frequencies)
 
+    def lose(self, direction: int, stamp: Int) -> None:
+        """Learn which rows of a stream the join has shed."""
+        lose(self.watched[direction], stamp)
+
+    def reached(self) -> float | None:
+        """The share of results that the join has found, by the lives that are over; None: nothing is known."""
+        found, met = (sum(part) for part in zip(*map(found_of, self.watched), strict=True))
+        return found / met if met else None
+
+    @property
+    def received(self) -> int:
+        """How many rows came."""
+        return sum(int(one.facts[RECEIVED]) for one in self.watched)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        named: dict[str, NDArray[Any]] = {}
+        for i, of in enumerate(self.watched):
+            named |= {f"{i}.{name}": part for name, part in of._asdict().items() if not isinstance(part, Frequencies)}
+            for name in ("frequencies", "recent"):
+                counters: Frequencies = getattr(of, name)
+                named |= {f"{i}.{name}.{inner}": part for inner, part in counters._asdict().items()}
+        return named
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """State that was written by one of the same sizes."""
+        for i, of in enumerate(self.watched):
+            parts: dict[str, Any] = {name: arrays[f"{i}.{name}"] for name in of._fields if f"{i}.{name}" in arrays}
+            for name in ("frequencies", "recent"):
+                parts[name] = Frequencies(*(arrays[f"{i}.{name}.{inner}"] for inner in Frequencies._fields))
+            self.watched[i] = Watched(**parts)
+
     def choice(self, direction: int, memory: float) -> models.Choice:
         """The policy for a window with memory for so many rows."""
         return models.choose(self.lives(direction), self._window(direction), memory)
@@ -112,10 +148,3 @@ class Monitor:
             counters, left = len(of.recent.key), self.terms.half_life
             kept = with_half_life(of.recent, left) if changed else of.frequencies
             self.watched[direction] = of._replace(frequencies=kept, recent=new_frequencies(counters))
-
-    def _make_room(self, keys: int) -> None:
-        for direction, of in enumerate(self.watched):
-            if keys > len(of.heads):
-                more = np.full(max(keys, 2 * len(of.heads)) - len(of.heads), -1)
-                heads, tails = np.concatenate([of.heads, more]), np.concatenate([of.tails, more])
-                self.watched[direction] = of._replace(heads=heads, tails=tails)

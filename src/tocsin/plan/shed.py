@@ -1,0 +1,142 @@
+"""Shed: give up remembered rows of a watch until it fits, those first that are worth least.
+
+Idea: the rows of all pages are put together, lane by lane, and sorted by what they are worth (`worth.py`). What goes
+with a row are its bytes, and its part of what its key costs: a key that has nothing left is forgotten too.
+Guarantee: which rows go depends on the rows alone, not on where they lie.
+Cost: O(M log M) for M rows remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.logic import NEVER_SEEN, Float, Int, Out
+from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.steps import Watch
+from tocsin.plan.worth import Rows, Worth
+from tocsin.rules.memory import BYTES
+
+# A multiplier that spreads times over 64 bits.
+_SPREAD = np.int64(-7046029254386353131)
+
+
+@lru_cache(maxsize=1 << 17)
+def number_of(key: tuple[str, ...]) -> int:
+    """A number that is the key's alone, on every machine."""
+    digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 2
+
+
+def stamps(key: Int, time: Int) -> Int:
+    """By what rows of a lane are told apart: their key and time."""
+    with np.errstate(over="ignore"):
+        return key ^ (time * _SPREAD)
+
+
+class Kept(NamedTuple):
+    """Remembered rows of all pages: page, store and place there, lane, time, the number of the key, what they cost."""
+
+    page: Int
+    store: Int
+    place: Int
+    lane: Int
+    time: Int
+    key: Int
+    cost: Float
+
+
+class Shedder:
+    """What the rows and keys of a watch cost, and who goes."""
+
+    def __init__(self, watch: Watch) -> None:
+        assert watch.budget is not None
+        self.watch, self.in_bytes = watch, watch.budget.memory.unit == BYTES
+        self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
+        self.span_us = max((rule.topology.span_us for rule in watch.rules), default=0)
+        empty, one = Page(watch), Page(watch)
+        one.keys.append(("",) * len(watch.on))
+        one.make_room()
+        self.page_bytes = empty.size if self.in_bytes else 0
+        # The name of a key comes on top. A key may need a new page: each pays its part of it.
+        self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_PAGE) if self.in_bytes else 0
+
+    def size(self, pages: Sequence[Page]) -> int:
+        """How much is kept: bytes, or rows."""
+        if self.in_bytes:
+            return sum(page.size for page in pages)
+        return sum(len(memory.time) for page in pages for memory in page.remembered)
+
+    def average_cost(self, kept: Kept) -> list[float]:
+        """What a row of each lane costs, on average."""
+        costs = []
+        for lane in range(len(self.watch.lanes)):
+            mine = kept.cost[kept.lane == lane]
+            costs.append(max(float(mine.mean()), 1.0) if len(mine) else 1.0)
+        return costs
+
+    def kept(self, pages: Sequence[Page]) -> Kept:
+        """All rows that are remembered."""
+        parts: list[tuple[NDArray[np.int64] | Float, ...]] = []
+        for number, page in enumerate(pages):
+            rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
+            names = np.fromiter(map(number_of, page.keys), np.int64, len(page.keys))
+            each = np.where(page.busy(), 0.0, self.key_bytes / np.maximum(rows_of, 1))
+            for store, memory in enumerate(page.remembered):
+                rows, key = len(memory.time), memory.key
+                cost = memory.row_bytes() + each[key] if self.in_bytes else np.ones(rows)
+                here = (np.full(rows, number), np.full(rows, store), np.arange(rows), np.full(rows, self.lanes[store]))
+                parts.append((*here, memory.time, names[key], cost))
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return Kept(*columns)
+
+    def shed(self, pages: Sequence[Page], excess: float, worth: Worth | None, now_us: int, out: Out) -> tuple[int, int]:
+        """Give up rows that cost `excess` together; say up to which time results may now be missing, and how many."""
+        kept = self.kept(pages)
+        order = self._order(kept, excess, worth, now_us)
+        going = order[: int(np.searchsorted(np.cumsum(kept.cost[order]), excess)) + 1]
+        until_us = int(kept.time[going].max(initial=NEVER_SEEN))
+        if worth is not None:
+            for lane in (0, 1):
+                mine = going[kept.lane[going] == lane]
+                worth.lose(lane, stamps(kept.key[mine], kept.time[mine]))
+        for number in np.unique(kept.page[going]).tolist():
+            page, here = pages[number], going[kept.page[going] == number]
+            page.dirty = True
+            for store, name in enumerate(self.watch.store_names):
+                gone = np.zeros(len(page.remembered[store].time), np.bool_)
+                gone[kept.place[here[kept.store[here] == store]]] = True
+                page.remembered[store].shed(gone)
+                out.count(name, {"retained": -int(gone.sum()), "shed": int(gone.sum())})
+        return max(until_us + self.span_us, NEVER_SEEN), len(going)
+
+    def _order(self, kept: Kept, excess: float, worth: Worth | None, now_us: int) -> Int:
+        """All rows, the first to go first: lanes that have more than their share of the memory lose rows first."""
+        if worth is None or not worth.learns:
+            return np.lexsort((kept.place, kept.store, kept.key, kept.time))
+        orders, room = [], float(kept.cost.sum()) - excess
+        for lane, share in enumerate((worth.split, 1 - worth.split)):
+            mine = np.flatnonzero(kept.lane == lane)
+            order = mine[worth.order(lane, Rows(kept.time[mine], kept.key[mine]), now_us)]
+            # How much the lane still has above its share when a row is asked to go: who has most above it goes first.
+            above = kept.cost[order].sum() - np.cumsum(kept.cost[order]) + kept.cost[order] - share * room
+            orders.append((order, above))
+        order, above = (np.concatenate(parts) for parts in zip(*orders, strict=True))
+        return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
+
+    def forget(self, pages: Sequence[Page], out: Out) -> int:
+        """Forget keys that have no rows and nothing open; give the newest time of any of them."""
+        newest = NEVER_SEEN
+        for page in pages if self.in_bytes else ():
+            rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
+            gone = (rows_of == 0) & ~page.busy()
+            if gone.any():
+                newest = max(newest, int(page.newest[gone].max()))
+                page.free(gone, 0, out)
+        return newest

@@ -1,0 +1,137 @@
+"""Memory over joins and buckets: by demand, never more than there is, and nothing given before it is free."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.test_memory import zipf_streams
+from tocsin import Rule, RunError
+from tocsin.plan import make_plan
+from tocsin.plan.allot import Allotment, Told
+from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.rules.memory import read_memory
+
+BUCKETS = 4
+COLUMNS = {name: list(columns) for name, columns in zipf_streams(1, 1, 0).items()}
+
+
+def plan_of(*rules: Rule, memory: str | None = None) -> Any:
+    limit = None if memory is None else read_memory(memory)
+    return make_plan(rules, COLUMNS, arrival="arrival", memory=limit).over(BUCKETS, told=True)
+
+
+def pair(alert: str, **more: Any) -> Rule:
+    return Rule(alert, "a + b > 1", within="1s", on="machine", emit="all", **more)
+
+
+def told(name: str, share: int, need: int, points: Any = ()) -> dict[str, Any]:
+    return {"watch": name, "share": share, "fixed": 1000, "need": need, "points": points}
+
+
+def test_nothing_is_given_before_every_bucket_has_told() -> None:
+    plan = plan_of(pair("x", memory="1MB"))
+    name, allotment = plan.watches[0].name, Allotment(plan.watches)
+    for bucket in range(BUCKETS - 1):
+        allotment.hear(bucket, told(name, 250_000, 10**6 if bucket == 0 else 1000))
+        assert allotment.rows() == []
+    allotment.hear(3, told(name, 250_000, 1000))
+    assert allotment.rows()
+
+
+def test_a_bucket_grows_only_when_others_have_told_that_they_shrank() -> None:
+    plan = plan_of(pair("x", memory="1MB"))
+    name, allotment = plan.watches[0].name, Allotment(plan.watches)
+    shares = dict.fromkeys(range(BUCKETS), 250_000)
+    needs = {0: 900_000, 1: 10_000, 2: 10_000, 3: 10_000}
+    for bucket, share in shares.items():
+        allotment.hear(bucket, told(name, share, needs[bucket]))
+    first = allotment.rows()
+    assert {row["bucket"] for row in first} == {1, 2, 3}
+    assert all(row["share"] < 250_000 for row in first)
+    shares |= {row["bucket"]: row["share"] for row in first}
+    for bucket in (1, 2):
+        allotment.hear(bucket, told(name, shares[bucket], needs[bucket]))
+    second = allotment.rows()
+    assert [row["bucket"] for row in second] == [0]
+    assert second[0]["share"] + shares[1] + shares[2] + 250_000 <= 1_000_000
+    assert second[0]["share"] > 500_000
+
+
+def test_the_memory_goes_where_it_finds_most() -> None:
+    plan = plan_of(pair("x", memory="1MB"))
+    name, allotment = plan.watches[0].name, Allotment(plan.watches)
+    steep = [(0, 0.0), (100_000, 0.9), (400_000, 1.0)]
+    flat = [(0, 0.0), (400_000, 1.0)]
+    for bucket in range(BUCKETS):
+        allotment.hear(bucket, told(name, 250_000, 400_000, steep if bucket else flat))
+    wanted = allotment._wanted([name], 1_000_000)
+    assert wanted[name, 0] > max(wanted[name, bucket] for bucket in (1, 2, 3))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_never_add_up_to_more_than_the_memory(seed: int) -> None:
+    """Buckets take what they are given late, in any order, and are killed; needs change all the time."""
+    draw = random.Random(seed)
+    rules = [pair("x"), pair("y", weight=2.0), pair("z", memory="400KB")]
+    plan = plan_of(*rules, memory="2MB")
+    names = [watch.name for watch in plan.watches]
+    total = {
+        name: sum(w.budget.memory.amount for w in plan.watches if w.budget.pooled == of.budget.pooled)
+        for name, of in zip(names, plan.watches, strict=True)
+    }
+    shares = {(w.name, b): w.budget.share for w in plan.watches for b in range(BUCKETS)}
+    allotment, waiting = Allotment(plan.watches), list[dict[str, Any]]()
+    for _ in range(300):
+        if draw.random() < 0.02:  # The driver starts anew: what it knew is gone, what it wrote is still there.
+            allotment = Allotment(plan.watches)
+            for row in waiting:
+                shares[row["watch"], row["bucket"]] = row["share"]
+            waiting = []
+            called = list(shares)
+        else:
+            called = draw.sample(list(shares), draw.randint(1, len(shares)))
+        taken = [row for row in waiting if (row["watch"], row["bucket"]) in called]
+        for row in taken:
+            shares[row["watch"], row["bucket"]] = row["share"]
+        waiting = [row for row in waiting if row not in taken]
+        for name, bucket in called:
+            allotment.hear(bucket, told(name, shares[name, bucket], draw.randint(1000, 10**6)))
+        waiting += allotment.rows()
+        for name in names:
+            mine = [n for n in names if total[n] == total[name]]
+            assert sum(share for (watch, _), share in shares.items() if watch in mine) <= total[name]
+
+
+def test_a_share_that_is_told_holds_at_once_and_its_page_remembers_it() -> None:
+    plan = plan_of(pair("x", memory="800KB"))
+    logic = plan.build({})
+    watch = logic.watches[0]
+    assert isinstance(watch, BudgetedLogic)
+    logic.on_control([{"watch": plan.watches[0].name, "share": 90_000}])
+    assert watch.share == 90_000
+    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+    assert plan.build(pages).watches[0].share == 90_000
+    assert logic.on_control([{"watch": "gone", "share": 5}]).alerts == []
+    for row in ({"watch": "x", "share": 0}, {"watch": "x", "share": True}, {"watch": 3, "share": 9}, {"share": 9}):
+        with pytest.raises(RunError, match="control rows must address a step of the plan"):
+            logic.on_control([row])
+
+
+def test_of_a_smaller_memory_every_bucket_takes_its_part_at_once() -> None:
+    large, small = plan_of(pair("x", memory="800KB")), plan_of(pair("x", memory="400KB"))
+    logic = large.build({})
+    logic.on_control([{"watch": large.watches[0].name, "share": 100_000}])
+    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+    assert small.build(pages).watches[0].share == 50_000
+    grown = plan_of(pair("x", memory="1600KB")).build(pages)
+    assert grown.watches[0].share == 100_000
+
+
+def test_what_a_bucket_tells_is_a_curve_that_rises() -> None:
+    curve = Told(10, 1, 1000, [(0.0, 0.0), (50.0, 0.5), (100.0, 1.0)]).curve
+    assert curve.needed == 1000
+    assert curve.recall_at(500) == pytest.approx(0.5)
+    assert Told(10, 1, 1000, []).curve.recall_at(250) == pytest.approx(0.25)

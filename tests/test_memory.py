@@ -1,0 +1,232 @@
+"""Rules whose memory is limited: never more than that, nothing invented, nothing lost while all fits, and the laws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.test_laws import Driver, parts_of, plan_of, settled, stories
+from tocsin import PlanError, Rule, RuleError, local
+from tocsin.columns import EPOCH
+from tocsin.logic import Out
+from tocsin.plan import Plan
+from tocsin.plan.budgeted import BudgetedLogic
+
+Columns = dict[str, dict[str, Any]]
+SECOND = 1_000_000
+
+
+def zipf_streams(rows: int, keys: int, seed: int, *, disorder: int = 0, payload: bool = False) -> Columns:
+    """Two streams whose keys are Zipf, one row a millisecond; some come later than their time."""
+    draw = np.random.default_rng(seed)
+    streams: Columns = {}
+    chance = 1 / np.arange(1, keys + 1)
+    for name in ("a", "b"):
+        key = draw.choice(keys, rows, p=chance / chance.sum())
+        time = np.sort(draw.integers(0, 1000 * rows, rows))
+        arrival = time + (draw.integers(0, disorder, rows) if disorder else 0)
+        streams[name] = {
+            "ts": time,
+            "machine": np.array([f"k{number}" for number in key], dtype=object),
+            "value": draw.normal(0, 1, rows),
+            "arrival": arrival,
+        }
+        if payload:
+            streams[name]["note"] = np.array(["x" * int(n) for n in draw.integers(0, 30, rows)], dtype=object)
+    return streams
+
+
+def pairs(emit: str = "all", **more: Any) -> Rule:
+    return Rule("pair", "a + b > 1", within="100ms", on="machine", emit=emit, outage="1s", **more)
+
+
+class Watcher(Driver):
+    """A driver that also holds the budget to its word after each call."""
+
+    def __init__(self, plan: Plan, **options: Any) -> None:
+        super().__init__(plan, **options)
+        self.most = 0
+
+    def take(self, out: Out) -> list[dict[str, Any]]:
+        alerts = super().take(out)
+        self.most = max(self.most, sum(map(len, self.pages.values())))
+        return alerts
+
+
+def run(streams: Columns, rule: Rule, cuts: Sequence[int] = (), *, through_pages: bool = True) -> tuple[Out, Watcher]:
+    plan = plan_of(streams, rule, arrival="arrival")
+    driver = Watcher(plan, through_pages=through_pages)
+    return driver.run(parts_of(plan, streams, cuts, "arrival")), driver
+
+
+def matches(out: Out) -> Counter[Any]:
+    def of(row: Mapping[str, Any]) -> Any:
+        return tuple(sorted(row["labels"].items())), tuple(
+            (part["time"], *part["values"].values()) for part in row["witness"]
+        )
+
+    return Counter(of(row) for row in out.alerts)
+
+
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 1200), max_size=8).map(sorted),
+    st.sampled_from(["40KB", "60KB", "100 rows", "20 rows"]),
+    st.sampled_from([0, 30_000, 300_000]),
+    st.sampled_from(["all", "witness"]),
+    st.booleans(),
+)
+def test_splits_and_pages_change_nothing_where_rows_are_shed(
+    seed: int, cuts: list[int], memory: str, disorder: int, emit: str, payload: bool
+) -> None:
+    streams = zipf_streams(600, 40, seed, disorder=disorder, payload=payload)
+    rule = pairs(emit, memory=memory)
+    whole, _ = run(streams, rule, through_pages=False)
+    split, _ = run(streams, rule, cuts)
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+
+
+@pytest.mark.parametrize("emit", ["all", "witness"])
+@pytest.mark.parametrize("payload", [False, True])
+@pytest.mark.parametrize("memory", [40_000, 70_000])
+def test_the_pages_never_take_more_than_the_memory(memory: int, payload: bool, emit: str) -> None:
+    streams = zipf_streams(2000, 800, 5, payload=payload)
+    out, driver = run(streams, pairs(emit, memory=memory), list(range(100, 4_000, 100)))
+    assert sum(counts["shed"] for counts in out.counts.values()) > 0
+    assert 0.5 * memory < driver.most <= memory
+
+
+@pytest.mark.parametrize("rows", [16, 100, 1000])
+def test_no_more_rows_are_remembered_than_the_memory_has(rows: int) -> None:
+    streams = zipf_streams(4000, 50, 6)
+    plan = plan_of(streams, pairs(memory=f"{rows} rows"), arrival="arrival")
+    driver = Driver(plan, through_pages=False)
+    for part in parts_of(plan, streams, list(range(37, 8000, 37)), "arrival"):
+        driver.take(driver.logic.on_data(part))
+        logic = driver.logic.watches[0]
+        assert sum(len(memory.time) for page in logic.pages for memory in page.remembered) <= rows
+    assert sum(counts["shed"] for counts in driver.result.counts.values()) > 0
+
+
+@pytest.mark.parametrize("emit", ["all", "witness"])
+def test_nothing_is_shed_and_alerts_are_exact_while_everything_fits(emit: str) -> None:
+    streams = zipf_streams(2000, 100, 7)
+    limited, _ = run(streams, pairs(emit, memory="10MB"))
+    free, _ = run(streams, pairs(emit))
+    assert stories(limited.alerts) == stories(free.alerts)
+    assert settled(limited.counts) == settled(free.counts)
+
+
+def test_what_is_found_is_a_part_of_what_there_is_and_says_so() -> None:
+    streams = zipf_streams(4000, 200, 8)
+    out, _ = run(streams, pairs(memory="100 rows"))
+    exact, _ = run(streams, pairs())
+    found, whole = matches(out), matches(exact)
+    assert not found - whole
+    assert 0.2 < found.total() / whole.total() < 0.9
+    qualities = Counter(row["quality"].split()[0] for row in out.alerts)
+    assert set(qualities) <= {"exact", "subset"}
+    assert qualities["subset"] > 0.9 * found.total()
+
+
+def test_models_find_more_than_the_newest_rows_do() -> None:
+    """Keys are Zipf, so frequent ones give most: PROB is right, and is found without being asked for."""
+    streams = zipf_streams(20_000, 3000, 9)
+    stated: dict[str, Any] = {"within": "2s", "on": "machine", "emit": "all"}
+    # Values have nothing to do with keys and times: one pair in forty is as good a sample of all of them as any.
+    rule = Rule("pair", "a + b > 2.8", outage="0s", memory="400 rows", **stated)
+    plan = plan_of(streams, rule, arrival="arrival")
+    driver = Driver(plan, through_pages=False)
+    out = driver.run(parts_of(plan, streams, (), "arrival"))
+    logic = driver.logic.watches[0]
+    assert isinstance(logic, BudgetedLogic)
+    assert logic.worth is not None
+    assert logic.worth.policy == ["PROB", "PROB"]
+    exact = local.run(streams, Rule("pair", "a + b > 2.8", **stated), arrival="arrival")
+    # A model is chosen when some windows are over: what counts is the last quarter.
+    begin = 15 * SECOND
+    found = sum(row["startsAt"] > begin for row in out.alerts)
+    reached = found / sum(row["startsAt"] > EPOCH + timedelta(microseconds=begin) for row in exact.alerts)
+    assert reached > 4 * 400 / (2 * 2000)
+    assert abs(logic.worth.predicted - reached) < 0.1
+
+
+def test_the_recall_that_a_join_reaches_is_measured() -> None:
+    """The newest tenth of the rows find a tenth of the results, whatever the keys are."""
+    streams = zipf_streams(12_000, 3000, 9)
+    rule = Rule("pair", "a + b > 2.8", within="2s", on="machine", emit="all", outage="0s", memory="400 rows")
+    plan = plan_of(streams, rule, arrival="arrival")
+    driver = Driver(plan, through_pages=False)
+    driver.run(parts_of(plan, streams, (), "arrival"))
+    logic = driver.logic.watches[0]
+    assert isinstance(logic, BudgetedLogic)
+    assert logic.worth is not None
+    reached = logic.worth.monitor.reached()
+    assert reached is not None
+    assert abs(reached - 0.1) < 0.03
+
+
+def test_open_alerts_that_fill_the_memory_are_kept_and_rows_that_come_are_counted_as_shed() -> None:
+    keys = 800
+    time = np.arange(keys) * 10
+    machine = np.array([f"machine-with-a-long-name-{i}" for i in range(keys)], dtype=object)
+    stream = {"ts": time, "machine": machine, "value": np.ones(keys), "arrival": time}
+    rule = Rule("open", "a + b > 0", within="1h", on="machine", stale="1h", memory="60KB")
+    out, driver = run({"a": stream, "b": stream}, rule, list(range(50, 2 * keys, 50)))
+    assert driver.most <= 60_000
+    opened = [row["id"] for row in out.alerts if row["state"] == "firing"]
+    ended = [row["id"] for row in out.alerts if row["state"] == "resolved"]
+    assert len(opened) == len(set(opened)) > 50
+    assert set(ended) <= set(opened)
+    for counts in out.counts.values():
+        assert counts["shed"] > 0
+
+
+def test_joins_that_share_the_memory_of_a_run_have_parts_of_it() -> None:
+    streams = zipf_streams(3000, 300, 10)
+    rules = [pairs(), Rule("other", "a - b > 1", within="50ms", on="machine", emit="all", weight=2.0)]
+    result = local.run(streams, rules, arrival="arrival", memory="90KB")
+    assert result.state_bytes <= 90_000
+    text = local.explain(streams, rules, arrival="arrival", memory="90KB")
+    assert str(text).count("  Memory: 45KB, a share of the run's at first") == 2
+    assert "weight 2" in str(text)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"memory": "20 dogs"}, "`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got '20 dogs'"),
+        ({"memory": "0MB"}, "`memory` must be at least 1 and at most"),
+        ({"memory": True}, "`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got True"),
+        ({"prefer": "best"}, "`prefer` must be one of subset, sample; got 'best'"),
+        ({"prefer": "sample", "emit": "witness"}, "`prefer` sample needs `emit` all"),
+        ({"weight": 0}, "`weight` must be a number above 0; got 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(RuleError, match='rule "x": ' + message.replace("(", r"\(")):
+        Rule("x", "a + b > 0", within="1s", on="machine", **{"emit": "all", **more})
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("x", "a > 0", on="machine", memory="1MB"), "`memory` needs a rule of two or more streams; it reads 1"),
+        (
+            Rule("x", "a + b > 0", within="1s", on="machine", memory="1MB", wait="5s"),
+            "`memory` must not stand beside a wait: rows that wait are not shed; got 5s",
+        ),
+    ],
+)
+def test_what_a_plan_cannot_keep_is_refused(rule: Rule, message: str) -> None:
+    with pytest.raises(PlanError, match=f'rule "x": {message}'):
+        plan_of(zipf_streams(1, 1, 0), rule, arrival="arrival")
