@@ -192,9 +192,8 @@ def _quality(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> di
         drawn.append(trend(trend_of("wait K, in seconds", [("wait", waits)], short_number)))
     if recalls is not None:
         drawn.append(trend(trend_of("recall that is estimated", [("recall", recalls)], short_number)))
-    shares = [
-        (name, run.history[f"{name} {alert}"]) for name in ("predicted", "reached") if f"{name} {alert}" in run.history
-    ]
+    known = ((name, run.history.get(f"{name} {alert}")) for name in ("predicted", "reached"))
+    shares = [(name, one) for name, one in known if one is not None]
     if shares:
         drawn.append(trend(trend_of("share of results that memory finds", shares, short_number)))
     detect = run.last.milliseconds.get("detect") if run.last else None

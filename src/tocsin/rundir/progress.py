@@ -183,8 +183,8 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
             memory = {alert: (predicted, reached) for alert, (predicted, reached) in stored.get("memory", {}).items()}
             times = (stored["newest_us"], stored["milliseconds"])
-            more = (waits, memory, stored.get("delays", {}))
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, *more)
+            delays = stored.get("delays", {})
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory, delays)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
