@@ -379,3 +379,18 @@ def test_whether_a_run_goes_on_is_told_by_its_lock_and_its_last_line(plant: Path
         file.write(json.dumps({**line, "batch": 99, "time": time_text(time.time())}) + "\n")
     store.look()
     assert store.runs["run"].holder == "999999999"
+
+
+def test_what_is_no_file_holds_up_nothing(plant: Path, tmp_path: Path) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    for name in ("alerts/000000000001.jsonl", "manifest.json", "summary.json", "progress.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+    os.mkfifo(folder / "dead" / "999999999999.jsonl")
+    (folder / "alerts" / "000000000002.jsonl").unlink()
+    (folder / "alerts" / "000000000002.jsonl").mkdir()
+    store = _store(folder)
+    run = store.runs["run"]
+    assert "manifest.json must be a file; it is none" in run.faults
+    assert len(run.index.all) > 5
+    assert store.dead(run).looked_at > 0

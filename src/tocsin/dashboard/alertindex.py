@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ MOST = 400_000
 # Lines between which others may look at what is known.
 _STEP = 250
 _LOOKED_AT_AGAIN = 16
+# A longer line is no alert, and its pieces are none.
+_MOST_LINE = 1 << 26
 _PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -152,7 +155,7 @@ class AlertIndex:
         # A micro-batch that is run again is one of the last.
         for batch in sorted(self._files)[-_LOOKED_AT_AGAIN:]:
             known, path = self._files[batch], files[batch]
-            mark = _mark(path)
+            mark = mark_of(path)
             if mark is None or known[0] == mark:
                 continue
             code = _code(path)
@@ -162,7 +165,7 @@ class AlertIndex:
         return False
 
     def _read_file(self, batch: int, path: Path) -> Iterator[bool]:
-        mark = _mark(path)
+        mark = mark_of(path)
         if mark is None:
             return
         code = 0
@@ -271,15 +274,17 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Alert | None]]:
         yield from ((repr(alert).encode(), alert) for alert in read_parquet(path))
         return
     with path.open("rb") as file:
-        yield from ((raw, None) for raw in file)
+        while raw := file.readline(_MOST_LINE):
+            yield raw, None
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def mark_of(path: Path) -> tuple[int, int, int] | None:
+    """What tells that a file has changed; None where there is none, or what is there is no file that can be read."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return (status.st_mtime_ns, status.st_size, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def _code(path: Path) -> int:

@@ -65,6 +65,8 @@ def _newest(folder: Path) -> Iterator[bytes]:
         return
     for name in names:
         try:
+            if not (folder / name).is_file():
+                continue
             with (folder / name).open("rb") as file:
                 while line := file.readline(_MOST_LINE):
                     yield line

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tocsin.dashboard.alertindex import AlertIndex
+from tocsin.dashboard.alertindex import AlertIndex, mark_of
 from tocsin.dashboard.series import Series
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver.ledger import read_status
@@ -108,11 +108,14 @@ class RunData:
     def _look_at(self, name: str, read: Callable[[Path], None]) -> None:
         """Read a small file again where it changed; what is wrong with it is kept until it is right."""
         path = self.folder / name
-        mark = _mark(path)
+        mark = mark_of(path)
         if mark == self._marks.get(name, ()):
             return
         self._marks[name] = mark
         self._faults.pop(name, None)
+        if mark is None and path.exists():
+            self._faults[name] = f"{name} must be a file; it is none"
+            return
         try:
             read(path)
         except (RunError, OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
@@ -235,11 +238,3 @@ class StoreNow(StoreSummary):
 def stores_of(counts: Mapping[str, Mapping[str, int]]) -> list[StoreNow]:
     """The stores of a run by their counts, those without a name left out."""
     return [StoreNow(name, parts) for name, parts in counts.items() if name]
-
-
-def _mark(path: Path) -> Mark:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -73,6 +73,7 @@ class Store:
         self.runs: dict[str, RunData] = {}
         for folder in folders:
             self._add(folder)
+        self._difference: tuple[tuple[object, ...], Difference] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tocsin-dashboard-look", daemon=True)
 
@@ -198,13 +199,18 @@ class Store:
         return [Delivered(*one) for one in delivered(run.folder, run.sinks(), position)]
 
     def difference(self, first: RunData, second: RunData) -> Difference:
-        """The alerts that only one of two runs has, and those of both."""
+        """The alerts that only one of two runs has, and those of both; kept while nothing is new."""
+        asked = (first.name, first.version, second.name, second.version)
+        if self._difference is not None and self._difference[0] == asked:
+            return self._difference[1]
         results = []
         for run in (first, second):
             with self.lock:
                 lives = tuple(one.as_life() for one in run.index.all)
             results.append(Result(run.name, Plan(()), (), (), lives))
-        return compare(*results)
+        found = compare(*results)
+        self._difference = (asked, found)
+        return found
 
     def problems(self) -> list[str]:
         """What is wrong with what was named, in sentences: no folder, or not that of a run."""

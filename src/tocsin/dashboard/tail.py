@@ -33,6 +33,8 @@ class Tail:
     def news(self) -> News:
         """Read what was added; nothing where the file is not there, or cannot be read."""
         try:
+            if not self.path.is_file():
+                return News([], anew=False, more=False)
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 anew = status.st_ino != self._file or status.st_size < self._place
