@@ -3,4 +3,4 @@
 from tocsin.demo.plant import Factory
 from tocsin.demo.play import RUN, main
 
-__all__ = ["RUN", "Factory", "main"]
+__all__ = ["Factory", "RUN", "main"]
