@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -49,7 +52,24 @@ def serve(folders: Iterable[Path], where: Where, ready: Callable[[str], None]) -
     config = uvicorn.Config(
         app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, server_header=False, ws="none"
     )
-    uvicorn.Server(config).run([listening])
+    _Server(config).run([listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that a signal ends without being raised again: to be asked to stop is no failure."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit  # The second one waits for nothing.
+        self.should_exit = True
 
 
 def _listen(where: Where) -> socket.socket:
