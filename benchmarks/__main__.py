@@ -10,6 +10,7 @@ import sys
 BENCHMARKS = {
     "backtest": "the command `backtest` on a month of a fleet: wall time, memory of all its processes, rows/s",
     "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
+    "dashboard": "pages over a run of 10^5 alerts and 1,000 rules: first paint in Chromium, answers, reading, memory",
     "disorder": "waiting for late rows: K and recall by strategy, the figures of Ji et al. and beside them",
     "disorder-buckets": "a wait per bucket beside one that all buckets agree on: K and recall",
     "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",

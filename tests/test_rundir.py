@@ -10,11 +10,15 @@ import textwrap
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.cli.files import load_file
 from tocsin.errors import RunError
+from tocsin.expr.certify.certificate import VERDICTS
+from tocsin.plan.file import plan_file
 from tocsin.rundir import (
     DeadWriter,
     Manifest,
@@ -29,6 +33,8 @@ from tocsin.rundir import (
     refusals,
 )
 from tocsin.rundir.dead import Aside, late_line
+from tocsin.rundir.delays import delay_class, delay_counts
+from tocsin.rundir.manifest import describe
 from tocsin.rundir.progress import PROGRESS
 
 NAMES = st.sampled_from(["air", "surface", 'a "quoted" name', "Ünïcode"])
@@ -72,14 +78,14 @@ def test_a_line_is_read_as_it_was_written(gained: Tally, whole: Tally, newest: d
     wrote = Progress(7, "2026-01-01T00:00:00.000000Z", gained, whole, newest, {"detect": 5})
     line = wrote.line()
     assert b"\n" not in line
-    (read,) = _parsed([line])
+    (read,) = parse_progress([line])
     for one, other in ((read.gained, gained), (read.total, whole)):
         assert one == replace(other, **{name: value or type(value)() for name, value in vars(other).items()})
     assert (read.batch, read.time, read.newest_us, read.milliseconds) == (7, wrote.time, newest, {"detect": 5})
 
 
-def _parsed(lines: list[bytes]) -> list[Progress]:
-    from tocsin.rundir.progress import _parsed as parsed
+def parse_progress(lines: list[bytes]) -> list[Progress]:
+    from tocsin.rundir.progress import parse_progress as parsed
 
     return list(parsed(lines))
 
@@ -288,3 +294,58 @@ def test_the_example_of_the_page_prints_what_it_says(
 def test_a_late_row_is_written_with_its_time_as_the_alert_log_has_it(time_us: int, text: str) -> None:
     row = {"stream": "air", "rules": ["Hot"], "time": time_us, "values": {"temp": 1.0}}
     assert json.loads(late_line(json.dumps(row))) == {**row, "time": text}
+
+
+@given(st.lists(st.integers(-(10**9), 10**15), max_size=60))
+def test_each_delay_is_counted_in_the_class_that_holds_it(delays_us: list[int]) -> None:
+    found = delay_counts(np.array(delays_us, np.int64))
+    wanted: dict[str, int] = {}
+    for delay in delays_us:
+        for number in range(-1, 41):
+            low, high = delay_class(number)
+            if (
+                (delay < 0)
+                if number < 0
+                else (delay >= 0 and (number == 0 or low < delay / 1e6) and delay / 1e6 <= high)
+            ):
+                wanted[str(number)] = wanted.get(str(number), 0) + 1
+                break
+        else:
+            wanted["40"] = wanted.get("40", 0) + 1
+    assert found == wanted
+
+
+def test_delays_stand_outside_the_tallies_so_that_earlier_readers_take_the_line(tmp_path: Path) -> None:
+    with_delays = replace(progress(1, 5), delays={"air": {"0": 3, "12": 2}})
+    ProgressLog(tmp_path / PROGRESS).add(with_delays)
+    assert read_progress(tmp_path) == [with_delays]
+    # Earlier readers refuse a tally with any other name; these may never become more.
+    assert set(vars(Tally())) == {"rows", "counts", "alerts", "dead", "state_bytes", "batches"}
+    assert "delays" not in json.loads(progress(1, 5).line())
+
+
+def test_a_manifest_without_rules_is_read_and_has_none(tmp_path: Path) -> None:
+    stored = asdict(MANIFEST)
+    del stored["rules"]
+    (tmp_path / "manifest.json").write_text(json.dumps(stored))
+    assert read_manifest(tmp_path) == MANIFEST
+
+
+def test_a_manifest_describes_every_rule_of_its_plan(tmp_path: Path) -> None:
+    examples = Path(__file__).resolve().parents[1] / "examples"
+    for name in ("cold-store.yaml", "ranges.yaml", "factory.yaml"):
+        file = load_file(examples / name)
+        plan = plan_file(file)
+        manifest = describe(file, plan, (), 2)
+        manifest.write(tmp_path)
+        read = read_manifest(tmp_path)
+        assert read is not None
+        assert read.rules == manifest.rules
+        rules = [*(r for w in plan.watches for r in (*w.rules, *w.silences)), *plan.ranges]
+        assert [one["alert"] for one in read.rules] == [rule.alert for rule in rules]
+        for one in read.rules:
+            assert set(one["streams"]) <= set(read.streams)
+            if one["kind"] == "threshold":
+                assert one["condition"]
+                assert {proof["verdict"] for proof in one["proofs"].values()} <= set(VERDICTS)
+                assert [line for line in read.plan.splitlines() if one["does"] in line]

@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -187,11 +189,27 @@ def test_an_output_that_nobody_reads_is_no_failure_of_python() -> None:
     assert (done.stdout, done.stderr) == ("{", "")
 
 
-def test_the_demo_runs_under_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = []
-    monkeypatch.setattr("tocsin.demo.main", lambda: ran.append("demo"))
+def test_the_demo_runs_under_the_command_line_and_can_be_looked_at_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: dict[str, str] = {}
+
+    def play(folder: Path) -> None:
+        assert (folder / "run").is_dir()
+        said, stop = "", time.monotonic() + 100
+        while not (found := re.search(r"dashboard at (\S+)", said)):
+            assert time.monotonic() < stop
+            time.sleep(0.1)
+            said += capfd.readouterr().err
+        seen["address"] = found[1]
+        seen["page"] = urllib.request.urlopen(found[1], timeout=60).read().decode()
+
+    monkeypatch.setattr("tocsin.demo.main", play)
     assert main(["demo"]) == 0
-    assert ran == ["demo"]
+    assert "no micro-batch yet" in seen["page"] or "reading the run directory" in seen["page"]
+    # It ends with the demo, which is not waited for where nobody sits at a terminal.
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(seen["address"], timeout=10)
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

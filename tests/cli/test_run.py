@@ -16,6 +16,7 @@ from tocsin.cli.files import load_file
 from tocsin.cli.live import line_of
 from tocsin.cli.main import main
 from tocsin.cli.run import Stop, _told
+from tocsin.plan import Plan
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.manifest import describe
 
@@ -97,7 +98,7 @@ def test_a_directory_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_directory_that_was_made_for_something_else_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    made = describe(load_file("good.yaml"), "", (), 2)
+    made = describe(load_file("good.yaml"), Plan(()), (), 2)
     moved = {name: {**stream, "from": "elsewhere"} for name, stream in made.streams.items()}
     replace(made, streams=moved).write(Path("run"))
     line = refused(capsys)
@@ -110,7 +111,7 @@ def test_a_directory_that_was_made_for_something_else_is_refused(capsys: pytest.
 
 def test_the_directory_of_a_backtest_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    describe(load_file("good.yaml"), "", (), 2).write(Path("run"))
+    describe(load_file("good.yaml"), Plan(()), (), 2).write(Path("run"))
     Path("run/summary.json").write_text("{}")
     assert "must be new or that of a run; it is that of `tocsin backtest`" in refused(capsys)
 

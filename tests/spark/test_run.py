@@ -46,6 +46,7 @@ class Story:
     said: str
     scraped: str
     stopped: str
+    pages: dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +68,19 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         killed = read_progress(folder / "run")[-1]
         once = subprocess.run(command(folder, "--once", "--json"), capture_output=True, text=True, check=False)
         assert once.returncode == 0, once.stderr
-        third = start(command(folder, "--metrics-port", str(port)), log)
+        third = start(command(folder, "--metrics-port", str(port), "--dashboard", "0"), log)
         try:
             # All input is silent, and the alert that is open ends by silence.
             assert wait_until(lambda: len(alerts(folder, "Pulse")) == 2, third, PATIENCE_S), tail(log)
             wait_until(lambda: 'tocsin_alerts_firing{alert="Pulse"} 0.0' in _scraped(port), third, 30)
             scraped = _scraped(port)
+            pages = _pages(re.findall(r"dashboard at (http://\S+)", tail(log, 10_000))[-1], third)
             # As Ctrl-C does, to the whole group; Spark has a handler of its own for it.
             os.killpg(third.pid, signal.SIGINT)
             assert third.wait(PATIENCE_S) == 0, tail(log)
         finally:
             kill(third)
-    return Story(folder, killed, json.loads(once.stdout), once.stderr, scraped, tail(log, 1000))
+    return Story(folder, killed, json.loads(once.stdout), once.stderr, scraped, tail(log, 1000), pages)
 
 
 def command(folder: Path, *more: str) -> list[str]:
@@ -91,6 +93,20 @@ def _scraped(port: int) -> str:
         return str(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode())
     except OSError:
         return ""
+
+
+def _pages(address: str, process: subprocess.Popen[bytes]) -> dict[str, str]:
+    """Some pages of the dashboard that a run has started, once it has read the run directory."""
+    found: dict[str, str] = {"address": address}
+    wait_until(lambda: "reading the run" not in _page(f"{address}run/run"), process, 30)
+    for name in ("", "/alerts", "/rules", "/streams", "/plan"):
+        found[name] = _page(f"{address}run/run{name}")
+    rule = re.findall(r"/run/run/rule/\w+", found["/rules"])
+    return found | {"rule": _page(address + rule[0].lstrip("/"))}
+
+
+def _page(address: str) -> str:
+    return str(urllib.request.urlopen(address, timeout=60).read().decode())
 
 
 def alerts(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -121,6 +137,17 @@ def test_a_run_that_was_killed_gives_each_alert_once_and_as_the_engine_in_one_pr
     manifest = read_manifest(story.folder / "run")
     assert manifest is not None
     assert len(manifest.started) == 3
+
+
+@pytest.mark.slow
+def test_a_run_shows_itself_in_a_browser_and_its_pages_end_with_it(story: Story) -> None:
+    assert "running; micro-batch" in story.pages[""]
+    assert "Some of this run cannot be read" not in story.pages[""]
+    assert all(name in story.pages["/rules"] for name in ("Warm", "Pulse", "AnyAir"))
+    assert all(name in story.pages["/streams"] for name in ("air", "surface", "pulse", "nonsense"))
+    assert "What was proved of it" in story.pages["rule"]
+    with pytest.raises(OSError, match="refused"):
+        _page(story.pages["address"])
 
 
 @pytest.mark.slow

@@ -122,24 +122,13 @@ def _explain_ranges(file: RuleFile, ranges: Sequence[RangeWatch], arguments: arg
         message = f"--at must be used with a rule that has `expr`; {arguments.rule!r} has ranges: see `tocsin ranges`"
         raise GivenUpError(message)
     if arguments.json:
-        print(json.dumps({"ok": True, "file": file.path, "ranges": [_range_object(one) for one in ranges]}, indent=2))
+        from tocsin.plan.shown import range_object
+
+        print(json.dumps({"ok": True, "file": file.path, "ranges": [range_object(one) for one in ranges]}, indent=2))
         return 0
     for one in ranges:
         print(one)
     return 0
-
-
-def _range_object(ranges: RangeWatch) -> dict[str, Any]:
-    return {
-        "alert": ranges.alert,
-        "labels": dict(ranges.labels),
-        "on": list(ranges.on),
-        "counts": {"stream": ranges.data, "values": list(ranges.values), "weight": ranges.weight},
-        "requests": ranges.requests,
-        "within_us": ranges.within_us,
-        "rearm_us": ranges.rearm_us,
-        "spread": ranges.spread,
-    }
 
 
 def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
@@ -167,35 +156,15 @@ def _show_plan(
         used = sorted({store for rule in rules for store in rule.stores})
         shown.append((watch, used, rules, silences))
     if as_json:
-        found = {"watches": [_watch_object(*one) for one in shown], "ranges": [_range_object(one) for one in ranges]}
+        from tocsin.plan.shown import range_object, watch_object
+
+        found = {"watches": [watch_object(*one) for one in shown], "ranges": [range_object(one) for one in ranges]}
         print(json.dumps({"ok": True, "file": file.path, **found}, indent=2))
         return
     for watch, stores, rules, silences in shown:
         lines = watch.store_lines(stores) + [line for rule in rules for line in rule.lines]
         lines += [f"NoData {silence}" for silence in silences]
         print("\n  ".join([str(watch).splitlines()[0], *lines]))
-
-
-def _watch_object(watch: Watch, used: list[int], rules: list[Threshold], silences: list[Silence]) -> dict[str, Any]:
-    return {
-        "on": list(watch.on),
-        "outage_us": watch.outage_us,
-        "stores": [
-            {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
-            for store in [watch.stores[i] for i in used]
-        ],
-        "rules": [
-            {
-                "alert": rule.alert,
-                "labels": dict(rule.labels),
-                "condition": str(rule.condition),
-                "does": str(rule),
-                "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
-            }
-            for rule in rules
-        ],
-        "no_data": [str(silence) for silence in silences],
-    }
 
 
 def _traced(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> list[tuple[Traced, Rule]]:

@@ -1,4 +1,4 @@
-"""Run one command: `tocsin check`, `certify`, `explain`, `test`, `backtest`, `run`, `ranges`, `edge` or `demo`."""
+"""Run one command: `tocsin check`, `certify`, `explain`, `test`, `backtest`, `run`, `dashboard`, and so on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import backtest, certify, check, demo, edge, explain, ranges, run, test
+from tocsin.cli import backtest, certify, check, dashboard, demo, edge, explain, ranges, run, test
 
-COMMANDS = (check, certify, explain, test, backtest, run, ranges, edge, demo)
+COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, edge, demo)
 EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes, a failure or no such file, 2 wrong usage."
 
 

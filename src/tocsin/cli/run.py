@@ -24,6 +24,7 @@ import threading
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+from tocsin.cli.beside import dashboard_beside, needs_dashboard
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
 from tocsin.cli.remarks import counted, remarks
 
@@ -65,6 +66,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--interval", default="1s", metavar="DURATION", help="how often a micro-batch begins (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object to standard output at the end")
+    parser.add_argument(
+        "--dashboard",
+        nargs="?",
+        type=int,
+        const=8484,
+        metavar="PORT",
+        help="show the run in a browser while it runs, at this port of this machine (8484; 0: a free one)",
+    )
     _add_sinks(parser.add_argument_group("metrics and sinks"))
     add_spark(parser).add_argument(
         "--buckets",
@@ -111,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     try:
         needs_spark()
+        if arguments.dashboard is not None:
+            needs_dashboard()
     except GivenUpError as error:
         return give_up("run", error, as_json=arguments.json)
     return _run(checked.file, _options(arguments), arguments)
@@ -132,6 +143,8 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.refuse(f"`--interval` must be at least 1ms; got {arguments.interval}")
     if not 0 <= arguments.metrics_port < 1 << 16:
         arguments.refuse(f"`--metrics-port` must be from 0 to 65535; got {arguments.metrics_port}")
+    if arguments.dashboard is not None and not 0 <= arguments.dashboard < 1 << 16:
+        arguments.refuse(f"`--dashboard` must be from 0 to 65535; got {arguments.dashboard}")
     if arguments.master.startswith("sc:"):
         arguments.refuse("`--master` must name Spark itself; Spark Connect does not run what a run needs")
     return Options(
@@ -154,7 +167,8 @@ def _run(file: RuleFile, options: Options, arguments: argparse.Namespace) -> int
 
     # Standard output belongs to the JSON object; the sink `console` takes what stands there when it is opened.
     output = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
-    with Stop() as stop, Live() as live, log_to_stderr(), output:
+    shown = dashboard_beside(options.run_dir, arguments.dashboard)
+    with Stop() as stop, shown, Live() as live, log_to_stderr(), output:
         try:
             ended = run_rules(file, options, stop.asked, live.show)
         except TocsinError as error:

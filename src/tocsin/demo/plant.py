@@ -30,6 +30,37 @@ RULE = Rule(
 )
 
 
+# The same rule as a file; the readings arrive hour by hour, a file of each stream per micro-batch.
+_STREAM = """\
+  {name}:
+    source: {{parquet: {{path: {name}, max_files_per_batch: 1}}}}
+    keys: [machine]
+    arrival: arrived
+    values: {{value: {{domain: [{low}, {high}]}}}}
+"""
+_FILE = """\
+streams:
+{streams}groups:
+  - name: demo
+    rules:
+      - alert: {rule.alert}
+        expr: {rule.expr}
+        within: {rule.within}
+        on: [{rule.on[0]}]
+        shapes: {{humidity: increasing, air: increasing, surface: decreasing}}
+        keep_firing_for: {rule.keep_firing_for}
+        outage: {rule.outage}
+        annotations: {{summary: "{{{{ $labels.machine }}}}: {{{{ $values.humidity }}}} % at {{{{ $values.air }}}} °C"}}
+archive: {{path: kept}}
+"""
+
+
+def rule_file_text() -> str:
+    """The rule of the demo over files beside it, and an archive, so that every alert can be explained."""
+    streams = [_STREAM.format(name=name, low=RULE.domains[name][0], high=RULE.domains[name][1]) for name in STREAMS]
+    return _FILE.format(streams="".join(streams), rule=RULE)
+
+
 @dataclass(frozen=True)
 class Factory:
     """Machines with three sensors each, of which humidity is silent for a while and then sends all at once."""

@@ -5,17 +5,26 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tocsin.demo.check import in_order, joined_lives
-from tocsin.demo.plant import RULE, STREAMS, Factory
+from tocsin.demo.plant import RULE, Factory, rule_file_text
 from tocsin.demo.show import Progress, clock, print_alerts, print_check, print_state
 from tocsin.local import run_local
+from tocsin.plan import make_plan
+from tocsin.rules.load import load_rule_file
+
+RUN = "run"
 
 
-def main(factory: Factory | None = None) -> None:
-    """Run the example from beginning to end; exit with status 1 if an alarm was missed."""
+def main(factory: Factory | None = None, folder: Path | None = None) -> None:
+    """Run the example from beginning to end; exit with status 1 if an alarm was missed.
+
+    Readings, rule file and run directory (`RUN`) are written into a folder, which is made and removed if none is named.
+    """
     factory = factory or Factory()
     progress = Progress(factory)
     silent = [clock(factory.start_us + us) for us in factory.silent_us]
@@ -30,9 +39,9 @@ def main(factory: Factory | None = None) -> None:
     progress.say(
         f"{len(without)} alerts from the same readings without the outage, in this process; kernels are compiled"
     )
-    with tempfile.TemporaryDirectory(prefix="tocsin-demo-") as name:
-        folder = Path(name)
-        rows = _run_on_spark(factory, streams, folder, progress)
+    made = tempfile.TemporaryDirectory(prefix="tocsin-demo-") if folder is None else nullcontext(str(folder))
+    with made as name:
+        rows = _run_on_spark(factory, streams, Path(name), progress)
     lives = joined_lives(rows)
     print_alerts(lives)
     kept_promise = print_check(streams, lives, without)
@@ -44,22 +53,28 @@ def main(factory: Factory | None = None) -> None:
 def _run_on_spark(
     factory: Factory, streams: Mapping[str, Mapping[str, Any]], folder: Path, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Write the readings as files, watch them with Spark, and show what was remembered during the silence."""
+    """Write the readings as files, run the rule over them, and show what was remembered during the silence."""
     # Imported here because pyspark is not needed to read this module.
-    from tocsin.spark.demo import local_session, run_query, state_bytes, write_batch
+    from tocsin.spark.demo import run_file, write_batch
 
     for name, columns in streams.items():
         batch = factory.batch_of(columns["arrived"])
         for number in range(factory.batches):
             write_batch(folder / name, number, {column: values[batch == number] for column, values in columns.items()})
+    (folder / "rules.yaml").write_text(rule_file_text())
+    file = load_rule_file(folder / "rules.yaml", partial(make_plan, bounded=False), {})
     progress.say(
         f"{sum(len(columns['ts']) for columns in streams.values()):,} readings written as Parquet; starting Spark"
     )
-    with local_session(folder) as session:
-        progress.say(
-            f"Spark {session.version} is up; the first micro-batch starts workers and loads or compiles kernels"
-        )
-        rows = run_query(session, RULE, folder, STREAMS, progress.on_batch)
-        last = factory.back_in - 1
-        print_state(factory, streams, progress, state_bytes(session, folder, last, STREAMS), last)
+    last = factory.back_in - 1
+    rows, sizes = run_file(
+        file,
+        folder / RUN,
+        progress.on_batch,
+        lambda version: progress.say(
+            f"Spark {version} is up; the first micro-batch starts workers and loads or compiles kernels"
+        ),
+        last,
+    )
+    print_state(factory, streams, progress, sizes, last)
     return rows

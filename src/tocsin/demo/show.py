@@ -14,6 +14,7 @@ import numpy as np
 from tocsin.columns import EPOCH
 from tocsin.demo.check import covered, holds, near, of_machine, true_windows
 from tocsin.demo.plant import HOUR, OUTAGE, SECOND, STREAMS, WITHIN, Factory
+from tocsin.rundir import Progress as Done
 
 # Time and value of a remembered row.
 ROW_BYTES = 16
@@ -32,16 +33,16 @@ class Progress:
         """Write a line with the seconds since the start."""
         print(f"[{time.monotonic() - self.started:5.1f} s] {text}", flush=True)
 
-    def on_batch(self, done: Mapping[str, Any]) -> None:
-        """Take over the counts of a micro-batch and show them."""
-        for name, counts in done["counts"].items():
-            mine = self.totals.setdefault(name, {})
-            for count, number in counts.items():
-                mine[count] = mine.get(count, 0) + number
+    def on_batch(self, done: Done) -> None:
+        """Take over the counts of a micro-batch and show them; one that had no rows brings nothing."""
+        if not any(done.gained.rows.values()):
+            return
+        self.totals = {name: dict(counts) for name, counts in done.total.counts.items()}
+        seconds = sum(done.milliseconds.values()) / 1000
         self.kept.append({name: counts.get("retained", 0) for name, counts in self.totals.items()})
         number, received = len(self.kept), sum(counts.get("received", 0) for counts in self.totals.values())
         text = (
-            f"micro-batch {number:2} of {self.factory.batches}, {done['seconds']:4.1f} s: "
+            f"micro-batch {number:2} of {self.factory.batches}, {seconds:4.1f} s: "
             f"{received:9,} readings so far, {sum(self.kept[-1].values()):7,} remembered"
         )
         if sys.stdout.isatty():

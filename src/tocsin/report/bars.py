@@ -22,5 +22,7 @@ def bars(stores: Sequence[StoreSummary]) -> Markup:
             part = width * count / max(store.received, 1)
             share = 100 * count / max(store.received, 1)
             drawing.box(x, y, part, ROW - 10, f"part-{name}", f"{name}: {count:,} rows, {share:.1f} %")
+            if part > 7 * len(name) + 12:
+                drawing.text(x + 6, y + 14, name, f"inside on-{name}")
             x += part
     return drawing.markup()

@@ -45,7 +45,7 @@ def choose(result: Result, most: int = MOST_PICTURES) -> list[Pick]:
     places = sorted(range(len(rules)), key=lambda place: (-len(rules[place][2]), place))
     ranked = [(place, life, why) for place in places for life, why in _of_rule(rules[place][2], result)][:most]
     ranked.sort(key=lambda one: one[0])
-    return [_pick(*rules[place][:2], life, why, result) for place, life, why in ranked]
+    return [pick_of(*rules[place][:2], life, why, result) for place, life, why in ranked]
 
 
 def _of_rule(lives: list[Life], result: Result) -> list[tuple[Life, str]]:
@@ -61,7 +61,8 @@ def _of_rule(lives: list[Life], result: Result) -> list[tuple[Life, str]]:
     return [(life, ", ".join(reasons)) for life, reasons in found.values()]
 
 
-def _pick(watch: Watch, rule: Threshold, life: Life, why: str, result: Result) -> Pick:
+def pick_of(watch: Watch, rule: Threshold, life: Life, why: str, result: Result) -> Pick:
+    """An alert to be drawn, with some time around it, inside the rows that there are."""
     end = result.end_of(life)
     pad = max((end - life.start_us) // 2, 5 * rule.topology.span_us, 2 * rule.lag_us, _LEAST_US)
     first = life.start_us if result.oldest_us is None else min(result.oldest_us, life.start_us)

@@ -13,6 +13,8 @@ from typing import Any
 
 from tocsin.errors import RunError
 from tocsin.files import replace_file
+from tocsin.plan import Plan
+from tocsin.plan.shown import rules_shown
 from tocsin.rules.rulefile import RuleFile
 
 MANIFEST = "manifest.json"
@@ -40,6 +42,8 @@ class Manifest:
         Into how many parts keys and tasks are divided; the state is bound to both.
     changes
         What the last start found changed in the rules, and what became of their state.
+    rules
+        Every rule as `plan/shown.py` shows it: what it reads and remembers, and what was proved of it.
     started
         When the run was started and restarted: the first time and the last ones.
     """
@@ -56,6 +60,7 @@ class Manifest:
     started: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     tocsin: str = ""
+    rules: tuple[Mapping[str, Any], ...] = ()
     version: int = VERSION
 
     @property
@@ -74,7 +79,7 @@ class Manifest:
         return replace(self, started=(*kept, started))
 
 
-def describe(file: RuleFile, plan: object, sinks: tuple[str, ...], buckets: int) -> Manifest:
+def describe(file: RuleFile, plan: Plan, sinks: tuple[str, ...], buckets: int) -> Manifest:
     """Describe a rule file and its plan; the partitions are as many as buckets until told otherwise."""
     text = Path(file.path).read_bytes()
     streams = {
@@ -97,6 +102,7 @@ def describe(file: RuleFile, plan: object, sinks: tuple[str, ...], buckets: int)
         buckets=buckets,
         partitions=buckets,
         tocsin=package_version(),
+        rules=tuple(rules_shown(plan)),
     )
 
 
@@ -126,7 +132,7 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
             for stream in read.streams.values():
                 _ = stream["source"], stream["from"]  # What a later start compares.
             _ = read.state.items()
-            return read
+            return replace(read, rules=tuple(read.rules))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -56,8 +56,8 @@ class Tally:
         """Add up."""
         return Tally(
             _sum(self.rows, other.rows),
-            _sums(self.counts, other.counts),
-            _sums(self.alerts, other.alerts),
+            sums(self.counts, other.counts),
+            sums(self.alerts, other.alerts),
             _sum(self.dead, other.dead),
             self.state_bytes + other.state_bytes,
             self.batches + other.batches,
@@ -81,7 +81,8 @@ class Progress:
     took: `detect` is the query itself, `archive` and `write` are files. `waits` has, per alert whose rows wait, the
     longest wait of any bucket in microseconds and the least recall that is estimated, or None. `memory` has, per alert
     whose memory is limited, the least share of results of any bucket: that which is predicted, and that which was
-    reached, or None.
+    reached, or None. `delays` has, per stream whose rows say when they arrived, how many rows so far came how late, by
+    classes (`delays.py`).
     """
 
     batch: int
@@ -92,6 +93,7 @@ class Progress:
     milliseconds: Counts = field(default_factory=dict)
     waits: Waits = field(default_factory=dict)
     memory: Mapping[str, Recalls] = field(default_factory=dict)
+    delays: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -116,6 +118,8 @@ class Progress:
             "waits": self.waits,
             "memory": self.memory,
         }
+        # Outside the tallies, whose every name an earlier reader must know.
+        parts |= {"delays": self.delays} if self.delays else {}
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -124,7 +128,7 @@ class ProgressLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known = {one.batch: one for one in _parsed(_tail(path))}
+        self._known = {one.batch: one for one in parse_progress(_tail(path))}
 
     def before(self, batch: int) -> Progress | None:
         """What was known when a micro-batch began: the last line of those before it."""
@@ -146,7 +150,7 @@ def read_progress(run_dir: Path | str) -> list[Progress]:
     """Read all micro-batches of a run, in order, each as it was last."""
     try:
         with (Path(run_dir) / PROGRESS).open("rb") as file:
-            found = {one.batch: one for one in _parsed(file)}
+            found = {one.batch: one for one in parse_progress(file)}
     except FileNotFoundError:
         return []
     return [found[batch] for batch in sorted(found)]
@@ -154,7 +158,7 @@ def read_progress(run_dir: Path | str) -> list[Progress]:
 
 def last_progress(run_dir: Path | str) -> Progress | None:
     """Read the newest micro-batch of a run, without reading the whole file."""
-    found = {one.batch: one for one in _parsed(_tail(Path(run_dir) / PROGRESS))}
+    found = {one.batch: one for one in parse_progress(_tail(Path(run_dir) / PROGRESS))}
     return found[max(found)] if found else None
 
 
@@ -168,7 +172,7 @@ def _tail(path: Path) -> list[bytes]:
         return []
 
 
-def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
+def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
     """Give the lines that can be read; a repeated micro-batch comes last as it was last."""
     for line in lines:
         try:
@@ -179,8 +183,9 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Progress]:
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
             memory = {alert: (predicted, reached) for alert, (predicted, reached) in stored.get("memory", {}).items()}
             times = (stored["newest_us"], stored["milliseconds"])
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory)
-        except (ValueError, KeyError, TypeError, RecursionError):
+            delays = stored.get("delays", {})
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory, delays)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
 
@@ -189,9 +194,10 @@ def _short(tally: Tally) -> dict[str, Any]:
     return {name: value for name, value in vars(tally).items() if value}
 
 
+def sums(one: Mapping[str, Counts], other: Mapping[str, Counts]) -> dict[str, dict[str, int]]:
+    """Add up counts by name."""
+    return {name: _sum(one.get(name, {}), other.get(name, {})) for name in {**one, **other}}
+
+
 def _sum(one: Counts, other: Counts) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _sums(one: Mapping[str, Counts], other: Mapping[str, Counts]) -> dict[str, dict[str, int]]:
-    return {name: _sum(one.get(name, {}), other.get(name, {})) for name in {**one, **other}}

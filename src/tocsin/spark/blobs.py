@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,8 @@ class Piece:
     """Rows of one feed, partition and fold, in order of arrival.
 
     `dead` has reason and text of rows not usable; where they were too many to travel, `aside` names the file that has
-    them, and their number. `control` has control rows that came beside the streams.
+    them, and their number. `control` has control rows that came beside the streams. `delays` counts how late its rows
+    and those of its neighbours came, by classes.
     """
 
     feed: int
@@ -72,6 +73,7 @@ class Piece:
     dead: tuple[tuple[str, str], ...] = ()
     aside: tuple[str, int] | None = None
     control: tuple[Mapping[str, Any], ...] = ()
+    delays: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, start: int, stop: int) -> Piece:
         """A run of its rows; what could not be used stays with the first."""
@@ -86,7 +88,7 @@ class Piece:
             "payload": payload,
         }
         if start:
-            cut |= {"quarantined": 0, "dead": (), "aside": None, "control": ()}
+            cut |= {"quarantined": 0, "dead": (), "aside": None, "control": (), "delays": {}}
         return replace(self, **cut)  # type: ignore[arg-type]
 
 
@@ -129,4 +131,5 @@ def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
         tuple((reason, raw) for reason, raw in facts["dead"]),
         tuple(facts["aside"]) if facts.get("aside") else None,
         tuple(facts.get("control", ())),
+        facts.get("delays", {}),
     )

@@ -1,11 +1,12 @@
-"""The Spark half of the demo: a local session, folders of Parquet read as streams, and what a run tells of itself."""
+"""The Spark half of the demo: folders of Parquet as streams of a run, and what its state holds at some moment."""
 
 from __future__ import annotations
 
 import os
-import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from tocsin.deliver import AlertLog
 from tocsin.pages import unpack
-from tocsin.rules import Rule
-from tocsin.spark.alerts import alerts, counts_of
-from tocsin.spark.session import stderr_to
-from tocsin.spark.stateful import HEAD, ON_LOCAL_DISK
+from tocsin.rules.rulefile import RuleFile
+from tocsin.rundir import Progress, RunDir
+from tocsin.spark.run import Options, run
+from tocsin.spark.session import run_session
+from tocsin.spark.stateful import HEAD
 
-_SCHEMA = "machine string, ts timestamp, arrived timestamp, value double"
-_QUIET = """\
-rootLogger.level = error
-rootLogger.appenderRef.none.ref = none
-appender.none.type = Null
-appender.none.name = none
-"""
-
-
-@contextmanager
-def local_session(folder: Path) -> Iterator[SparkSession]:
-    """Start Spark inside this machine, on two cores, without UI or log, and stop it in the end."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    quiet = folder / "log4j2.properties"
-    quiet.write_text(_QUIET)
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("tocsin-demo")
-    for name, value in (ON_LOCAL_DISK | settings).items():
-        builder = builder.config(name, value)
-    with stderr_to(folder / "jvm.log"):
-        session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
+# Two cores are enough, and as many partitions as buckets.
+_MASTER, _PARTITIONS = "local[2]", 2
 
 
 def write_batch(folder: Path, number: int, columns: Mapping[str, Any]) -> None:
@@ -75,35 +43,35 @@ def write_batch(folder: Path, number: int, columns: Mapping[str, Any]) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def run_query(
-    session: SparkSession, rule: Rule, folder: Path, streams: tuple[str, ...], report: Callable[[dict[str, Any]], None]
-) -> list[dict[str, Any]]:
-    """Run the rule over the files written under `folder`, one per stream and micro-batch; give the rows of alerts.
+def run_file(
+    file: RuleFile, run_dir: Path, report: Callable[[Progress], None], ready: Callable[[str], None], batch: int
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Run a rule file over the files that are there; give the rows of its alert log, and sizes of state as of a batch.
 
-    `report` is called after each micro-batch with its number, its time in seconds and the counts that it gained.
+    `report` is called after each micro-batch, `ready` with Spark's version when it has started.
     """
-    frames = {
-        name: session.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / name))
-        for name in streams
-    }
-    query = (
-        alerts(frames, rule, arrival="arrived")
-        .writeStream.format("parquet")
-        .option("path", str(folder / "alerts"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    reported, ended = -1, False
-    while not ended:
-        ended = bool(query.awaitTermination(1))
-        for progress in query.recentProgress:
-            if progress.batchId > reported and progress.numInputRows:
-                reported = progress.batchId
-                counts = counts_of(progress.observedMetrics)
-                report({"batch": reported, "seconds": progress.batchDuration / 1000, "counts": counts})
-    rows = session.read.parquet(str(folder / "alerts")).orderBy("startsAt", "id").collect()
-    return [row.asDict(recursive=True) for row in rows]
+    sizes: dict[str, int] = {}
+
+    @contextmanager
+    def session() -> Iterator[SparkSession]:
+        place = RunDir(run_dir)
+        with run_session(place, master=_MASTER, conf={}, partitions=_PARTITIONS, kafka=False) as started:
+            ready(started.version)
+            yield started
+            sizes.update(state_bytes(started, run_dir, batch, tuple(file.streams)))
+
+    options = Options(run_dir, once=True, master=_MASTER, conf={"spark.sql.shuffle.partitions": str(_PARTITIONS)})
+    run(file, options, threading.Event(), report, session)
+    rows = [_with_times(alert) for _, alert in AlertLog(run_dir / "alerts").read()]
+    return sorted(rows, key=lambda row: (row["startsAt"], row["id"])), sizes
+
+
+def _with_times(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert of the log with its times as such."""
+    ends = alert["endsAt"]
+    witness = [{**part, "time": datetime.fromisoformat(part["time"])} for part in alert["witness"]]
+    times = {"startsAt": datetime.fromisoformat(alert["startsAt"]), "endsAt": ends and datetime.fromisoformat(ends)}
+    return {**alert, **times, "witness": witness}
 
 
 def state_bytes(session: SparkSession, folder: Path, batch: int, streams: tuple[str, ...]) -> dict[str, int]:

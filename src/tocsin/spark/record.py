@@ -27,8 +27,10 @@ from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.dead import Aside, late_line
+from tocsin.rundir.progress import sums
 from tocsin.spark.archive import Archive
-from tocsin.spark.results import total
+from tocsin.spark.results import delays, total
+from tocsin.spark.stateful import Delays
 
 # How often a run with nothing to do says so in its progress.
 _QUIET_S = 60.0
@@ -89,7 +91,8 @@ class Recorder:
         self._control(batch, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
-        self._note(batch, self._gained(out, alerts, dead, state_bytes), out, _spans(marks))
+        gained = self._gained(out, alerts, dead, state_bytes)
+        self._note(batch, gained, out, delays(found["counts"]), _spans(marks))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
         """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.
@@ -119,14 +122,14 @@ class Recorder:
         gained = Tally(shared, kept, states, dead, state_bytes)
         return gained if gained.is_quiet else replace(gained, batches=1)
 
-    def _note(self, batch: int, gained: Tally, out: Out, milliseconds: Mapping[str, int]) -> None:
+    def _note(self, batch: int, gained: Tally, out: Out, late: Delays, milliseconds: Mapping[str, int]) -> None:
         before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
         newest = dict(before.newest_us)
         for stream, time_us in out.newest.items():
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
-        waits, memory = {**before.waits, **out.waits}, {**before.memory, **out.memory}
-        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, waits, memory)
+        more = ({**before.waits, **out.waits}, {**before.memory, **out.memory}, sums(before.delays, late))
+        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:

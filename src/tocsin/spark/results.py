@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tocsin.logic import Out
+from tocsin.rundir.progress import sums
 from tocsin.spark.stateful import COUNTED
 
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
@@ -36,6 +37,14 @@ def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
     They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
     """
     return rows.observe(name, F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts"))
+
+
+def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Add up how late rows came, by stream and class."""
+    whole: dict[str, dict[str, int]] = {}
+    for text in texts:
+        whole = sums(whole, json.loads(text)["delays"])
+    return whole
 
 
 def total(texts: Iterable[str]) -> tuple[Out, int]:

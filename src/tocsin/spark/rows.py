@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int
 from tocsin.plan.asked import part_of
+from tocsin.rundir.delays import delay_counts
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
 from tocsin.spark.buckets import buckets_of
 
@@ -68,7 +69,7 @@ def fold_partition(
         blobs: list[tuple[int, int, bytes]] = []
         for place, (number, feed) in enumerate(feeds):
             facts = {"feed": number, "partition": partition, "piece": piece}
-            # A row that cannot be used is shown once, and counted in every key set.
+            # A row that cannot be used is shown once, and counted in every key set; so is how late rows came.
             blobs += _blobs(table, feed, facts, len(ids), aside, shows=feed.dead and place == 0)
         yield _blob_rows(blobs, ids)
 
@@ -147,8 +148,16 @@ def _blobs(
         bad = np.flatnonzero(~ok) if b == 0 else np.zeros(0, np.int64)
         dead = _dead(table, bad, feed.stream, aside) if shows else {"dead": []}
         about = {**facts, "quarantined": len(bad), **dead}
+        if shows and feed.arrival and b == 0:
+            about["delays"] = _delays(table, columns, ok)
         first = int(columns["order"][at[0]]) if len(at) else _EMPTY_FIRST
         yield b, first, write_blob(local[codes[mine_at]], [texts[i] for i in mine], arrays, about)
+
+
+def _delays(table: pa.Table, columns: Mapping[str, NDArray[Any]], ok: Bools) -> dict[str, int]:
+    """How late the rows came that say when they arrived, by classes."""
+    told = ok & table.column(ARRIVAL).is_valid().to_numpy()
+    return delay_counts(columns["order"][told] - columns["time"][told])
 
 
 def _in_parts(

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from tocsin.errors import RunError
 from tocsin.logic import Logic, Out, Step
+from tocsin.rundir.progress import sums
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
@@ -62,6 +63,10 @@ COUNTED = ("counts", "newest", "waits", "results", "memory")
 
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
+
+# How late rows came: per stream, how many of each class of delays.
+Delays = Mapping[str, Mapping[str, int]]
+_NO_DELAYS: Delays = {}
 
 # What the operator gives: kind (alert, counts, late, stats, dead, aside) and JSON text.
 Rows = Sequence[tuple[str, str]]
@@ -168,7 +173,7 @@ class _Operator(StatefulProcessor):
             out.add(logic.on_data(batches, now_us))
             return out
 
-        yield from self._call(key, timerValues, call, dead)
+        yield from self._call(key, timerValues, call, dead, _delays(pieces, self.work.feeds))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
@@ -180,7 +185,14 @@ class _Operator(StatefulProcessor):
         """Leave nothing open."""
 
     def _call(
-        self, key: Any, times: TimerValues, call: Callable[[Logic, int], Out], dead: Rows = (), *, fired: bool = False
+        self,
+        key: Any,
+        times: TimerValues,
+        call: Callable[[Logic, int], Out],
+        dead: Rows = (),
+        delays: Delays = _NO_DELAYS,
+        *,
+        fired: bool = False,
     ) -> Iterator[pd.DataFrame]:
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
@@ -198,7 +210,7 @@ class _Operator(StatefulProcessor):
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep((self.work.query, mark), logic)
         stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
-        yield pd.DataFrame([*_raw(out, gained), *stats, *dead], columns=["kind", "json"])
+        yield pd.DataFrame([*_raw(out, gained, delays), *stats, *dead], columns=["kind", "json"])
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""
@@ -293,12 +305,20 @@ def _keep(place: tuple[str, str], logic: Logic) -> None:
         del _alive[next(iter(_alive))]
 
 
-def _raw(out: Out, state_bytes: int = 0) -> Rows:
+def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
     kinds = {"alert": out.alerts, "late": out.late, "dead": out.dead}
     rows = [(kind, json.dumps(row)) for kind, mine in kinds.items() for row in mine]
-    counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes}
+    counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes, "delays": delays}
     return [*rows, ("counts", json.dumps(counts))] if out.counts or state_bytes else rows
+
+
+def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
+    """How late the rows of each stream came, where they say when they arrived."""
+    whole: dict[str, dict[str, int]] = {}
+    for piece in pieces:
+        whole = sums(whole, {feeds[piece.feed].stream: piece.delays} if piece.delays else {})
+    return whole
 
 
 def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:

@@ -1,0 +1,169 @@
+"""Write examples/grafana.json: a Grafana dashboard over the metrics of a run, made from the table of them.
+
+.venv/bin/python scripts/grafana.py > examples/grafana.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tocsin.spark.metrics import METRICS
+
+# Title, unit of Grafana, width of 24, kind of panel, and per line what is asked and how it is named.
+PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
+    ("Firing now", "short", 4, "stat", (("sum(tocsin_alerts_firing{$run})", "firing"),)),
+    ("Rows per second", "rowsps", 4, "stat", (("sum(rate(tocsin_rows_received_total{$run}[1m]))", "rows/s"),)),
+    ("State", "bytes", 4, "stat", (("sum(tocsin_state_bytes{$run})", "state"),)),
+    ("Largest lag", "s", 4, "stat", (("max(tocsin_lag_seconds{$run})", "lag"),)),
+    ("Since the last micro-batch", "s", 4, "stat", (("time() - max(tocsin_batch_timestamp_seconds{$run})", "ago"),)),
+    ("Sinks that fail", "short", 4, "stat", (("sum(tocsin_sink_failing{$run})", "failing"),)),
+    ("Alerts that fire, by rule", "short", 12, "timeseries", (("tocsin_alerts_firing{$run}", "{{alert}}"),)),
+    (
+        "Changes of state per minute",
+        "short",
+        12,
+        "timeseries",
+        (("sum by (alert, state) (60 * rate(tocsin_alerts_total{$run}[5m]))", "{{alert}} {{state}}"),),
+    ),
+    (
+        "Rows per second, by stream",
+        "rowsps",
+        12,
+        "timeseries",
+        (("rate(tocsin_rows_received_total{$run}[1m])", "{{stream}}"),),
+    ),
+    ("Lag, by stream", "s", 12, "timeseries", (("tocsin_lag_seconds{$run}", "{{stream}}"),)),
+    (
+        "What becomes of rows, per second",
+        "rowsps",
+        12,
+        "timeseries",
+        (
+            ("sum(rate(tocsin_rows_omitted_total{$run}[5m]))", "omitted: no alarm can need them"),
+            ("sum(rate(tocsin_rows_expired_total{$run}[5m]))", "expired"),
+            ("sum(rate(tocsin_rows_late_total{$run}[5m]))", "late"),
+            ("sum(rate(tocsin_rows_behind_total{$run}[5m]))", "behind"),
+            ("sum(rate(tocsin_rows_quarantined_total{$run}[5m]))", "quarantined"),
+            ("sum(rate(tocsin_rows_shed_total{$run}[5m]))", "shed"),
+            ("sum(rate(tocsin_rows_unprocessed_total{$run}[5m]))", "unprocessed"),
+        ),
+    ),
+    (
+        "Rows remembered and held",
+        "short",
+        12,
+        "timeseries",
+        (("tocsin_rows_retained{$run}", "{{stream}} retained"), ("tocsin_rows_held{$run}", "{{stream}} held")),
+    ),
+    (
+        "Rows that need a look, per second",
+        "rowsps",
+        12,
+        "timeseries",
+        (
+            ("rate(tocsin_rows_dead_total{$run}[5m])", "{{stream}} not usable"),
+            ("rate(tocsin_rows_out_of_domain_total{$run}[5m])", "{{stream}} outside the domain"),
+            ("rate(tocsin_rows_without_limits_total{$run}[5m])", "{{stream}} without limits"),
+        ),
+    ),
+    ("State", "bytes", 12, "timeseries", (("tocsin_state_bytes{$run}", "{{instance}}"),)),
+    (
+        "Seconds per micro-batch",
+        "s",
+        12,
+        "timeseries",
+        (
+            ("histogram_quantile(0.5, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "half are faster"),
+            ("histogram_quantile(0.99, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "99 of 100"),
+        ),
+    ),
+    (
+        "How long rows wait, and the recall that this is to give",
+        "short",
+        12,
+        "timeseries",
+        (("tocsin_wait_seconds{$run}", "{{alert}} waits (s)"), ("tocsin_recall_estimated{$run}", "{{alert}} recall")),
+    ),
+    (
+        "Share of results that limited memory finds",
+        "percentunit",
+        12,
+        "timeseries",
+        (
+            ("tocsin_memory_recall_predicted{$run}", "{{alert}} predicted"),
+            ("tocsin_memory_recall_reached{$run}", "{{alert}} reached"),
+        ),
+    ),
+    (
+        "Delivery",
+        "short",
+        12,
+        "timeseries",
+        (
+            ("rate(tocsin_sink_delivered_total{$run}[5m])", "{{sink}} delivered/s"),
+            ("rate(tocsin_sink_failures_total{$run}[5m])", "{{sink}} failures/s"),
+            ("rate(tocsin_sink_rejected_total{$run}[5m])", "{{sink}} refused/s"),
+            ("tocsin_sink_backlog{$run}", "{{sink}} to be delivered"),
+        ),
+    ),
+)
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+RUN = 'job=~"$job", instance=~"$instance"'
+
+
+def dashboard() -> dict[str, Any]:
+    """The whole file: variables to choose a run by, and the panels in rows of 24."""
+    x = y = height = 0
+    panels = []
+    for number, (title, unit, width, kind, lines) in enumerate(PANELS, 1):
+        if x + width > 24:
+            x, y = 0, y + height
+        height = 4 if kind == "stat" else 8
+        place = {"h": height, "w": width, "x": x, "y": y}
+        panels.append(_panel(number, title, unit, kind, lines, place))
+        x += width
+    return {
+        "title": "Tocsin",
+        "uid": "tocsin",
+        "tags": ["tocsin"],
+        "schemaVersion": 39,
+        "timezone": "browser",
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_source(), _variable("job"), _variable("instance")]},
+        "panels": panels,
+    }
+
+
+def _panel(number: int, title: str, unit: str, kind: str, lines: Any, place: dict[str, int]) -> dict[str, Any]:
+    meanings = {metric.name: metric.meaning for metric in METRICS}
+    told = [f"{name}: {text}" for name, text in meanings.items() if any(name in asked for asked, _ in lines)]
+    return {
+        "id": number,
+        "title": title,
+        "description": "; ".join(told),
+        "type": kind,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+        "targets": [
+            {"refId": chr(65 + i), "datasource": SOURCE, "expr": asked.replace("$run", RUN), "legendFormat": named}
+            for i, (asked, named) in enumerate(lines)
+        ],
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}
+
+
+def _variable(label: str) -> dict[str, Any]:
+    asked = f"label_values(tocsin_build_info, {label})"
+    more = {"multi": True, "includeAll": True, "refresh": 2, "current": {"text": "All", "value": "$__all"}}
+    return {"name": label, "label": label, "type": "query", "datasource": SOURCE, "query": asked, **more}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(dashboard(), indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""Charts: drawings as SVG text out of records. Each file has the records it draws, and one function that draws them."""

@@ -1,0 +1,143 @@
+"""Who may ask: a Host that is ours, a token where others can reach the server; and what a browser may do with a page.
+
+Guarantee: a page of another origin cannot read anything (Host is checked, so names that are rebound to this machine are
+refused); no script but ours runs, whatever labels or rows contain; nothing is asked of any other server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "tocsin_session"
+LOGIN = "/login"
+# What may be asked for without a token: the way to give it, and what makes that readable.
+_OPEN = ("/login", "/static/")
+_MOST_BODY = 4096
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Stands in front of all routes; `names` are those under which the server may be asked, besides addresses."""
+
+    def __init__(self, app: ASGIApp, token: str | None = None, names: Iterable[str] = ()) -> None:
+        self.app, self.token = app, token
+        self.names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
+        self._secret = secrets.token_bytes(32)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refused = self._refusal(scope)
+        if refused is not None:
+            await refused(scope, receive, _with_headers(send))
+            return
+        if scope["path"] == LOGIN and scope["method"] == "POST":
+            await (await self._log_in(Request(scope, receive)))(scope, receive, _with_headers(send))
+            return
+        await self.app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._is_ours(headers.get("host", "")):
+            text = "this host name is not known here; start the dashboard with --name to allow it\n"
+            return PlainTextResponse(text, 421)
+        if scope["method"] not in {"GET", "HEAD", "POST"}:
+            return PlainTextResponse("only GET is answered here\n", 405)
+        if scope["method"] == "POST" and scope["path"] != LOGIN:
+            return PlainTextResponse("nothing can be changed here\n", 405)
+        if self.token is None or scope["path"].startswith(_OPEN) or self._has_token(headers, scope):
+            return None
+        if headers.get("sec-fetch-mode", "navigate") == "navigate" and "text/html" in headers.get("accept", ""):
+            back = quote(scope["path"] + ("?" + scope["query_string"].decode() if scope["query_string"] else ""))
+            return RedirectResponse(f"{LOGIN}?back={back}", 303)
+        return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
+
+    def _is_ours(self, host: str) -> bool:
+        """Tell whether a Host is ours: a plain address cannot be rebound, a name must be known."""
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if not name:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.names
+        return True
+
+    def _has_token(self, headers: Headers, scope: Scope) -> bool:
+        given = headers.get("authorization", "")
+        if given.lower().startswith("bearer "):
+            return self._is_token(given[7:].strip())
+        return hmac.compare_digest(Request(scope).cookies.get(COOKIE, "").encode(), self._session().encode())
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), (self.token or "").encode())
+
+    def _session(self) -> str:
+        """What a browser keeps instead of the token; it ends with this process."""
+        return hmac.new(self._secret, (self.token or "").encode(), hashlib.sha256).hexdigest()
+
+    async def _log_in(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_BODY:
+                return PlainTextResponse("too long for a token\n", 413)
+        fields = parse_qs(body.decode("utf-8", "replace"))
+        back = fields.get("back", ["/"])[0]
+        # An address of another server would be a way to lead people there.
+        back = back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
+        if self.token is None or not self._is_token(fields.get("token", [""])[0].strip()):
+            return RedirectResponse(f"{LOGIN}?wrong=1&back={quote(back)}", 303)
+        answer = RedirectResponse(quote(back, safe="/?=&%~"), 303)
+        answer.set_cookie(COOKIE, self._session(), httponly=True, samesite="strict", path="/")
+        return answer
+
+
+def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

@@ -1,0 +1,271 @@
+"""All runs that are shown, and what pages ask of them: one home for queries.
+
+A thread looks for what is new; pages read what it found. Both hold the lock of the store, the thread for a moment at a
+time, so a page never waits for a large log to be read: it shows what is known, and that reading goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tocsin.dashboard.alertindex import Known, token_of
+from tocsin.dashboard.quarantine import DeadRows, dead_rows
+from tocsin.dashboard.rundata import RunData, StoreNow, stores_of
+from tocsin.deliver import AlertLog, Position
+from tocsin.deliver.encode import Alert
+from tocsin.plan import Plan
+from tocsin.report import Difference, Result, compare
+from tocsin.rundir.manifest import MANIFEST
+
+log = logging.getLogger("tocsin.dashboard")
+
+LOOK_S = 1.0
+PAGE = 50
+AGAINST = "against"
+
+
+class Asked(NamedTuple):
+    """Which alerts are asked for: in a state, of a rule, with a text in their name or labels, behind a place."""
+
+    state: str = ""
+    alert: str | None = None
+    text: str = ""
+    before: int | None = None
+
+
+class Part(NamedTuple):
+    """Some of the alerts that were asked for, the newest first; `before` asks for those behind them, if there are."""
+
+    alerts: list[Known]
+    before: int | None
+
+
+class RuleRow(NamedTuple):
+    """A rule in one line: how many of its alerts fire, wait and have fired."""
+
+    alert: str
+    firing: int
+    pending: int
+    fired: int
+
+
+class Delivered(NamedTuple):
+    """What a sink did with one change of state."""
+
+    sink: str
+    kind: str
+    what: str
+    is_good: bool
+
+
+class Store:
+    """The runs by name, in the order in which they were named."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self.lock = threading.Lock()
+        self.runs: dict[str, RunData] = {}
+        for folder in folders:
+            self._add(folder)
+        self._difference: tuple[tuple[object, ...], Difference] | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tocsin-dashboard-look", daemon=True)
+
+    def _add(self, folder: Path) -> None:
+        base = folder.resolve().name or "run"
+        name, number = base, 1
+        while name in self.runs:
+            name, number = f"{base}-{number + 1}", number + 1
+        self.runs[name] = RunData(name, folder)
+
+    def start(self) -> None:
+        """Begin to look for what is new."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Take what is new in all runs."""
+        for run in list(self.runs.values()):
+            run.look(self.lock, self._stop.is_set)
+            self._add_other_version(run)
+
+    def _add_other_version(self, run: RunData) -> None:
+        """A backtest against another version has the alerts of both: the other is a run of its own."""
+        alerts = run.folder / AGAINST / "alerts"
+        name = f"{run.name}~{AGAINST}"
+        if run.is_backtest and not run.whose and name not in self.runs and alerts.is_dir():
+            other = RunData(name, run.folder / AGAINST, alerts, whose=run.name)
+            with self.lock:
+                self.runs = {**self.runs, name: other}
+            other.look(self.lock, self._stop.is_set)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except Exception:  # Pages go on with what is known, and the next look may find it mended.
+                log.exception("a run directory could not be looked at")
+            self._stop.wait(LOOK_S)
+
+    @property
+    def version(self) -> str:
+        """A text that changes when something new is known of any run."""
+        return "-".join(str(run.version) for run in list(self.runs.values()))
+
+    def own_runs(self) -> list[RunData]:
+        """The runs that were named, without the other versions of backtests."""
+        return [run for run in self.runs.values() if not run.whose]
+
+    # Queries. Each takes the lock; what it gives is a copy, which stays as it is.
+
+    def rules(self, run: RunData) -> list[RuleRow]:
+        """All rules, those that fire first, then by how often they fired."""
+        with self.lock:
+            names = dict.fromkeys([*rule_names(run), *run.index.rules])
+            rows = [_rule_row(run, name) for name in names]
+        return sorted(rows, key=lambda row: (-row.firing, -row.pending, -row.fired, row.alert))
+
+    def rule(self, run: RunData, token: str) -> str | None:
+        """The name of a rule by its token."""
+        with self.lock:
+            names = dict.fromkeys([*rule_names(run), *run.index.rules])
+        return next((name for name in names if token_of(name) == token), None)
+
+    def rule_row(self, run: RunData, alert: str) -> RuleRow:
+        """One rule in numbers."""
+        with self.lock:
+            return _rule_row(run, alert)
+
+    def alerts(self, run: RunData, asked: Asked, most: int = PAGE) -> Part:
+        """Some alerts, the newest first."""
+        with self.lock:
+            found = [copy(one) for one in islice(_matching(run, asked), most + 1)]
+        return Part(found[:most], found[most - 1].place if len(found) > most else None)
+
+    def open_alerts(self, run: RunData, most: int = PAGE) -> tuple[list[Known], dict[str, int]]:
+        """Alerts that go on, those that fire first; and how many there are by state."""
+        with self.lock:
+            found = sorted(run.index.open, key=lambda one: one.state != "firing")
+            numbers = Counter(one.state for one in found)
+            return [copy(one) for one in found[:most]], dict(numbers)
+
+    def lives(self, run: RunData, alert: str) -> list[Known]:
+        """All alerts of a rule, in the order of the log."""
+        with self.lock:
+            mine = run.index.rules.get(alert)
+            return list(mine.all) if mine else []
+
+    def by_id(self, run: RunData, name: str) -> list[Known]:
+        """The alerts of an id, as an address has it: a late one and one in time may share it."""
+        with self.lock:
+            return [copy(one) for one in run.index.by_id.get(name, ())]
+
+    def change(self, run: RunData, position: Position) -> Alert | None:
+        """A change of state as the log has it, witness and all; None if it is gone."""
+        log = AlertLog(run.index.log.folder)
+        before = Position(position.batch, position.line - 1)
+        for found, alert in log.read(before):
+            return _whole(alert) if found == position else None
+        return None
+
+    def stores(self, run: RunData) -> list[StoreNow]:
+        """What became of the rows, by store."""
+        with self.lock:
+            last, summary = run.last, run.summary
+        if last is not None:
+            return stores_of(last.total.counts)
+        streams = {} if summary is None else summary.get("streams", {})
+        return stores_of({name: _counts(parts) for name, parts in streams.items()} if isinstance(streams, dict) else {})
+
+    def dead(self, run: RunData, stream: str | None = None) -> DeadRows:
+        """Rows that could not be used, by reason."""
+        return dead_rows(run.folder, stream)
+
+    def delivered(self, run: RunData, position: Position) -> list[Delivered]:
+        """What each sink did with a change of state."""
+        from tocsin.dashboard.delivery import delivered
+
+        return [Delivered(*one) for one in delivered(run.folder, run.sinks(), position)]
+
+    def difference(self, first: RunData, second: RunData) -> Difference:
+        """The alerts that only one of two runs has, and those of both; kept while nothing is new."""
+        asked = (first.name, first.version, second.name, second.version)
+        if self._difference is not None and self._difference[0] == asked:
+            return self._difference[1]
+        results = []
+        for run in (first, second):
+            with self.lock:
+                lives = tuple(one.as_life() for one in run.index.all)
+            results.append(Result(run.name, Plan(()), (), (), lives))
+        found = compare(*results)
+        self._difference = (asked, found)
+        return found
+
+    def problems(self) -> list[str]:
+        """What is wrong with what was named, in sentences: no folder, or not that of a run."""
+        said = []
+        for run in self.own_runs():
+            if not run.folder.is_dir():
+                said.append(f"{run.folder} must be a run directory; it is not there")
+            elif not (run.folder / MANIFEST).exists() and any(run.folder.iterdir()):
+                said.append(f"{run.folder} must be a run directory; it has no {MANIFEST}")
+        return said
+
+
+def rule_names(run: RunData) -> list[str]:
+    """The alerts that a run can raise, as its manifest says."""
+    return [str(rule["alert"]) for rule in rules_of(run)]
+
+
+def rules_of(run: RunData) -> Sequence[Mapping[str, Any]]:
+    """The rules as the manifest describes them; none where an older Tocsin wrote it."""
+    rules = run.manifest.rules if run.manifest else ()
+    return [rule for rule in rules if isinstance(rule, Mapping) and isinstance(rule.get("alert"), str)]
+
+
+def _rule_row(run: RunData, name: str) -> RuleRow:
+    mine = run.index.rules.get(name)
+    if mine is None:
+        return RuleRow(name, 0, 0, 0)
+    return RuleRow(name, mine.now("firing"), mine.now("pending"), mine.fired)
+
+
+def _matching(run: RunData, asked: Asked) -> Iterator[Known]:
+    index = run.index
+    if asked.alert is not None:
+        known = index.rules.get(asked.alert)
+        mine = known.all if known else []
+    else:
+        mine = index.all
+    text = asked.text.casefold().strip()
+    for one in reversed(mine):
+        if asked.before is not None and one.place >= asked.before:
+            continue
+        if asked.state and one.state != asked.state and not (asked.state == "late" and one.is_late):
+            continue
+        if text and not (text in one.alert.casefold() or text == one.id or text in index.words(one.labels)):
+            continue
+        yield one
+
+
+def _whole(alert: Alert) -> Alert:
+    """A change of state with all its parts: a reader of the log lets some be missing."""
+    witness = [{"payload": None, **part} for part in alert["witness"]]
+    return {"endsAt": None, "value": None, "margin": None, **alert, "witness": witness}
+
+
+def _counts(parts: Any) -> dict[str, int]:
+    if not isinstance(parts, dict):
+        return {}
+    return {str(name): number for name, number in parts.items() if isinstance(number, int)}

@@ -1,0 +1,268 @@
+"""Why an alert fired, out of the rows that its run archived: a process of its own, asked and answering in JSON.
+
+`range_progress.py` answers there, too: how far a request of a range has come.
+
+Idea: the rows of one key go through the run's own plan (`tocsin.trace`), so the answer is the engine's; the archive has
+times and numbers as the engine read them, so nothing is converted anew. A process apart keeps kernels and large tables
+out of the server, ends by itself, and may fail alone.
+Guarantee: the rule file must be the very one that runs, by its hash, else nothing is traced.
+Cost: some seconds; at most `MOST_ROWS` rows per stream, from at most `MOST_FILES` files around the alert.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tocsin.plan import Plan, Threshold, Watch
+    from tocsin.plan.steps import Silence
+    from tocsin.report import Pick
+    from tocsin.rules.rulefile import RuleFile
+    from tocsin.trace import KeyRows, Life, Traced
+
+MOST_ROWS, MOST_FILES, MOST_SECONDS = 200_000, 4_000, 120
+# Fewer rows are traced sooner by kernels that are not compiled, since loading the compiled ones takes seconds.
+_FEW_ROWS = 20_000
+_MOST_SAID = 12
+_NAME = re.compile(r"(\d+)-(\d{12})-.*\.parquet")
+
+Asked = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class Tracer:
+    """Asks the process, one question at a time; answers are kept."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._one_at_a_time, self._known, self._most = threading.Lock(), dict[str, Answer](), most
+
+    def ask(self, asked: Asked) -> Answer:
+        """Give the answer to a question; what goes wrong is a sentence under `error`, and is asked again."""
+        name = json.dumps(asked, sort_keys=True)
+        with self._one_at_a_time:
+            answer = self._known.get(name) or _asked(name)
+            if "error" not in answer:
+                self._known[name] = answer
+                while len(self._known) > self._most:
+                    del self._known[next(iter(self._known))]
+        return answer
+
+
+def _asked(question: str) -> Answer:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tocsin.dashboard.tracer"],
+            input=question.encode("utf-8", "surrogatepass"),
+            capture_output=True,
+            check=False,
+            timeout=MOST_SECONDS,
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"tracing took more than {MOST_SECONDS} s"}
+    except (OSError, ValueError):
+        return {"error": "tracing failed"}
+    return answer if isinstance(answer, dict) else {"error": "tracing failed"}
+
+
+class CannotTraceError(Exception):
+    """Nothing can be traced; the sentence says why."""
+
+
+def main() -> None:
+    """Answer one question: read from standard input, write to standard output."""
+    # The module that others import is another than the one that runs as a process.
+    from tocsin.dashboard.tracer import CannotTraceError, answered
+    from tocsin.errors import TocsinError
+
+    try:
+        answer = answered(json.load(sys.stdin))
+    except (CannotTraceError, TocsinError) as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+def answered(asked: Asked) -> Answer:
+    """Answer a question about an alert, or, where one names only a rule and an id, about a request of a range."""
+    if asked["kind"] == "request":
+        from tocsin.dashboard.range_progress import progress_of
+
+        return progress_of(asked)
+    return traced(asked)
+
+
+def traced(asked: Asked) -> Answer:
+    """Trace the key of an alert around it: a drawing, and why in sentences."""
+    from tocsin.plan import Threshold
+    from tocsin.plan.file import plan_file
+    from tocsin.report.choose import pick_of
+    from tocsin.report.picture import picture
+    from tocsin.report.result import Result
+    from tocsin.trace import why_silent
+
+    file = rule_file(asked)
+    life = _life(asked)
+    plan = plan_file(file)
+    watch, rule = _rule_of(plan, life)
+    newest = max(life.start_us, asked["newest_us"] or life.start_us)
+    whole = Result("", plan, (), (), (life,), oldest_us=None, newest_us=newest)
+    last_us = newest if life.end_us is None else life.end_us
+    if not isinstance(rule, Threshold):
+        from_us = life.start_us - 2 * rule.for_us - watch.horizon_us
+        rows = _rows(asked, file, watch, life, (from_us, newest))
+        answer = why_silent(_trace(watch, life, rows), rule, last_us)
+        return {"svg": "", "said": [[one.kind, one.text] for one in answer.reasons]}
+    pick = _whole_span(pick_of(watch, rule, life, "", whole), asked)
+    rows = _rows(asked, file, watch, life, (pick.read_from_us, pick.to_us))
+    found = _trace(watch, life, rows)
+    drawn = picture(found, pick, whole.end_of(life))
+    return {"svg": str(drawn), "said": _said(found, rule, life, last_us)}
+
+
+def _said(found: Traced, rule: Threshold, life: Life, last_us: int) -> list[list[str]]:
+    """What became of the alert, by its end; and of the rows around its largest margin, which say most."""
+    from tocsin.trace import why
+
+    peak_us = max((part["time"] for part in life.witness), default=life.start_us)
+    reasons = list(why(found, rule, last_us).reasons[:1])
+    around = why(found, rule, peak_us if life.covers(peak_us) else life.start_us).reasons
+    reasons += [one for one in around if one.kind not in {"fired", "pending"}]
+    return [[one.kind, one.text] for one in reasons[:_MOST_SAID]]
+
+
+def _whole_span(pick: Pick, asked: Asked) -> Pick:
+    """Where an alert is in the future of its first row, nothing is cut off before it."""
+    from dataclasses import replace
+
+    pad = max(300_000_000, 5 * pick.rule.topology.span_us, 2 * pick.rule.lag_us)
+    return replace(pick, from_us=min(pick.from_us, pick.life.start_us - pad))
+
+
+def rule_file(asked: Asked) -> RuleFile:
+    """The rule file of a run; one that was changed since is refused."""
+    from tocsin.plan import make_plan
+    from tocsin.rules.load import load_rule_file
+
+    path = Path(asked["rule_file"])
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        message = f"{path} must be readable, since it has the rules; {(error.strerror or 'it is not').lower()}"
+        raise CannotTraceError(message) from None
+    if found != asked["rule_hash"]:
+        message = f"{path} must be the file that runs; it was changed since"
+        raise CannotTraceError(message)
+    # Sinks are not made: nothing is sent from here.
+    return load_rule_file(path, partial(make_plan, bounded=False), os.environ)
+
+
+def _life(asked: Asked) -> Life:
+    from tocsin.trace.model import Life
+
+    late = {"is_late": bool(asked["late"]), "has_fired": True}
+    ends = (asked["start_us"], asked["end_us"])
+    numbers = (asked["value"] or 0.0, asked["margin"] or 0.0)
+    return Life(asked["alert"], asked["id"], "", asked["labels"], *ends, *numbers, tuple(asked["witness"]), **late)
+
+
+def _rule_of(plan: Plan, life: Life) -> tuple[Watch, Threshold | Silence]:
+    from tocsin.trace.model import is_of
+
+    for watch in plan.watches:
+        steps: tuple[Threshold | Silence, ...] = (*watch.rules, *watch.silences)
+        for rule in steps:
+            if is_of(watch, rule, life.alert, life.labels):
+                return watch, rule
+    message = "rules with ranges are not traced; `tocsin ranges progress` tells of one request"
+    raise CannotTraceError(message)
+
+
+def _trace(watch: Watch, life: Life, rows: Mapping[str, KeyRows]) -> Traced:
+    from tocsin.trace import trace
+
+    few_rows(sum(len(one.time) for one in rows.values()))
+    return trace(watch, [life.labels[column] for column in watch.on], rows)
+
+
+def few_rows(rows: int) -> None:
+    """Leave kernels as they are written where there are few rows."""
+    if rows < _FEW_ROWS:
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+
+def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[int, int]) -> dict[str, KeyRows]:
+    archive = Path(asked["archive"])
+    found = {}
+    for name in watch.streams:
+        files = archive_files(archive / name, asked["run"], asked["batch"])
+        if not files:
+            message = f"{archive / name} must have the rows of stream `{name}`; it has none of this run"
+            raise CannotTraceError(message)
+        found[name] = _key_rows(files, file, watch, name, life, span)
+    if not any(len(rows) for rows in found.values()):
+        message = "the archive must have rows of this key; it has none around the alert"
+        raise CannotTraceError(message)
+    return found
+
+
+def archive_files(folder: Path, run: str, batch: int) -> list[Path]:
+    """The files of this run, those of micro-batches near that of the alert where there are very many."""
+    try:
+        names = [(match, name) for name in os.listdir(folder) if (match := _NAME.fullmatch(name)) and match[1] == run]
+    except OSError:
+        return []
+    nearest = sorted(names, key=lambda pair: abs(int(pair[0][2]) - batch))[:MOST_FILES]
+    return sorted(folder / name for _, name in nearest)
+
+
+def _key_rows(files: list[Path], file: RuleFile, watch: Watch, name: str, life: Life, span: tuple[int, int]) -> KeyRows:
+    """Rows of one key and stream in a span of event time, those not usable left out."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    from tocsin.trace import KeyRows
+
+    stream = file.streams[name]
+    there = ds.dataset([str(path) for path in files], format="parquet")
+    moment = pa.timestamp("us", tz="UTC")
+    low, high = (pa.scalar(us, pa.int64()).cast(moment) for us in span)
+    wanted = (pc.field(stream.time) >= low) & (pc.field(stream.time) <= high)
+    for column in watch.on:
+        wanted &= pc.field(column).cast(pa.string()) == life.labels[column]
+    if "tocsin_reason" in there.schema.names:
+        wanted &= pc.field("tocsin_reason").is_null()
+    arrival = stream.arrival or "tocsin_arrival"
+    arrival = arrival if arrival in there.schema.names else stream.time
+    columns = dict.fromkeys([stream.time, arrival, *watch.columns(name)])
+    columns |= dict.fromkeys(["tocsin_payload"] if "tocsin_payload" in there.schema.names else [])
+    table = there.head(MOST_ROWS + 1, columns=list(columns), filter=wanted)
+    if table.num_rows > MOST_ROWS:
+        message = f"a key must have at most {MOST_ROWS:,} rows of stream `{name}` around an alert; it has more"
+        raise CannotTraceError(message)
+
+    def micros(column: str) -> Any:
+        return table.column(column).cast(moment).cast(pa.int64()).fill_null(0).to_numpy()
+
+    values = {
+        column: table.column(column).cast(pa.float64()).fill_null(float("nan")).to_numpy()
+        for column in watch.columns(name)
+    }
+    texts = table.column("tocsin_payload").to_pylist() if "tocsin_payload" in columns else None
+    payload = None if texts is None else np.array(texts, dtype=object)
+    return KeyRows(micros(stream.time), micros(arrival), values, payload)
+
+
+if __name__ == "__main__":
+    main()

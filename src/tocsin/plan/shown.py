@@ -1,0 +1,72 @@
+"""A plan in plain types: what each rule reads, remembers and proves. `explain --json` and manifests have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tocsin.plan.plan import Plan
+from tocsin.plan.ranges import RangeWatch
+from tocsin.plan.steps import Silence, Threshold, Watch
+
+
+def watch_object(
+    watch: Watch, used: Iterable[int], rules: Iterable[Threshold], silences: Iterable[Silence]
+) -> dict[str, Any]:
+    """A watch with some of its stores, rules and silences."""
+    return {
+        "on": list(watch.on),
+        "outage_us": watch.outage_us,
+        "stores": [
+            {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
+            for store in [watch.stores[i] for i in used]
+        ],
+        "rules": [rule_object(rule) for rule in rules],
+        "no_data": [str(silence) for silence in silences],
+    }
+
+
+def rule_object(rule: Threshold) -> dict[str, Any]:
+    """A rule: its condition, what it does, and what was proved of it."""
+    return {
+        "alert": rule.alert,
+        "labels": dict(rule.labels),
+        "condition": str(rule.condition),
+        "does": str(rule),
+        "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
+    }
+
+
+def range_object(ranges: RangeWatch) -> dict[str, Any]:
+    """A rule with ranges."""
+    return {
+        "alert": ranges.alert,
+        "labels": dict(ranges.labels),
+        "on": list(ranges.on),
+        "counts": {"stream": ranges.data, "values": list(ranges.values), "weight": ranges.weight},
+        "requests": ranges.requests,
+        "within_us": ranges.within_us,
+        "rearm_us": ranges.rearm_us,
+        "spread": ranges.spread,
+    }
+
+
+def rules_shown(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Every rule of a plan by itself, with what it reads and how its rows wait: what a page about it needs.
+
+    `kind` is `threshold`, `silence` or `ranges`. `stores` are the names under which rows are counted.
+    """
+    for watch in plan.watches:
+        names, waits = watch.store_names, None if watch.order is None else str(watch.order.waiting)
+        memory = None if watch.budget is None else str(watch.budget)
+        for rule in watch.rules:
+            keeps = {names[i]: str(watch.stores[i]).partition(": ")[2] for i in rule.stores}
+            streams = list(dict.fromkeys(watch.stores[i].stream for i in rule.stores))
+            more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "keeps": keeps}
+            asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory}
+            yield {**rule_object(rule), **more, **asks}
+        for silence in watch.silences:
+            told = {"alert": silence.alert, "labels": dict(silence.labels), "kind": "silence", "on": list(watch.on)}
+            yield {**told, "does": str(silence), "streams": [silence.stream]}
+    for ranges in plan.ranges:
+        yield {**range_object(ranges), "kind": "ranges", "does": str(ranges), "streams": list(ranges.streams)}

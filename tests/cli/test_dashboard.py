@@ -1,0 +1,81 @@
+"""`tocsin dashboard`: what it refuses, where it listens, and when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tocsin.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("short").write_text("short\n")
+    Path("long").write_text("a-token-that-nobody-guesses\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["none"], "RUN_DIR must be the directory of a run; none is not there"),
+        (["run", "--address", "0.0.0.0"], "can be reached by others, and so needs `--token-file`"),
+        (["run", "--token-file", "none"], "`--token-file` must be readable; none: no such file"),
+        (["run", "--token-file", "short"], "the token must have at least 16 characters; it has 5"),
+        (["run", "--address", "no such address", "--token-file", "long"], "must be free on no such address"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboard", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("tocsin dashboard: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["dashboard", "run", "--port", str(port)]) == 1
+    assert f"`--port` {port} must be free on 127.0.0.1; address already in use" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["run", "--port", "70000"], ["run", "--port", "x"]])
+def test_wrong_usage_gives_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["dashboard", *arguments])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["a signal", "the end of its input"])
+def test_it_serves_until_it_is_told_to_end(how: str) -> None:
+    more = [] if how == "a signal" else ["--until-input-ends"]
+    command = [sys.executable, "-m", "tocsin", "dashboard", "run", "--port", "0", *more]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{address}health", timeout=60) as answer:
+            assert answer.read() == b"ok\n"
+        if how == "a signal":
+            server.send_signal(signal.SIGTERM)
+        else:
+            server.stdin.close()
+        assert server.wait(60) == 0

@@ -1,0 +1,235 @@
+"""The pages over HTTP: who may ask, what a browser may do, and that nothing in a run directory becomes markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from dashboard.asked import Server, evil_run, served
+from dashboard.plant import copied
+from tocsin.dashboard.guard import HEADERS
+from tocsin.dashboard.serve import Where
+from tocsin.errors import RunError
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+class _Reading(HTMLParser):
+    """What a browser would make of a page: elements, their attributes, links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attributes]
+        self.links += [value or "" for name, value in attributes if tag == "a" and name == "href"]
+
+
+def _read(text: str) -> _Reading:
+    reading = _Reading()
+    reading.feed(text)
+    return reading
+
+
+def _pages(server: Server, most: int = 400) -> dict[str, str]:
+    """Every page that can be reached by links, from the first on."""
+    found: dict[str, str] = {}
+    wanted = ["/", "/diff"]
+    while wanted and len(found) < most:
+        path = wanted.pop(0)
+        if path in found or path.startswith("#"):
+            continue
+        answer = server.get(path)
+        while answer.code in {303, 307}:
+            answer = server.get(answer.headers["location"])
+        assert answer.code == 200, path[:200]
+        found[path] = answer.text
+        wanted += [link for link in _read(answer.text).links if link not in found]
+    return found
+
+
+def test_every_page_of_a_plant_can_be_reached_and_every_link_leads_somewhere(plant: Path) -> None:
+    with served(plant / "run") as server:
+        found = _pages(server)
+    kinds = {re.sub(r"/(rule|alert|stream)/[^?]*", r"/\1", path.partition("?")[0]) for path in found}
+    parts = ("", "/alerts", "/alert", "/rules", "/rule", "/streams", "/stream", "/plan")
+    assert kinds == {"/", "/diff", *(f"/run/run{part}" for part in parts)}
+    assert len(found) > 35
+
+
+def test_every_page_has_a_title_a_heading_and_names_for_what_can_be_used(plant: Path) -> None:
+    with served(plant / "run") as server:
+        found = _pages(server, 40)
+    for path, text in found.items():
+        reading = _read(text)
+        assert reading.tags.count("h1") == 1, path
+        assert reading.tags.count("title") >= 1, path
+        assert text.count('id="main"') == 1
+        named = dict.fromkeys(value for name, value in reading.attributes if name == "for")
+        fields = re.findall(r"<(?:input|select)(?![^>]*hidden)[^>]*\bid=\"(\w+)\"", text)
+        assert set(fields) <= set(named), path
+        drawings = re.findall(r"<svg[^>]*>", text)
+        assert all('aria-label="' in drawing for drawing in drawings), path
+        ids = [value for name, value in reading.attributes if name == "id"]
+        assert len(ids) == len(set(ids)), path
+        regions = re.findall(r'<div class="wide"[^>]*>', text)
+        assert all("tabindex" in region and "aria-label" in region for region in regions)
+
+
+def test_pages_carry_a_strict_policy_and_need_nothing_from_elsewhere(plant: Path) -> None:
+    with served(plant / "run") as server:
+        found = _pages(server, 25)
+        asked = [
+            server.get(path)
+            for path in ("/", "/run/run", "/static/dashboard.js", "/static/drawings.css", "/nope", "/health")
+        ]
+    for answer in asked:
+        for name, value in HEADERS.items():
+            assert answer.headers[name.lower()] == value
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for path, text in found.items():
+        reading = _read(text)
+        assert {name for name, _ in reading.attributes if name.startswith("on") or name == "style"} == set(), path
+        assert "style" not in reading.tags
+        sources = [value for name, value in reading.attributes if name in {"src", "href", "action"}]
+        assert all(value.startswith(("/", "#")) and not value.startswith("//") for value in sources), path
+        assert re.findall(r"<script(?![^>]*\bsrc=\"/static/)", text) == []
+
+
+def test_hostile_texts_are_shown_as_text_on_every_page(tmp_path: Path) -> None:
+    evil_run(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        found = _pages(server)
+    assert len(found) > 30
+    for path, text in found.items():
+        reading = _read(text)
+        assert set(reading.tags) & {"img", "iframe", "object", "embed"} == set(), path[:100]
+        assert reading.tags.count("script") <= 1, path[:100]
+        assert not any(name.startswith("on") for name, _ in reading.attributes), path[:100]
+        assert not any(value.startswith("javascript:") for name, value in reading.attributes if name in {"href", "src"})
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text), path[:100]
+        assert len(text) < 3_000_000, path[:100]
+    assert any("&lt;script&gt;window.evil=1&lt;/script&gt;" in text for text in found.values())
+    assert any("1,000,000 characters" in text for text in found.values())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/run/none", "/run/run/alert/none", "/run/run/rule/none", "/run/run/stream/none", "/run/run/alert/none/picture",
+        "/run/run/alert/%00", "/static/../app.py", "/static/%2e%2e/app.py", "/run/..%2f..%2fetc", "/none",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said_in_a_page(plant: Path, path: str) -> None:
+    with served(plant / "run") as server:
+        answer = server.get(path)
+    assert answer.code == 404
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "\u202e", "a&b=c"])
+@pytest.mark.parametrize("name", ["q", "state", "rule", "before", "page", "last", "id", "a", "b", "part", "life"])
+def test_any_question_has_an_answer(plant: Path, name: str, text: str) -> None:
+    with served(plant / "run") as server:
+        for page in ("/run/run/alerts", "/run/run/rules", "/run/run/ranges", "/diff"):
+            answer = server.get(f"{page}?{name}={quote(text)}")
+            assert answer.code == 200
+            assert "<b>\n" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("127.0.0.1", 200), ("localhost:1", 200), ("[::1]:8484", 200), ("10.0.0.7", 200), ("alerts.example.org", 200),
+        ("evil.example.org", 421), ("127.0.0.1.evil.org", 421), ("", 421), ("localhost.evil.org", 421), ("[", 421),
+        ("a b", 421),
+    ],
+)  # fmt: skip
+def test_a_host_that_is_not_ours_is_refused(plant: Path, host: str, code: int) -> None:
+    with served(plant / "run", names=("alerts.example.org",)) as server:
+        assert server.get("/health", Host=host).code == code
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_changed(plant: Path, method: str) -> None:
+    with served(plant / "run") as server:
+        assert server.get("/run/run", method=method).code == 405
+
+
+def test_a_token_is_asked_for_and_a_browser_keeps_something_else(plant: Path) -> None:
+    with served(plant / "run", token=TOKEN) as server:
+        assert server.get("/run/run").code == 401
+        assert server.get("/events").code == 401
+        assert server.get("/run/run", Authorization="Bearer wrong").code == 401
+        assert server.get("/run/run", Authorization=f"Bearer {TOKEN}").code == 200
+        assert server.get("/static/dashboard.css").code == 200
+        sent = server.get("/run/run?x=1", Accept="text/html")
+        assert sent.code == 303
+        assert sent.headers["location"] == "/login?back=/run/run%3Fx%3D1"
+        form = {"method": "POST", "Content_Type": "application/x-www-form-urlencoded"}
+        wrong = server.get("/login", body="token=wrong&back=/run/run", **form)
+        assert "wrong=1" in wrong.headers["location"]
+        assert "set-cookie" not in wrong.headers
+        right = server.get("/login", body=f"token={TOKEN}&back=/run/run", **form)
+        assert right.headers["location"] == "/run/run"
+        cookie = right.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert TOKEN not in cookie
+        assert server.get("/run/run", Cookie=cookie.partition(";")[0]).code == 200
+        assert server.get("/run/run", Cookie="tocsin_session=" + "0" * 64).code == 401
+        for back in ("//evil.org", "https://evil.org", "/\\evil.org"):
+            told = server.get("/login", body=f"token={TOKEN}&back={quote(back)}", **form)
+            assert told.headers["location"] == "/"
+        assert server.get("/login", body="token=" + "x" * 10_000, **form).code == 413
+
+
+def test_an_address_that_others_can_reach_needs_a_token_that_is_long() -> None:
+    Where("127.0.0.1").check()
+    Where("0.0.0.0", token=TOKEN).check()
+    with pytest.raises(RunError, match="needs `--token-file`"):
+        Where("0.0.0.0").check()
+    with pytest.raises(RunError, match="at least 16 characters"):
+        Where("0.0.0.0", token="short").check()
+
+
+def test_news_are_told_once_something_is_new(plant: Path, tmp_path: Path) -> None:
+    import http.client
+
+    folder = copied(plant / "run", tmp_path / "run")
+    with served(folder) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", "/events", headers={"Accept": "text/event-stream"})
+        answer = connection.getresponse()
+        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        first = answer.readline()
+        answer.readline()
+        with (folder / "progress.jsonl").open("ab") as file:
+            file.write(
+                (folder / "progress.jsonl").read_bytes().splitlines()[-1].replace(b'"batch":6', b'"batch":99') + b"\n"
+            )
+        assert answer.readline() != first
+        connection.close()
+        assert "micro-batch 99" in server.get("/run/run").text
+
+
+def test_the_pages_of_a_directory_that_is_empty_or_damaged_are_made(plant: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    broken = copied(plant / "run", tmp_path / "broken")
+    for path in broken.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] + b"\xff\x00")
+    with served(tmp_path / "empty", broken, tmp_path / "none") as server:
+        found = _pages(server)
+        assert "Some of this run cannot be read" in found["/run/broken"]
+        assert "must be a run directory; it is not there" in found["/"]

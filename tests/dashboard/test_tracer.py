@@ -1,0 +1,147 @@
+"""What is told out of an archive: why an alert fired, and how far a request has come; and why it cannot be told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dashboard.asked import served
+from dashboard.plant import ranges_run
+from tocsin.dashboard.details import _question
+from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.tracer import Tracer
+from tocsin.rundir import read_manifest
+
+RANGES = """\
+streams:
+  requests:
+    source: {json: {path: requests}}
+    keys: machine
+    values: {low: {}, high: {}, threshold: {}}
+  air:
+    source: {json: {path: air}}
+    keys: machine
+groups:
+  - name: g
+    rules:
+      - {alert: EnoughReadings, ranges: air.value, requests: requests, on: machine}
+archive: {path: kept}
+"""
+
+
+def _asked(folder: Path, alert: str, state: str = "resolved") -> dict[str, Any]:
+    store = Store([folder / "run"])
+    store.look()
+    run = store.runs["run"]
+    one = store.alerts(run, Asked(state=state, alert=alert)).alerts[0]
+    return _question(store, run, one)
+
+
+def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path) -> None:
+    asked = _asked(plant, "Condensation")
+    answer = Tracer().ask(asked)
+    assert "error" not in answer
+    kinds = [kind for kind, _ in answer["said"]]
+    assert kinds[0] == "fired"
+    assert "omitted" in kinds
+    assert f"alert {asked['id']}" in answer["said"][0][1]
+    assert answer["svg"].startswith("<svg")
+    assert all(name in answer["svg"] for name in ("humidity", "air", "surface", "margin", 'class="witness"'))
+
+
+def test_a_key_that_fell_silent_is_explained(plant: Path) -> None:
+    answer = Tracer().ask(_asked(plant, "NoData"))
+    assert answer["said"][0][0] == "fired"
+    assert "the last row of `humidity`" in answer["said"][0][1]
+
+
+def test_answers_are_kept_and_what_failed_is_asked_again(plant: Path, tmp_path: Path) -> None:
+    shutil.copytree(plant, tmp_path / "plant")
+    asked = {**_asked(plant, "Condensation"), "archive": str(tmp_path / "plant" / "kept")}
+    tracer = Tracer(most=1)
+    first = tracer.ask(asked)
+    shutil.rmtree(tmp_path / "plant")
+    assert tracer.ask(asked) == first
+    gone = tracer.ask({**asked, "id": "another"})
+    assert "must have the rows of stream" in gone["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rule_hash": "0" * 64}, "must be the file that runs; it was changed since"),
+        ({"rule_file": "/none/rules.yaml"}, "must be readable, since it has the rules"),
+        ({"archive": "/none"}, "must have the rows of stream"),
+        ({"run": "20200101"}, "it has none of this run"),
+        ({"alert": "Other"}, "rules with ranges are not traced"),
+        ({"kind": "request", "id": "x"}, "with ranges"),
+    ],
+)
+def test_why_nothing_can_be_told_is_a_sentence(plant: Path, change: dict[str, Any], sentence: str) -> None:
+    answer = Tracer().ask({**_asked(plant, "Condensation"), **change})
+    assert sentence in answer["error"]
+
+
+def _archived(folder: Path) -> tuple[dict[str, Any], float, float]:
+    """A run with a rule of ranges that archived two requests and 600 readings in 6 micro-batches."""
+    folder.mkdir()
+    (folder / "rules.yaml").write_text(RANGES)
+    for name in ("requests", "air"):
+        (folder / name).mkdir()
+    ranges_run(folder / "run", folder / "rules.yaml")
+    manifest = read_manifest(folder / "run")
+    assert manifest is not None
+    random = np.random.default_rng(5)
+    value = np.round(random.normal(20, 3, 600), 1)
+    machine = np.array(["m1", "m2"])[random.integers(0, 2, 600)]
+    second = 1_000_000
+    for batch in range(6):
+        at = slice(100 * batch, 100 * batch + 100)
+        time = (np.arange(600)[at] + 1) * second
+        _write(folder, "air", manifest.run, batch, {"machine": machine[at].tolist(), "ts": time, "value": value[at]})
+    asked = {"machine": ["m1", "m1"], "ts": np.array([250 * second, 10]), "low": [18.0, 0.0], "high": [22.0, 90.0]}
+    payload = [json.dumps({"id": name}) for name in ("anna", "bert")]
+    _write(folder, "requests", manifest.run, 2, {**asked, "threshold": [1000.0, 5.0], "tocsin_payload": payload})
+    told = {"kind": "request", "rule_file": manifest.rule_file, "rule_hash": manifest.rule_hash}
+    told |= {"archive": manifest.archive, "run": manifest.run, "alert": "EnoughReadings"}
+    mine = (np.arange(600) + 1 > 249) & (machine == "m1") & (value >= 18) & (value <= 22)
+    return told, float(mine.sum()), float((machine == "m1").sum())
+
+
+def _write(folder: Path, stream: str, run: str, batch: int, columns: dict[str, Any]) -> None:
+    place = folder / "kept" / stream
+    place.mkdir(parents=True, exist_ok=True)
+    moment = pa.timestamp("us", tz="UTC")
+    table = pa.table({**columns, "ts": pa.array(columns["ts"], pa.int64()).cast(moment)})
+    table = table.append_column("tocsin_arrival", table.column("ts"))
+    pq.write_table(table, place / f"{run}-{batch:012}-00000.parquet")
+
+
+def test_how_far_a_request_has_come_is_what_fell_into_its_range_since_it_came(tmp_path: Path) -> None:
+    asked, inside, _ = _archived(tmp_path / "plant")
+    (anna,) = Tracer().ask({**asked, "id": "anna"})["found"]
+    assert anna["alive"]
+    assert anna["key"] == {"machine": "m1"}
+    assert (anna["total"], anna["threshold"], anna["reached"]) == (inside, 1000, 0)
+    assert anna["ends"] == {"low": 18.0, "high": 22.0}
+    (bert,) = Tracer().ask({**asked, "id": "bert"})["found"]
+    assert (bert["alive"], bert["reached"]) == (False, 1)
+    assert "no request with this id" in Tracer().ask({**asked, "id": "carl"})["error"]
+
+
+def test_the_page_of_ranges_tells_it(tmp_path: Path) -> None:
+    _, inside, _ = _archived(tmp_path / "plant")
+    with served(tmp_path / "plant" / "run") as server:
+        page = server.get("/run/run/ranges?id=anna")
+        assert 'data-part="/run/run/ranges/progress?id=anna"' in page.text
+        part = server.get("/run/run/ranges/progress?id=anna").text
+    assert "<b>alive</b>" in part
+    assert f"{inside:,.0f} of 1,000" in part
+    assert "<progress" in part
