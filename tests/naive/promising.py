@@ -9,10 +9,17 @@ from statistics import median
 WORD = 1 << 64
 
 
+def mixed(value):
+    """The mixing step of splitmix64, which is one to one."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % WORD
+    return value ^ (value >> 31)
+
+
 def sketch_place(value, numbers, width):
     """Place and sign of a value in a row: the highest bits of (a x low half + b x high half + c) mod 2^64."""
     a, b, c = (number % WORD for number in numbers)
-    value %= WORD
+    value = mixed(value % WORD)
     bits = (a * (value % 2**32) + b * (value // 2**32) + c) % WORD
     return (bits * width * 2 // WORD) % width, -1 if bits >= WORD // 2 else 1
 

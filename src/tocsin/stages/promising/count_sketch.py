@@ -8,7 +8,8 @@ values has no place.
 Cost: rows x 8 bytes x width; about 2 ns per row and value.
 Source: Charikar, Chen, Farach-Colton, "Finding Frequent Items in Data Streams", ICALP 2002; the hash is that of
 Dietzfelbinger ("Universal hashing and k-wise independent random variables via integer arithmetic without primes",
-STACS 1996) on two halves of a value: pairs of values are independent, which is all that the bound needs.
+STACS 1996) on two halves of a value: pairs of values are independent, which is all that the bound needs. Values are
+mixed before, one to one: else numbers in a row, which keys often are, would go wrong together.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tocsin.stages.promising.summary import Noise, Values
 
 _HALF = (1 << 32) - 1
 _WIDEST = 1 << 24
+_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -85,31 +87,36 @@ def hash_numbers(rows: int, seed: int) -> Int:
 
 
 @kernel
-def hashed(value: int, low: int, high: int, add: int) -> int:
-    """Hash a value: 64 bits, of which the highest are the best. Beyond them (in plain Python) nothing counts."""
-    return low * (value & _HALF) + high * ((value >> 32) & _HALF) + add
+def hashed(mixed: int, low: int, high: int, add: int) -> int:
+    """Hash a mixed value: 64 bits, of which the highest are the best. Beyond them (in plain Python) nothing counts."""
+    return low * (mixed & _HALF) + high * ((mixed >> 32) & _HALF) + add
 
 
 @kernel
 def hash_all(values: Int, numbers: Int, bits: int, out: Int) -> None:
     """Write the place of each value in each row; the highest bit is the sign, those behind it the place."""
     mask = (1 << bits) - 1
-    for row in range(numbers.shape[0]):
-        low, high, add = int(numbers[row, 0]), int(numbers[row, 1]), int(numbers[row, 2])
-        for i in range(values.shape[0]):
-            number = hashed(int(values[i]), low, high, add)
+    for i in range(values.shape[0]):
+        mixed = mix(int(values[i]))
+        for row in range(numbers.shape[0]):
+            number = hashed(mixed, int(numbers[row, 0]), int(numbers[row, 1]), int(numbers[row, 2]))
             out[i, row] = ((number >> (63 - bits)) & mask) ^ -((number >> 63) & 1)
 
 
 @kernel
 def count_hashed(table: Int, values: Int, numbers: Int, bits: int, weight: int) -> None:
-    """Count values at the places that `hash_all` gives, without writing them down."""
-    mask = (1 << bits) - 1
-    for row in range(numbers.shape[0]):
-        low, high, add = int(numbers[row, 0]), int(numbers[row, 1]), int(numbers[row, 2])
-        line = table[row]
-        for i in range(values.shape[0]):
-            number = hashed(int(values[i]), low, high, add)
-            sign = -((number >> 63) & 1)
-            # An index without a sign is not asked whether it counts from the end.
-            line[np.uint64((number >> (63 - bits)) & mask)] += (weight ^ sign) - sign
+    """Count values at the places that `hash_all` gives, without writing them down, block by block."""
+    mask, halves = (1 << bits) - 1, np.empty((2, _BLOCK), np.int64)
+    for begin in range(0, values.shape[0], _BLOCK):
+        count = min(_BLOCK, values.shape[0] - begin)
+        for i in range(count):
+            mixed = mix(int(values[begin + i]))
+            halves[0, i], halves[1, i] = mixed & _HALF, (mixed >> 32) & _HALF
+        for row in range(numbers.shape[0]):
+            low, high, add = int(numbers[row, 0]), int(numbers[row, 1]), int(numbers[row, 2])
+            line = table[row]
+            for i in range(count):
+                number = low * int(halves[0, i]) + high * int(halves[1, i]) + add
+                sign = -((number >> 63) & 1)
+                # An index without a sign is not asked whether it counts from the end.
+                line[np.uint64((number >> (63 - bits)) & mask)] += (weight ^ sign) - sign
