@@ -56,3 +56,64 @@ def bin_counts(values, low, high, bins):
 def in_range(values, low, high):
     """How many values lie in a closed range."""
     return sum(low <= value <= high for value in values)
+
+
+class Stream:
+    """The intermediate representation on lists: zones are lists of numbers of arrival, oldest zone first.
+
+    `confidence` is a function of the values of a zone. A zone is [granularity, first time, last time, numbers of all
+    tuples that came into it].
+    """
+
+    def __init__(self, *, zone_us, zones, rate, grain_us, theta, window_us, memory, confidence):
+        self.zone_us, self.most, self.rate, self.grain_us = zone_us, zones, rate, grain_us
+        self.theta, self.window_us, self.memory, self.confidence = theta, window_us, memory, confidence
+        self.tuples, self.alive, self.zones = [], [], []
+
+    def insert(self, key, time):
+        while self.alive and self.tuples[self.alive[0]][1] < time - self.window_us:
+            self.drop()
+        if len(self.alive) >= self.memory:
+            self.drop()
+        if not self.zones or self.ended(time):
+            self.begin(time)
+        number = len(self.tuples)
+        self.tuples.append((key, time))
+        self.alive.append(number)
+        self.zones[-1][2] = time
+        self.zones[-1][3].append(number)
+
+    def drop(self):
+        self.alive.pop(0)
+        self.zones = [zone for zone in self.zones if any(number in self.alive for number in zone[3])]
+
+    def ended(self, time):
+        _, start, _, numbers = self.zones[-1]
+        sure = self.confidence([self.tuples[number][0] for number in numbers])
+        return time - start >= self.zone_us or sure < self.theta
+
+    def begin(self, time):
+        def newest():
+            return [zone for zone in self.zones if zone[0] == 0]
+
+        while newest() and (len(newest()) >= self.most or newest()[0][2] < time - self.grain_us[0]):
+            self.collapse(0)
+        self.zones.append([0, time, time, []])
+
+    def collapse(self, grain):
+        """Let the oldest zone of a granularity go over into the next; the last granularity forgets it."""
+        zone = next(zone for zone in self.zones if zone[0] == grain)
+        if grain + 1 == len(self.grain_us):
+            self.zones.remove(zone)
+            return
+        older = [other for other in self.zones if other[0] == grain + 1]
+        if older and zone[2] - older[-1][1] <= self.grain_us[grain]:
+            older[-1][2] = zone[2]
+            older[-1][3] += zone[3]
+            self.zones.remove(zone)
+            return
+        if len(older) >= self.rate:
+            self.collapse(grain + 1)
+            self.collapse(grain)
+            return
+        zone[0] = grain + 1

@@ -29,26 +29,23 @@ from tocsin.stages.promising.summary import combine, confidence_of, count_one
 OLDEST, COUNT, ZONES, SQUARES, TABLES, EXPIRED, SHED = range(7)
 # Columns of `zone`, a line for each zone from the oldest to the newest.
 BEGIN, START, LAST, GRAIN, NODE = range(5)
+# Columns of `tuples`. PENDING: how many regions the tuple has still to probe. From PLACES on: its places in summaries.
+KEY, TIME, ROW, BUCKET, NEXT, PENDING, PLACES = range(7)
+# Columns of `ends`: the oldest and the newest tuple of a bucket.
+HEAD, TAIL = 0, 1
 NONE = -1
 
 
 class Stored(NamedTuple):
     """A stream: tuples by slot (number of arrival modulo room), ends of buckets, zones, tables of summaries.
 
-    `pending` has how many regions a tuple has still to probe. `first` has the first tuple of each zone and bucket.
-    Tables are those of zones, then of granularities, then of all.
+    `values` has further attributes of tuples, `first` the first tuple of each zone and bucket, `used` which tables of
+    zones are in use. Tables are those of zones, then of granularities, then of all.
     """
 
-    key: Int
-    time: Int
-    row: Int
-    bucket: Int
-    next: Int
-    pending: Int
-    places: Int
+    tuples: Int
     values: Float
-    head: Int
-    tail: Int
+    ends: Int
     zone: Int
     used: Int
     first: Int
@@ -57,19 +54,16 @@ class Stored(NamedTuple):
 
 
 # The fields that have a line per tuple.
-PER_TUPLE = ("key", "time", "row", "bucket", "next", "pending", "places", "values")
+PER_TUPLE = ("tuples", "values")
 
 
 def new_stored(layout: Layout, attributes: int = 0, room: int = 64) -> Stored:
     """No tuples yet."""
     rows = layout.scheme.rows if layout.nodes else 0
-    lines = [np.zeros(room, np.int64) for _ in range(6)]
     return Stored(
-        *lines,
-        np.zeros((room, rows), np.int64),
+        np.zeros((room, PLACES + rows), np.int64),
         np.zeros((room, attributes)),
-        np.full(layout.parts, NONE, np.int64),
-        np.full(layout.parts, NONE, np.int64),
+        np.full((layout.parts, 2), NONE, np.int64),
         np.zeros((layout.most_zones, 5), np.int64),
         np.zeros(layout.most_zones, np.int64),
         np.full((layout.most_zones, layout.parts), NONE, np.int64),
@@ -81,7 +75,7 @@ def new_stored(layout: Layout, attributes: int = 0, room: int = 64) -> Stored:
 def with_room(stored: Stored, more: int) -> Stored:
     """Make room for more tuples than are kept; the room is a power of two."""
     begin, end = int(stored.facts[OLDEST]), int(stored.facts[COUNT])
-    room, wanted = len(stored.key), end - begin + more
+    room, wanted = len(stored.tuples), end - begin + more
     if wanted <= room:
         return stored
     size = 1 << (wanted - 1).bit_length()
@@ -95,17 +89,9 @@ def with_room(stored: Stored, more: int) -> Stored:
 
 
 @kernel
-def slot_of(stored: Stored, number: int) -> int:
-    """Where the tuple with a number of arrival lies."""
-    return number & (stored.key.shape[0] - 1)
-
-
-@kernel
-def end_of(stored: Stored, place: int) -> int:
+def end_of(zone: Int, facts: Int, place: int) -> int:
     """The number of arrival behind a zone."""
-    if place + 1 < stored.facts[ZONES]:
-        return int(stored.zone[place + 1, BEGIN])
-    return int(stored.facts[COUNT])
+    return int(zone[place + 1, BEGIN]) if place + 1 < facts[ZONES] else int(facts[COUNT])
 
 
 @kernel
@@ -205,83 +191,88 @@ def open_zone(stored: Stored, limits: Limits, time: int) -> None:
 
 
 @kernel
-def ended(stored: Stored, limits: Limits, time: int) -> bool:
+def ended(zone: Int, facts: Int, limits: Limits, rows: int, time: int) -> bool:
     """Whether the newest zone takes no more tuples."""
-    if stored.facts[ZONES] == 0:
+    newest = facts[ZONES] - 1
+    if newest < 0 or time - zone[newest, START] >= limits.zone_us:
         return True
-    zone = stored.zone[stored.facts[ZONES] - 1]
-    if time - zone[START] >= limits.zone_us:
-        return True
-    squares, total = stored.facts[SQUARES] / stored.tables.shape[1], stored.facts[COUNT] - zone[BEGIN]
+    squares, total = facts[SQUARES] / rows, facts[COUNT] - zone[newest, BEGIN]
     return confidence_of(squares, total, limits.of_squares, limits.of_share) < limits.theta
 
 
 @kernel
-def drop_oldest(stored: Stored) -> None:
-    """Let the oldest tuple go, and with the last tuple of a zone the zone."""
-    oldest = stored.facts[OLDEST]
-    slot = slot_of(stored, oldest)
-    bucket = stored.bucket[slot]
-    stored.head[bucket] = stored.next[slot]
-    if stored.next[slot] == NONE:
-        stored.tail[bucket] = NONE
-    stored.facts[OLDEST] = oldest + 1
-    if stored.facts[ZONES] > 0 and end_of(stored, 0) <= oldest + 1:
-        forget_zone(stored, 0)
+def drop_oldest(tuples: Int, ends: Int, facts: Int) -> bool:
+    """Let the oldest tuple go; tells whether it had regions left to probe."""
+    slot = facts[OLDEST] & (tuples.shape[0] - 1)
+    bucket, following = tuples[slot, BUCKET], tuples[slot, NEXT]
+    ends[bucket, HEAD] = following
+    if following == NONE:
+        ends[bucket, TAIL] = NONE
+    facts[OLDEST] += 1
+    return bool(tuples[slot, PENDING] > 0)
 
 
 @kernel
-def expire(stored: Stored, limits: Limits, now: int) -> int:
+def expire(tuples: Int, ends: Int, facts: Int, limits: Limits, now: int) -> int:
     """Let tuples older than the window go; gives how many of them had regions left to probe."""
-    unprocessed = 0
-    while stored.facts[OLDEST] < stored.facts[COUNT]:
-        slot = slot_of(stored, stored.facts[OLDEST])
-        if stored.time[slot] >= now - limits.window_us:
-            break
-        unprocessed += stored.pending[slot] > 0
-        drop_oldest(stored)
-        stored.facts[EXPIRED] += 1
+    unprocessed, mask, limit = 0, tuples.shape[0] - 1, now - limits.window_us
+    while facts[OLDEST] < facts[COUNT] and tuples[facts[OLDEST] & mask, TIME] < limit:
+        unprocessed += drop_oldest(tuples, ends, facts)
+        facts[EXPIRED] += 1
     return unprocessed
 
 
 @kernel
-def insert(
-    stored: Stored, limits: Limits, key: int, time: int, row: int, bucket: int, places: Int, values: Float
-) -> int:
-    """Take a tuple, after what it drives out; gives how many of those had regions left to probe."""
-    unprocessed = expire(stored, limits, time)
-    if stored.facts[COUNT] - stored.facts[OLDEST] >= limits.memory:
-        unprocessed += stored.pending[slot_of(stored, stored.facts[OLDEST])] > 0
-        drop_oldest(stored)
-        stored.facts[SHED] += 1
-    summarised = stored.used.shape[0] > 0
-    if summarised and ended(stored, limits, time):
-        open_zone(stored, limits, time)
-    number = stored.facts[COUNT]
-    slot = slot_of(stored, number)
-    stored.key[slot], stored.time[slot], stored.row[slot] = key, time, row
-    stored.bucket[slot], stored.next[slot], stored.pending[slot] = bucket, NONE, 0
-    stored.values[slot] = values
-    if stored.tail[bucket] == NONE:
-        stored.head[bucket] = number
+def append(tuples: Int, ends: Int, facts: Int, key: int, time: int, row: int, bucket: int) -> int:
+    """Put a tuple behind the others; gives its slot."""
+    mask, number = tuples.shape[0] - 1, facts[COUNT]
+    slot = number & mask
+    tuples[slot, KEY], tuples[slot, TIME], tuples[slot, ROW] = key, time, row
+    tuples[slot, BUCKET], tuples[slot, NEXT], tuples[slot, PENDING] = bucket, NONE, 0
+    if ends[bucket, TAIL] == NONE:
+        ends[bucket, HEAD] = number
     else:
-        stored.next[slot_of(stored, stored.tail[bucket])] = number
-    stored.tail[bucket] = number
-    stored.facts[COUNT] = number + 1
-    if summarised:
-        summarize(stored, number, time, bucket, places)
-    return unprocessed
+        tuples[ends[bucket, TAIL] & mask, NEXT] = number
+    ends[bucket, TAIL] = number
+    facts[COUNT] = number + 1
+    return int(slot)
 
 
 @kernel
-def summarize(stored: Stored, number: int, time: int, bucket: int, places: Int) -> None:
-    """Count a tuple in the newest zone, in its granularity, and in all."""
-    zone = stored.zone[stored.facts[ZONES] - 1]
-    node = zone[NODE]
-    zone[LAST] = time
-    if stored.first[node, bucket] == NONE:
-        stored.first[node, bucket] = number
-    stored.places[slot_of(stored, number)] = places
-    stored.facts[SQUARES] += count_one(stored.tables[node], places, 1)
-    count_one(stored.tables[stored.used.shape[0]], places, 1)
-    count_one(stored.tables[stored.tables.shape[0] - 1], places, 1)
+def summarize(tuples: Int, slot: int, zone: Int, first: Int, tables: Int, facts: Int) -> None:
+    """Count the newest tuple in the newest zone, in its granularity, and in all."""
+    newest, bucket = facts[ZONES] - 1, tuples[slot, BUCKET]
+    node = zone[newest, NODE]
+    zone[newest, LAST] = tuples[slot, TIME]
+    if first[node, bucket] == NONE:
+        first[node, bucket] = facts[COUNT] - 1
+    facts[SQUARES] += count_one(tables, node, tuples, slot, PLACES)
+    count_one(tables, first.shape[0], tuples, slot, PLACES)
+    count_one(tables, tables.shape[0] - 1, tuples, slot, PLACES)
+
+
+@kernel
+def insert_all(
+    stored: Stored, limits: Limits, keys: Int, times: Int, rows: Int, buckets: Int, places: Int, values: Float
+) -> int:
+    """Take tuples one after another, after what they drive out; gives how many of those had regions left to probe."""
+    tuples, own, ends, zone, _, first, tables, facts = stored
+    unprocessed, summarised = 0, first.shape[0] > 0
+    for i in range(keys.shape[0]):
+        unprocessed += expire(tuples, ends, facts, limits, times[i])
+        if facts[COUNT] - facts[OLDEST] >= limits.memory:
+            unprocessed += drop_oldest(tuples, ends, facts)
+            facts[SHED] += 1
+        if summarised:
+            while facts[ZONES] > 0 and end_of(zone, facts, 0) <= facts[OLDEST]:
+                forget_zone(stored, 0)
+            if ended(zone, facts, limits, tables.shape[1], times[i]):
+                open_zone(stored, limits, times[i])
+        slot = append(tuples, ends, facts, keys[i], times[i], rows[i], buckets[i])
+        for column in range(values.shape[1]):
+            own[slot, column] = values[i, column]
+        if summarised:
+            for row in range(places.shape[1]):
+                tuples[slot, PLACES + row] = places[i, row]
+            summarize(tuples, slot, zone, first, tables, facts)
+    return unprocessed

@@ -78,7 +78,7 @@ class Summary:
         self.table = widened(self.table, self.scheme.width)
         places = self.scheme.places(values, learn=False)
         out = np.empty(len(values))
-        estimate_all(self.table, places, self.scheme.share, out)
+        estimate_all(self.table[None], places, self.scheme.share, out)
         return out
 
     def estimate_range(self, low: float, high: float) -> float:
@@ -115,17 +115,21 @@ def widened(table: Int, width: int) -> Int:
     return np.concatenate([table, np.zeros((*table.shape[:-1], lacking), np.int64)], axis=-1)
 
 
+# Compiled code counts references to every array that it cuts out of another, so hot kernels take whole arrays and say
+# where in them: the table `node` of `tables`, the places in line `at` of `lines` from column `column` on.
+
+
 @kernel
-def count_one(table: Int, places: Int, weight: int) -> int:
+def count_one(tables: Int, node: int, lines: Int, at: int, column: int) -> int:
     """Count one value; gives by how much the sum of squares over all rows grew."""
     grown = 0
-    for row in range(table.shape[0]):
-        place, change = places[row], weight
-        if place < 0:
-            place, change = -1 - place, -weight
-        before = table[row, place]
-        table[row, place] = before + change
-        grown += change * (2 * before + change)
+    for row in range(tables.shape[1]):
+        place = lines[at, column + row]
+        sign = place >> 63  # -1 where the sign is minus, else 0.
+        change, place = 1 + 2 * sign, place ^ sign
+        before = tables[node, row, place]
+        tables[node, row, place] = before + change
+        grown += 2 * change * before + 1
     return grown
 
 
@@ -133,32 +137,36 @@ def count_one(table: Int, places: Int, weight: int) -> int:
 def count_all(table: Int, places: Int, weight: int) -> None:
     """Count values by their places."""
     for i in range(places.shape[0]):
-        count_one(table, places[i], weight)
+        for row in range(table.shape[0]):
+            place = places[i, row]
+            sign = place >> 63
+            table[row, place ^ sign] += (weight ^ sign) - sign
 
 
 @kernel
-def estimate_one(table: Int, places: Int, found: Int) -> float:
+def estimate_one(tables: Int, node: int, lines: Int, at: int, column: int, found: Int) -> float:
     """Estimate how often a value is there: the median over rows of what stands at its places; `found` is scratch."""
-    rows = table.shape[0]
+    rows = tables.shape[1]
     for row in range(rows):
-        place = places[row]
-        value = table[row, place] if place >= 0 else -table[row, -1 - place]
-        at = row
-        while at > 0 and found[at - 1] > value:
-            found[at] = found[at - 1]
-            at -= 1
-        found[at] = value
+        place = lines[at, column + row]
+        sign = place >> 63
+        value = (tables[node, row, place ^ sign] ^ sign) - sign
+        slot = row
+        while slot > 0 and found[slot - 1] > value:
+            found[slot] = found[slot - 1]
+            slot -= 1
+        found[slot] = value
     if rows % 2:
         return float(found[rows // 2])
     return float((found[rows // 2 - 1] + found[rows // 2]) / 2.0)
 
 
 @kernel
-def estimate_all(table: Int, places: Int, share: float, out: Float) -> None:
-    """Estimate how often each of some values is there."""
-    found = np.empty(table.shape[0], np.int64)
+def estimate_all(tables: Int, places: Int, share: float, out: Float) -> None:
+    """Estimate how often each of some values is there, by the first table."""
+    found = np.empty(tables.shape[1], np.int64)
     for i in range(places.shape[0]):
-        out[i] = estimate_one(table, places[i], found) * share
+        out[i] = estimate_one(tables, 0, places, i, 0, found) * share
 
 
 @kernel
