@@ -8,6 +8,7 @@ values; T4 lets zones end by themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ class Limits(NamedTuple):
     zones: int
     rate: int
     grain_us: Int
-    theta: float
+    variance: float
     of_squares: float
     of_share: float
 
@@ -119,6 +120,7 @@ class Layout:
             self.zones,
             self.rate,
             np.array(grains, np.int64),
-            self.theta if self.variant == "T4" else 0.0,
+            # Confidence falls below theta where the error of an estimate is above 1 / theta - 1.
+            (1 / self.theta - 1) ** 2 if self.variant == "T4" and self.theta > 0 else inf,
             *self.scheme.noise,
         )

@@ -24,8 +24,9 @@ from tocsin.stages.promising.stored import (
     START,
     TIME,
     ZONES,
+    Rows,
     Stored,
-    insert_all,
+    insert_rows,
     new_stored,
     with_room,
 )
@@ -50,9 +51,10 @@ class Representation:
         values = np.zeros((len(keys), self.stored.values.shape[1])) if values is None else values
         for begin in range(0, len(keys), _BLOCK):
             part = slice(begin, begin + _BLOCK)
-            places, buckets = self.prepare(keys[part])
+            places, buckets = places_of(self.layout, keys[part]), bucket_all(keys[part], self.layout.parts)
             self.make_room(len(places))
-            insert_all(self.stored, self.limits, keys[part], times[part], rows[part], buckets, places, values[part])
+            taken = Rows(keys[part], times[part], rows[part], buckets, places, values[part])
+            insert_rows(self.stored, self.limits, taken, 0, len(places))
 
     @property
     def newest_us(self) -> int | None:
@@ -61,10 +63,6 @@ class Representation:
         if facts[OLDEST] == facts[COUNT]:
             return None
         return int(self.stored.tuples[(facts[COUNT] - 1) % len(self.stored.tuples), TIME])
-
-    def prepare(self, keys: Int) -> tuple[Int, Int]:
-        """Give places in summaries and buckets of keys."""
-        return places_of(self.layout, keys), bucket_all(keys, self.layout.parts)
 
     def make_room(self, more: int) -> None:
         """Have room for more tuples, and for all values that the scheme knows by now."""

@@ -22,7 +22,7 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Layout, Limits
-from tocsin.stages.promising.summary import combine, confidence_of, count_one
+from tocsin.stages.promising.summary import combine, count_thrice
 
 # Places in `facts`: the oldest tuple kept and the one to come (numbers of arrival), zones, the sum of squares of the
 # newest zone, sums of tables so far (they are work too), tuples that went by age and by memory.
@@ -191,13 +191,13 @@ def open_zone(stored: Stored, limits: Limits, time: int) -> None:
 
 
 @kernel
-def ended(zone: Int, facts: Int, limits: Limits, rows: int, time: int) -> bool:
-    """Whether the newest zone takes no more tuples."""
+def ended(zone: Int, facts: Int, zone_us: int, of_squares: float, of_share: float, variance: float, time: int) -> bool:
+    """Whether the newest zone takes no more tuples; `variance` is the most that rows together may have."""
     newest = facts[ZONES] - 1
-    if newest < 0 or time - zone[newest, START] >= limits.zone_us:
+    if newest < 0 or time - zone[newest, START] >= zone_us:
         return True
-    squares, total = facts[SQUARES] / rows, facts[COUNT] - zone[newest, BEGIN]
-    return confidence_of(squares, total, limits.of_squares, limits.of_share) < limits.theta
+    squares, total = float(facts[SQUARES]), facts[COUNT] - zone[newest, BEGIN]
+    return bool(squares * (of_squares * total + of_share) > variance * total)
 
 
 @kernel
@@ -213,9 +213,9 @@ def drop_oldest(tuples: Int, ends: Int, facts: Int) -> bool:
 
 
 @kernel
-def expire(tuples: Int, ends: Int, facts: Int, limits: Limits, now: int) -> int:
-    """Let tuples older than the window go; gives how many of them had regions left to probe."""
-    unprocessed, mask, limit = 0, tuples.shape[0] - 1, now - limits.window_us
+def expire(tuples: Int, ends: Int, facts: Int, limit: int) -> int:
+    """Let tuples older than a time go; gives how many of them had regions left to probe."""
+    unprocessed, mask = 0, tuples.shape[0] - 1
     while facts[OLDEST] < facts[COUNT] and tuples[facts[OLDEST] & mask, TIME] < limit:
         unprocessed += drop_oldest(tuples, ends, facts)
         facts[EXPIRED] += 1
@@ -246,33 +246,51 @@ def summarize(tuples: Int, slot: int, zone: Int, first: Int, tables: Int, facts:
     zone[newest, LAST] = tuples[slot, TIME]
     if first[node, bucket] == NONE:
         first[node, bucket] = facts[COUNT] - 1
-    facts[SQUARES] += count_one(tables, node, tuples, slot, PLACES)
-    count_one(tables, first.shape[0], tuples, slot, PLACES)
-    count_one(tables, tables.shape[0] - 1, tuples, slot, PLACES)
+    facts[SQUARES] += count_thrice(tables, node, first.shape[0], tuples, slot, PLACES)
 
 
 @kernel
-def insert_all(
-    stored: Stored, limits: Limits, keys: Int, times: Int, rows: Int, buckets: Int, places: Int, values: Float
-) -> int:
+def forget_empty(stored: Stored, zone: Int, facts: Int) -> None:
+    """Let zones go whose tuples are all gone."""
+    while facts[ZONES] > 0 and end_of(zone, facts, 0) <= facts[OLDEST]:
+        forget_zone(stored, 0)
+
+
+class Rows(NamedTuple):
+    """Arriving tuples in columns: key, time, number of the row, bucket, places in summaries, further attributes."""
+
+    key: Int
+    time: Int
+    row: Int
+    bucket: Int
+    places: Int
+    values: Float
+
+
+@kernel
+def insert_rows(stored: Stored, limits: Limits, rows: Rows, begin: int, end: int) -> int:
     """Take tuples one after another, after what they drive out; gives how many of those had regions left to probe."""
-    tuples, own, ends, zone, _, first, tables, facts = stored
-    unprocessed, summarised = 0, first.shape[0] > 0
-    for i in range(keys.shape[0]):
-        unprocessed += expire(tuples, ends, facts, limits, times[i])
-        if facts[COUNT] - facts[OLDEST] >= limits.memory:
+    # Taken out of their tuples once: compiled code counts references each time.
+    tuples, own, ends, zone, used, first, tables, facts = stored
+    key, time, row, bucket, places, values = rows
+    window_us, memory, zone_us, _, _, _, variance, of_squares, of_share = limits
+    unprocessed, summarised = 0, used.shape[0] > 0
+    for i in range(begin, end):
+        now = time[i]
+        unprocessed += expire(tuples, ends, facts, now - window_us)
+        if facts[COUNT] - facts[OLDEST] >= memory:
             unprocessed += drop_oldest(tuples, ends, facts)
             facts[SHED] += 1
         if summarised:
-            while facts[ZONES] > 0 and end_of(zone, facts, 0) <= facts[OLDEST]:
-                forget_zone(stored, 0)
-            if ended(zone, facts, limits, tables.shape[1], times[i]):
-                open_zone(stored, limits, times[i])
-        slot = append(tuples, ends, facts, keys[i], times[i], rows[i], buckets[i])
-        for column in range(values.shape[1]):
+            if facts[ZONES] > 0 and end_of(zone, facts, 0) <= facts[OLDEST]:
+                forget_empty(stored, zone, facts)
+            if ended(zone, facts, zone_us, of_squares, of_share, variance * tables.shape[1], now):
+                open_zone(stored, limits, now)
+        slot = append(tuples, ends, facts, key[i], now, row[i], bucket[i])
+        for column in range(own.shape[1]):
             own[slot, column] = values[i, column]
         if summarised:
-            for row in range(places.shape[1]):
-                tuples[slot, PLACES + row] = places[i, row]
+            for place in range(tables.shape[1]):
+                tuples[slot, PLACES + place] = places[i, place]
             summarize(tuples, slot, zone, first, tables, facts)
     return unprocessed

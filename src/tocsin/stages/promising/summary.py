@@ -120,17 +120,20 @@ def widened(table: Int, width: int) -> Int:
 
 
 @kernel
-def count_one(tables: Int, node: int, lines: Int, at: int, column: int) -> int:
-    """Count one value; gives by how much the sum of squares over all rows grew."""
-    grown = 0
+def count_thrice(tables: Int, zone: int, grain: int, lines: Int, at: int, column: int) -> int:
+    """Count one value in two tables and in the last; gives by how much the sum of squares of the first one grew."""
+    grown, last = 0, tables.shape[0] - 1
     for row in range(tables.shape[1]):
-        place = lines[at, column + row]
-        sign = place >> 63  # -1 where the sign is minus, else 0.
-        change, place = 1 + 2 * sign, place ^ sign
-        before = tables[node, row, place]
-        tables[node, row, place] = before + change
+        code = lines[at, column + row]
+        sign = code >> 63  # -1 where the sign is minus, else 0.
+        # An index without a sign is not asked whether it counts from the end.
+        change, place = 1 + 2 * sign, np.uint64(code ^ sign)
+        before = tables[zone, row, place]
+        tables[zone, row, place] = before + change
+        tables[grain, row, place] += change
+        tables[last, row, place] += change
         grown += 2 * change * before + 1
-    return grown
+    return int(grown)
 
 
 @kernel
