@@ -117,3 +117,14 @@ class Stream:
             self.collapse(grain)
             return
         zone[0] = grain + 1
+
+
+def window_join(stream, times, keys, window_us):
+    """All pairs of rows (of stream 0, of stream 1) with one key and times at most a window apart."""
+    rows = range(len(keys))
+    return [
+        (i, j)
+        for i in rows
+        for j in rows
+        if stream[i] == 0 and stream[j] == 1 and keys[i] == keys[j] and abs(times[i] - times[j]) <= window_us
+    ]

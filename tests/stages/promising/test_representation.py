@@ -156,7 +156,7 @@ def test_t1_has_no_summaries() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"variant": "T5"}, "`variant` must be one of T1, T2, T3, T4; got 'T5'"),
+        ({"variant": "T5"}, "`variant` must be one of SHJ, T1, T2, T3, T4; got 'T5'"),
         ({"rate": 0}, "`rate` must be at least 1; got 0"),
         ({"theta": 1.5}, "`theta` is a confidence from 0 to 1; got 1.5"),
         ({"window_us": None}, "needs `memory`: the most tuples kept; it is then not exact"),

@@ -46,6 +46,11 @@ class CountSketch:
             raise ValueError(message)
 
     @property
+    def cells(self) -> int:
+        """All places."""
+        return self.rows * self.width
+
+    @property
     def noise(self) -> Noise:
         """The variance of one row."""
         return Noise(1 / self.width, 0.0)

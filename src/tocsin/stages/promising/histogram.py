@@ -48,6 +48,11 @@ class Histogram:
         return self.bins + 2
 
     @property
+    def cells(self) -> int:
+        """All bins."""
+        return self.width
+
+    @property
     def noise(self) -> Noise:
         """A quarter of the bin of a value, at both ends of a range."""
         return Noise(0.0, 0.5)

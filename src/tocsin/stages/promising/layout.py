@@ -2,7 +2,7 @@
 
 A `Layout` is what CREATE SUMMARY declares, and bounds the memory of summaries; `Limits` is the same in numbers that
 kernels read. T1 keeps tuples in one list and no summary; T2 cuts time into zones of one length; T3 adds buckets of
-values; T4 lets zones end by themselves.
+values; T4 lets zones end by themselves. SHJ has buckets and no summary: the symmetric hash join, to compare with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tocsin.logic import Int
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.summary import Scheme
 
-VARIANTS = ("T1", "T2", "T3", "T4")
+VARIANTS = ("SHJ", "T1", "T2", "T3", "T4")
+# Those that summarise nothing.
+PLAIN = ("SHJ", "T1")
 FOREVER = 1 << 61
 MINUTE_US = 60_000_000
 
@@ -86,17 +88,17 @@ class Layout:
     @property
     def parts(self) -> int:
         """How many buckets of values there are."""
-        return self.buckets if self.variant in ("T3", "T4") else 1
+        return 1 if self.variant in ("T1", "T2") else self.buckets
 
     @property
     def most_zones(self) -> int:
         """The most zones of all granularities, and one that is on its way."""
-        return 0 if self.variant == "T1" else self.zones + (self.depth - 1) * self.rate + 1
+        return 0 if self.variant in PLAIN else self.zones + (self.depth - 1) * self.rate + 1
 
     @property
     def nodes(self) -> int:
         """The most summaries: of zones, of granularities, and of all."""
-        return 0 if self.variant == "T1" else self.most_zones + self.depth + 1
+        return 0 if self.variant in PLAIN else self.most_zones + self.depth + 1
 
     @property
     def summary_bytes(self) -> int:

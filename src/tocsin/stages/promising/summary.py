@@ -43,6 +43,10 @@ class Scheme(Protocol):
         """How many places a row has; may grow."""
 
     @property
+    def cells(self) -> int:
+        """How many places a sum of two tables is charged as; never changes."""
+
+    @property
     def noise(self) -> Noise:
         """Which error an estimate has."""
 
