@@ -128,3 +128,13 @@ def window_join(stream, times, keys, window_us):
         for j in rows
         if stream[i] == 0 and stream[j] == 1 and keys[i] == keys[j] and abs(times[i] - times[j]) <= window_us
     ]
+
+
+def selected(times, values, queries):
+    """All (query, row) with the value in the query's closed range while it stands."""
+    return [
+        (number, row)
+        for number, (low, high, since, until) in enumerate(queries)
+        for row, (time, value) in enumerate(zip(times, values, strict=True))
+        if low <= value <= high and since <= time < until
+    ]

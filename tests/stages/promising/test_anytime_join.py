@@ -107,8 +107,8 @@ def test_units_are_accounted_for(layout: Layout, given_: Any, pace: Pace) -> Non
     if len(given_):
         given_units += pace.per_us * float(rows[1][-1] - rows[1][0])
     assert join.account[SPENT] + join.account[IDLE] + join.account[CREDIT] == pytest.approx(given_units)
-    # Work stops when the units are used up: what is overdrawn are single steps of the last arrival.
-    assert join.account[CREDIT] >= -(len(given_) * 2.0 + 4.0)
+    # Work stops when the units are used up; taking a tuple in, with up to 3 rows of its summary, cannot be put off.
+    assert join.account[CREDIT] >= -(len(given_) * 4.0 + 2.0)
 
 
 def drawn(rows: int, seed: int, z: float = 1.0, values: int = 500) -> tuple[Any, Any, Any]:

@@ -56,7 +56,7 @@ from tocsin.stages.promising.representation import (
 from tocsin.stages.promising.stored import PENDING, Rows
 
 # Measured (`python -m benchmarks promising --only costs`), in tuples scanned.
-COSTS = Costs(insert=5.0, summarize=10.0, table=0.06, estimate=4.0, queue=8.0, scan=1.0, emit=1.0)
+COSTS = Costs(insert=5.0, summarize=1.6, table=0.06, estimate=1.1, queue=12.0, scan=1.0, emit=1.0)
 UNLIMITED = Pace(inf, 0.0)
 _BLOCK = 4096
 

@@ -103,3 +103,29 @@ class Histogram:
         below = 1.0 if low == -inf and high >= self.low else 0.5 * (low < self.low)
         above = 1.0 if high == inf and low <= self.high else 0.5 * (high >= self.high)
         return np.concatenate([[below], inside, [above]])
+
+    def meets(self, low: float, high: float) -> Float:
+        """Say which part of each bin a range covers: 1 only if it holds all that can be there, 0 only if nothing.
+
+        A bin holds its lower end and not its upper one; a range holds both of its ends.
+        """
+        edges = self.edges()
+        begin, end = edges[:-1], edges[1:]
+        part = np.clip(self.parts(low, high)[1:-1], 0.0, 1.0)
+        touched = (begin <= high) & (end > low)
+        whole = (low <= begin) & (high >= np.nextafter(end, -inf))
+        part = np.where(whole, 1.0, np.where(touched, np.clip(part, 1e-9, 1 - 1e-9), 0.0))
+        beyond = [0.5 * (low < self.low), 0.5 * (high >= self.high)]
+        return np.concatenate([beyond[:1], part, beyond[1:]])
+
+    def middles(self) -> Float:
+        """The middle of each bin; of those beyond the ends: the end."""
+        return self.covered(-inf, inf)[0]
+
+    def covered(self, low: float, high: float) -> tuple[Float, Float]:
+        """The middle and the width of the part of each bin that a range covers."""
+        edges = self.edges()
+        begin = np.concatenate([[self.low], np.clip(edges[:-1], low, edges[1:]), [self.high]])
+        end = np.concatenate([[self.low], np.clip(edges[1:], edges[:-1], max(high, edges[0])), [self.high]])
+        end = np.maximum(begin, end)
+        return (begin + end) / 2, end - begin

@@ -52,7 +52,11 @@ DONE, TIRED, NO_ROOM, LONG_QUEUE = range(4)
 
 
 class Costs(NamedTuple):
-    """What work costs, in units: one tuple scanned is one. `table` is that of one place in a sum of tables."""
+    """What work costs, in units: one tuple scanned is one.
+
+    `summarize` and `estimate` are those of one row of a summary, `table` is that of one place in a sum of tables,
+    `queue` that of putting a region in or of taking it out.
+    """
 
     insert: float
     summarize: float
@@ -111,9 +115,9 @@ def look(guide: Guide, mine: Stored, slot: int, side: int, expected: float, grai
 
 
 @kernel
-def pays(arrivals: int, buckets: int, pieces: int, costs: Costs) -> bool:
+def pays(arrivals: int, buckets: int, rows: int, pieces: int, costs: Costs) -> bool:
     """Whether looking at the pieces of a stretch of arrivals costs less than scanning its bucket at once."""
-    return pieces * (costs.estimate + costs.queue) < costs.scan * arrivals / buckets
+    return pieces * (rows * costs.estimate + 2 * costs.queue) < costs.scan * arrivals / buckets
 
 
 @kernel
@@ -173,9 +177,13 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
         expected = estimate_one(other.tables, node, mine.tuples, slot, PLACES, guide.found) * guide.share
         promised = look(guide, mine, slot, side, expected, grain, rank)
         pieces = place - begin
-        deeper = pieces > 1 and promised > -inf and pays(until - since, first.shape[1], pieces, costs)
-        push(queue, promised, rank, side, number, GRAINS if deeper else LEAF, point, since, until)
-        charge(account, costs.estimate + costs.queue)
+        deeper = (
+            pieces > 1
+            and promised > -inf
+            and pays(until - since, first.shape[1], pieces * other.tables.shape[1], pieces, costs)
+        )
+        push(queue, promised, rank, side, number, GRAINS if pieces > 1 and deeper else LEAF, point, since, until)
+        charge(account, costs.estimate * other.tables.shape[1] + costs.queue)
         parts += 1
     return parts
 
@@ -239,15 +247,16 @@ def arrive(
     if summarised:
         top = mine.tables.shape[0] - 1
         tables = mine.facts[TABLES] + other.facts[TABLES] - tables
-        charge(account, costs.summarize + costs.estimate + costs.table * cells * tables)
+        lines = mine.tables.shape[1]
+        charge(account, (costs.summarize + costs.estimate) * lines + costs.table * cells * tables)
         own = estimate_one(mine.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
         mine.values[slot, 0] = own
         if probes:
-            charge(account, costs.estimate)
+            charge(account, costs.estimate * lines)
             expected = estimate_one(other.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
             promised = look(guide, mine, slot, side, expected, 0, rank)
             pieces = other.facts[ZONES]
-            deeper = guide.fade < 1.0 or pays(high - other.facts[OLDEST], other.first.shape[1], pieces, costs)
+            deeper = guide.fade < 1.0 or pays(high - other.facts[OLDEST], other.first.shape[1], lines, pieces, costs)
             kind = TOP if promised > -inf and deeper else LEAF
             account[EXPECTED] += max(expected, 0.0)
     account[SUMMARISING] += account[SPENT] - before
