@@ -121,9 +121,9 @@ def budgets(part: str, *, quick: bool) -> list[Row]:
     out = []
     makers = {"minute": minute, "whole": whole}
     for data, rows in workloads(600 if quick else 6_000).items():
-        rare = rare_keys(rows)
         for window, make in makers.items():
             units, exact = full(make("SHJ"), rows)
+            rare = rare_keys(rows, exact)
             for percent in BUDGETS:
                 given = units * percent / 100
                 lines = {"SHJ": run(make("SHJ"), rows, given)[1]}
@@ -135,8 +135,9 @@ def budgets(part: str, *, quick: bool) -> list[Row]:
                     out.append({
                         "part": part, "data": data, "window": window, "budget_percent": percent, "join": name,
                         "share": len(found) / max(1, len(exact)), "hist_mse": hist_mse(rows, exact, found),
-                        "apart_s": apart(rows, found), "outliers": outliers(rows, found, rare),
-                        "outlier_share": outliers(rows, found, rare) / max(1, outliers(rows, exact, rare)),
+                        "apart_s": apart(rows, found), "results": len(found),
+                        "outliers_found": outliers(rows, found, rare) / max(1, outliers(rows, exact, rare)),
+                        "outliers_among": outliers(rows, found, rare) / max(1, len(found)),
                         "by_key": by_key(rows, exact, given) / max(1, len(exact)), "exact": len(exact),
                         "selectivity": rows.selectivity, "units": given,
                     })  # fmt: skip
@@ -152,11 +153,12 @@ def hist_mse(rows: Arrivals, exact: Int, found: Int) -> float | None:
     return float(np.sum((shares[0] - shares[1]) ** 2))
 
 
-def rare_keys(rows: Arrivals) -> Int:
-    """The keys of the 5 % of tuples whose keys are least frequent."""
+def rare_keys(rows: Arrivals, exact: Int) -> Int:
+    """The least frequent keys that together have 5 % of the results."""
     keys, counts = np.unique(rows.key, return_counts=True)
+    results = np.bincount(np.searchsorted(keys, rows.key[exact[:, 0]]), minlength=len(keys))
     order = np.argsort(counts, kind="stable")
-    return keys[order[np.cumsum(counts[order]) <= 0.05 * len(rows.key)]]
+    return keys[order[np.cumsum(results[order]) <= 0.05 * len(exact)]]
 
 
 def outliers(rows: Arrivals, found: Int, rare: Int) -> int:

@@ -27,7 +27,7 @@ def test_output_is_eq_1_and_never_more_than_there_is() -> None:
 def test_t1_costs_a_scan_of_the_window() -> None:
     load = Load(tau=100.0, window=600.0, results=3.0)
     assert hit(replace(LAYOUT, variant="T1"), load) == COSTS.emit + COSTS.scan * 200.0
-    assert insertion(replace(LAYOUT, variant="T1"), load) == COSTS.insert + 2 * COSTS.queue
+    assert insertion(replace(LAYOUT, variant="T1"), load) == COSTS.insert
 
 
 def test_few_units_and_small_windows_choose_a_form_without_summaries() -> None:

@@ -119,7 +119,7 @@ def test_aggregates_of_a_part_are_close_and_say_how_close() -> None:
             value, error = selection.total(number) if goal == "sum" else selection.average(number)
             assert value == pytest.approx(truth, rel=0.05)
             away[goal].append((value - truth) / error if error else 0.0)
-            shares.append(selection.standing.tally[number, 0] / len(mine))
+            shares.append(selection.results(number) / len(mine))
             middle, reach = selection.median(number)
             assert abs(middle - median(mine)) <= 2 * reach
         assert 0.02 < np.mean(shares) < 0.98

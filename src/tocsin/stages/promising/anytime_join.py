@@ -21,7 +21,7 @@ import numpy as np
 from tocsin.logic import Float, Int
 from tocsin.pages import pack, unpack
 from tocsin.stages.promising.exact_counter import ExactCounter
-from tocsin.stages.promising.layout import Layout
+from tocsin.stages.promising.layout import PLAIN, Layout
 from tocsin.stages.promising.preference import Preference, guide
 from tocsin.stages.promising.probe import (
     ARRIVED,
@@ -56,7 +56,7 @@ from tocsin.stages.promising.representation import (
 from tocsin.stages.promising.stored import PENDING, Rows
 
 # Measured (`python -m benchmarks promising --only costs`), in tuples scanned.
-COSTS = Costs(insert=5.0, summarize=1.6, table=0.06, estimate=1.1, queue=12.0, scan=1.0, emit=1.0)
+COSTS = Costs(insert=5.0, summarize=1.6, table=0.06, estimate=1.1, queue=5.5, scan=1.0, emit=1.0)
 UNLIMITED = Pace(inf, 0.0)
 _BLOCK = 4096
 
@@ -78,7 +78,9 @@ class AnytimeJoin:
         if len(first) != len(second):
             message = f"both streams must have as many columns; got {len(first)} and {len(second)}"
             raise ValueError(message)
-        self.layout, self.pace, self.costs = layout, pace, costs
+        # Without summaries there is no order but that of arrival, and no queue to pay for.
+        self.costs = costs._replace(queue=0.0) if layout.variant in PLAIN else costs
+        self.layout, self.pace = layout, pace
         self.preference = preference or Preference(expr=f"count({one}.{first[0]}) * count({two}.{second[0]})")
         scheme = layout.scheme
         self.guide = guide(self.preference, {one: first, two: second}, scheme.share, scheme.rows, seed)

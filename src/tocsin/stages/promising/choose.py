@@ -33,11 +33,11 @@ class Load(NamedTuple):
 
 def insertion(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
     """Units to take a tuple in, its regions to be probed included: t_ins."""
-    units = costs.insert + 2 * costs.queue
     if layout.variant in PLAIN:
-        return units
+        return costs.insert
     per_zone = max(1.0, load.window / layout.zones)
     rows = layout.scheme.rows
+    units = costs.insert + 2 * costs.queue
     return units + rows * (costs.summarize + 2 * costs.estimate) + 6 * costs.table * layout.scheme.cells / per_zone
 
 

@@ -14,7 +14,7 @@ from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Limits
 from tocsin.stages.promising.preference import PRESENT, Guide, prefer, promise
-from tocsin.stages.promising.queue import HIGH, KIND, LOW, NUMBER, POINT, RANK, SIDE, Queue, keep_alive, pop, push
+from tocsin.stages.promising.queue import HIGH, KIND, LOW, NUMBER, POINT, RANK, SIDE, Queue, keep_alive, pop, push, room
 from tocsin.stages.promising.stored import (
     BEGIN,
     BUCKET,
@@ -194,9 +194,9 @@ def work_off(queue: Queue, first: Stored, second: Stored, terms: Terms, books: B
     account, _, line = books
     most = max(first.zone.shape[0], second.zone.shape[0]) + 2
     while account[CREDIT] > 0.0 and queue.size[0] > 0:
-        if queue.size[0] + most > queue.promise.shape[0]:
+        if room(queue) < most:
             keep_alive(queue, first.facts[OLDEST], second.facts[OLDEST])
-            if 2 * (queue.size[0] + most) > queue.promise.shape[0]:
+            if room(queue) < most + queue.size[0]:
                 return LONG_QUEUE
             continue
         at = pop(queue)
@@ -281,8 +281,10 @@ def join_rows(
         why = work_off(queue, first, second, terms, books, pairs)
         if why != DONE:
             return why
-        if queue.size[0] == queue.promise.shape[0]:
-            return LONG_QUEUE
+        if room(queue) < 1:
+            keep_alive(queue, first.facts[OLDEST], second.facts[OLDEST])
+            if room(queue) < 1 + queue.size[0]:
+                return LONG_QUEUE
         if 0.0 < account[CREDIT] < inf:
             account[IDLE] += account[CREDIT]
             account[CREDIT] = 0.0

@@ -16,6 +16,7 @@ from tocsin.logic import Float, Int
 # Columns of `entry`: the tuple's number among all arrivals, its stream, its number in it; what is to be done; where the
 # region begins in the bucket, the first and the last arrival (exclusive) that belong to it.
 RANK, SIDE, NUMBER, KIND, POINT, LOW, HIGH = range(7)
+_COLUMNS = 7
 
 
 class Queue(NamedTuple):
@@ -53,11 +54,11 @@ def before(promise: Float, entry: Int, one: int, other: int) -> bool:
 
 
 @kernel
-def swap(promise: Float, entry: Int, one: int, other: int) -> None:
-    """Let two regions change places."""
-    promise[one], promise[other] = promise[other], promise[one]
-    for column in range(entry.shape[1]):
-        entry[one, column], entry[other, column] = entry[other, column], entry[one, column]
+def copy(promise: Float, entry: Int, source: int, target: int) -> None:
+    """Write a region to another place."""
+    promise[target] = promise[source]
+    for column in range(_COLUMNS):
+        entry[target, column] = entry[source, column]
 
 
 @kernel
@@ -66,40 +67,61 @@ def push(
 ) -> None:
     """Put in a region; there must be room."""
     promise, entry, size = queue
-    at = size[0]
+    # The new region waits in the place behind all that there is room for, while others move down.
+    at, new = size[0], promise.shape[0] - 1
     size[0] = at + 1
-    promise[at] = promised
-    entry[at, RANK], entry[at, SIDE], entry[at, NUMBER], entry[at, KIND] = rank, side, number, kind
-    entry[at, POINT], entry[at, LOW], entry[at, HIGH] = point, low, high
-    while at > 0 and before(promise, entry, at, (at - 1) // 2):
-        swap(promise, entry, at, (at - 1) // 2)
+    promise[new] = promised
+    entry[new, RANK], entry[new, SIDE], entry[new, NUMBER], entry[new, KIND] = rank, side, number, kind
+    entry[new, POINT], entry[new, LOW], entry[new, HIGH] = point, low, high
+    while at > 0 and before(promise, entry, new, (at - 1) // 2):
+        copy(promise, entry, (at - 1) // 2, at)
         at = (at - 1) // 2
+    copy(promise, entry, new, at)
 
 
 @kernel
 def pop(queue: Queue) -> int:
-    """Take out the first region; it stands behind the others until the next is put in. Gives its place."""
+    """Take out the first region; gives where it stands until the next is put in or taken out."""
     promise, entry, size = queue
     last = size[0] - 1
     size[0] = last
-    swap(promise, entry, 0, last)
-    sink(promise, entry, last, 0)
-    return int(last)
+    moved, out = promise.shape[0] - 1, promise.shape[0] - 2
+    copy(promise, entry, 0, out)
+    copy(promise, entry, last, moved)
+    settle(promise, entry, last, 0, moved)
+    return int(out)
 
 
 @kernel
-def sink(promise: Float, entry: Int, size: int, at: int) -> None:
-    """Move a region down to where it belongs."""
+def settle(promise: Float, entry: Int, size: int, at: int, moved: int) -> None:
+    """Let smaller regions move up into a place that is free, until the one at `moved` belongs there."""
     while True:
         child = 2 * at + 1
         if child >= size:
-            return
+            break
         if child + 1 < size and before(promise, entry, child + 1, child):
             child += 1
-        if not before(promise, entry, child, at):
-            return
-        swap(promise, entry, child, at)
+        if not before(promise, entry, child, moved):
+            break
+        copy(promise, entry, child, at)
         at = child
+    copy(promise, entry, moved, at)
+
+
+@kernel
+def arrange(queue: Queue) -> None:
+    """Make a heap of regions in any order."""
+    promise, entry, size = queue
+    moved = promise.shape[0] - 1
+    for at in range(size[0] // 2 - 1, -1, -1):
+        copy(promise, entry, at, moved)
+        settle(promise, entry, size[0], at, moved)
+
+
+@kernel
+def room(queue: Queue) -> int:
+    """How many more regions can be put in; the last two places are scratch."""
+    return int(queue.promise.shape[0] - 2 - queue.size[0])
 
 
 @kernel
@@ -109,8 +131,7 @@ def keep_alive(queue: Queue, oldest1: int, oldest2: int) -> None:
     kept = 0
     for at in range(size[0]):
         if entry[at, NUMBER] >= (oldest1 if entry[at, SIDE] == 0 else oldest2):
-            swap(promise, entry, kept, at)
+            copy(promise, entry, at, kept)
             kept += 1
     size[0] = kept
-    for at in range(kept // 2 - 1, -1, -1):
-        sink(promise, entry, kept, at)
+    arrange(queue)

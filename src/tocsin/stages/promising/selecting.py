@@ -33,7 +33,21 @@ from tocsin.stages.promising.probe import (
     Pace,
     charge,
 )
-from tocsin.stages.promising.queue import HIGH, KIND, LOW, NUMBER, POINT, RANK, SIDE, Queue, pop, push, sink, swap
+from tocsin.stages.promising.queue import (
+    HIGH,
+    KIND,
+    LOW,
+    NUMBER,
+    POINT,
+    RANK,
+    SIDE,
+    Queue,
+    arrange,
+    copy,
+    pop,
+    push,
+    room,
+)
 from tocsin.stages.promising.stored import (
     BEGIN,
     COUNT,
@@ -55,16 +69,14 @@ from tocsin.stages.promising.stored import (
 # What is known of a cell: all of its values are in the range, or some may be.
 INSIDE, CUT = 0, 1
 # In an entry of the queue RANK is the query, SIDE the bin, NUMBER how many tuples of the cell are left.
-# Columns of `tally`: results, and their sum.
-RESULTS, SUM = 0, 1
 
 
 class Standing(NamedTuple):
     """Queries, a line for each: the closed range of values, the times between which it stands (the end exclusive).
 
-    `part` has which part of each bin a range covers, `tally` what was found so far, `bins` the same by bin, `lost` the
-    tuples of each bin that went before they were worked on. `served` has the arrivals that have been offered, and
-    behind it how many of each bin of the newest zone.
+    `part` has which part of each bin a range covers. By query and bin: `seen` has the tuples that were worked on,
+    `bins` those that were selected, `sums` their sum, `lost` those that went before they were worked on. `served` has
+    the arrivals that have been offered, and behind it how many of each bin of the newest zone.
     """
 
     low: Float
@@ -72,8 +84,9 @@ class Standing(NamedTuple):
     since: Int
     until: Int
     part: Float
-    tally: Float
+    seen: Int
     bins: Int
+    sums: Float
     lost: Int
     served: Int
 
@@ -113,7 +126,7 @@ def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: B
     low, node, begin = max(served[0], facts[OLDEST]), stored.zone[newest, NODE], stored.zone[newest, BEGIN]
     if begin >= served[0]:
         served[1:] = 0
-    if queue.size[0] + standing.low.shape[0] * bins > queue.promise.shape[0]:
+    if room(queue) < standing.low.shape[0] * bins:
         return False
     first_us = stored.tuples[low & (stored.tuples.shape[0] - 1), TIME]
     last_us = stored.tuples[(count - 1) & (stored.tuples.shape[0] - 1), TIME]
@@ -154,6 +167,7 @@ def give(stored: Stored, standing: Standing, work: Work, books: Books, found: In
                 break
             value, time, chosen = stored.values[slot, 0], tuples[slot, TIME], inside
             left -= 1
+            standing.seen[query, place] += 1
             if not inside:
                 charge(account, costs.scan)
                 chosen = standing.low[query] <= value <= standing.high[query]
@@ -163,10 +177,8 @@ def give(stored: Stored, standing: Standing, work: Work, books: Books, found: In
                 at = counts[FOUND]
                 found[at, 0], found[at, 1], found[at, 2] = query, tuples[slot, ROW], time
                 counts[FOUND] += 1
-                asked = stored.values[slot, 1]
-                standing.tally[query, RESULTS] += 1.0
-                standing.tally[query, SUM] += asked
                 standing.bins[query, place] += 1
+                standing.sums[query, place] += stored.values[slot, 1]
         number = tuples[slot, NEXT]
     line[POINT], line[NUMBER] = number, left
     return why
@@ -179,13 +191,12 @@ def keep_reachable(queue: Queue, lost: Int, oldest: int) -> None:
     kept = 0
     for at in range(size[0]):
         if entry[at, HIGH] > oldest:
-            swap(promised, entry, kept, at)
+            copy(promised, entry, at, kept)
             kept += 1
         else:
             lost[entry[at, RANK], entry[at, SIDE]] += entry[at, NUMBER]
     size[0] = kept
-    for at in range(kept // 2 - 1, -1, -1):
-        sink(promised, entry, kept, at)
+    arrange(queue)
 
 
 @kernel

@@ -3,12 +3,12 @@
 Idea: tuples are summarised by a histogram and kept by bin and zone. A query whose turn it is looks at counts, not at
 tuples: bins outside its range cost nothing, bins inside need no comparison, and only bins that its range cuts are
 scanned. Cells are worked on by promise as far as the units go. Aggregates add up what was found, and take what was not
-worked on from the histogram.
+worked on from what was seen of its bin, or from the histogram.
 Guarantee: every tuple given out satisfies its query, and is given out once; with unlimited units and a window no
 shorter than a zone, all of them are. Work is counted in units: the same input does the same work. The error estimate of
 an aggregate supposes values spread evenly over the part of a bin that a range covers.
 Cost: per tuple one update; per query and zone one entry of the queue for each bin that holds tuples and meets its
-range. Memory as declared by the layout, and 16 bins + 24 bytes per query.
+range. Memory as declared by the layout, and 32 bytes per query and bin.
 Source: Ali, Aref, ElTabakh, sections 4.2 and 4.3, Figure 8. There turns go over the queries for ever; here a turn comes
 with the end of a zone, so that it does not depend on a clock. Bins as cells, and counts that stand for what was not
 worked on, are ours.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,6 @@ from tocsin.stages.promising.probe import (
 from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, new_queue, with_more_room
 from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of
 from tocsin.stages.promising.selecting import (
-    RESULTS,
-    SUM,
     Standing,
     Work,
     offer,
@@ -65,6 +63,8 @@ PROMISES = {
     "median": Preference("weighted", "count(s.value)"),
 }
 _BLOCK = 4096
+# The fields of `Standing` that change.
+_FOUND = ("seen", "bins", "sums", "lost", "served")
 
 
 class Query(NamedTuple):
@@ -186,49 +186,42 @@ class StandingSelection:
         """Units of work done so far."""
         return float(self.account[SPENT])
 
-    def _waiting(self, query: int) -> tuple[Float, Float]:
-        """Of each bin: how many tuples that were offered were not worked on, and which part of them is selected."""
-        entries = self.queue.entry[: self.queue.size[0]]
-        mine = entries[entries[:, RANK] == query]
-        left = np.bincount(mine[:, SIDE], mine[:, NUMBER].astype(np.float64), self.scheme.width)
-        return left + self.standing.lost[query], self.standing.part[query]
-
     @property
     def unprocessed(self) -> int:
         """How many tuples, counted once per query that they were offered to, went before they were worked on."""
         return int(self.standing.lost.sum())
 
+    def results(self, query: int) -> int:
+        """How many tuples were given out to a query."""
+        return int(self.standing.bins[query].sum())
+
     def count(self, query: int) -> Estimate:
-        """How many tuples a query selects, of those that were offered."""
-        left, part = self._waiting(query)
-        return Estimate(
-            self.standing.tally[query, RESULTS] + float(left @ part), float(np.sqrt(left @ (part * (1 - part))))
-        )
+        """How many tuples a query selects, of those that were offered to it."""
+        left, part, doubt = self._left(query)
+        return Estimate(self.results(query) + float(left @ part), _root(left @ (part * (1 - part)) + left**2 @ doubt))
 
     def total(self, query: int) -> Estimate:
         """The sum of the values that a query selects."""
-        left, part = self._waiting(query)
-        middle, spread = self.scheme.covered(self.queries[query].low, self.queries[query].high)
-        variance = left @ (part * (spread**2 / 12 + middle**2) - (part * middle) ** 2)
-        return Estimate(
-            self.standing.tally[query, SUM] + float(left @ (part * middle)), float(np.sqrt(max(0.0, float(variance))))
-        )
+        left, part, doubt = self._left(query)
+        mean, spread = self._means(query)
+        variance = left @ (part * (spread**2 / 12 + mean**2) - (part * mean) ** 2) + left**2 @ (doubt * mean**2)
+        return Estimate(float(self.standing.sums[query].sum() + left @ (part * mean)), _root(variance))
 
     def average(self, query: int) -> Estimate:
         """The mean of the values that a query selects; NaN if there are none."""
         count, total = self.count(query).value, self.total(query).value
         if count <= 0:
             return Estimate(np.nan, np.nan)
-        left, part = self._waiting(query)
-        middle, spread = self.scheme.covered(self.queries[query].low, self.queries[query].high)
+        left, part, doubt = self._left(query)
+        mean, spread = self._means(query)
         # Of a ratio, to the first order: what counts is how far values lie from the mean.
-        away = middle - total / count
-        variance = left @ (part * (spread**2 / 12 + away**2) - (part * away) ** 2)
-        return Estimate(total / count, float(np.sqrt(max(0.0, float(variance)))) / count)
+        away = mean - total / count
+        variance = left @ (part * (spread**2 / 12 + away**2) - (part * away) ** 2) + left**2 @ (doubt * away**2)
+        return Estimate(total / count, _root(variance) / count)
 
     def median(self, query: int) -> Estimate:
         """The median of the values that a query selects, and half of the width that it may lie in; NaN if none."""
-        left, part = self._waiting(query)
+        left, part, _ = self._left(query)
         counts = self.standing.bins[query] + left * part
         if counts.sum() <= 0:
             return Estimate(np.nan, np.nan)
@@ -238,6 +231,23 @@ class StandingSelection:
         inside = (below[-1] / 2 - (below[place] - counts[place])) / counts[place]
         return Estimate(float(middle[place] + (inside - 0.5) * spread[place]), float(spread[place] / 2))
 
+    def _left(self, query: int) -> tuple[Float, Float, Float]:
+        """Of each bin: tuples offered and not worked on, which part of them is selected, the variance of that part.
+
+        The part is what was seen of the bin, with the histogram's guess as one tuple more.
+        """
+        entries = self.queue.entry[: self.queue.size[0]]
+        mine = entries[entries[:, RANK] == query]
+        waiting = np.bincount(mine[:, SIDE], mine[:, NUMBER].astype(np.float64), self.scheme.width)
+        seen, guess = self.standing.seen[query], self.standing.part[query]
+        part = (self.standing.bins[query] + guess) / (seen + 1)
+        return waiting + self.standing.lost[query], part, part * (1 - part) / (seen + 1)
+
+    def _means(self, query: int) -> tuple[Float, Float]:
+        """Of each bin: the mean of the values selected, with the middle as one value more; the width."""
+        middle, spread = self.scheme.covered(self.queries[query].low, self.queries[query].high)
+        return (self.standing.sums[query] + middle) / (self.standing.bins[query] + 1), spread
+
     def page(self) -> bytes:
         """Write the whole state."""
         size = int(self.queue.size[0])
@@ -246,11 +256,8 @@ class StandingSelection:
             "entry": self.queue.entry[:size],
             "account": self.account,
             "counts": self.counts,
-            "tally": self.standing.tally,
-            "bins": self.standing.bins,
-            "lost": self.standing.lost,
-            "served": self.standing.served,
             "reported": self.reported,
+            **{name: getattr(self.standing, name) for name in _FOUND},
         }
         return pack(arrays)
 
@@ -263,7 +270,7 @@ class StandingSelection:
         self.queue.promise[:size], self.queue.entry[:size] = arrays["promise"], arrays["entry"]
         self.queue.size[0] = size
         self.account, self.counts, self.reported = arrays["account"], arrays["counts"], arrays["reported"]
-        self.standing = self.standing._replace(**{name: arrays[name] for name in ("tally", "bins", "lost", "served")})
+        self.standing = self.standing._replace(**{name: arrays[name] for name in _FOUND})
 
 
 def layout_by_bins(layout: Layout, scheme: Histogram) -> Layout:
@@ -284,8 +291,13 @@ def stand(queries: Sequence[Query], scheme: Histogram) -> Standing:
         np.array([query.since_us for query in queries], np.int64),
         np.array([query.until_us for query in queries], np.int64),
         part,
-        np.zeros((len(queries), 2)),
         np.zeros((len(queries), scheme.width), np.int64),
+        np.zeros((len(queries), scheme.width), np.int64),
+        np.zeros((len(queries), scheme.width)),
         np.zeros((len(queries), scheme.width), np.int64),
         np.zeros(1 + scheme.width, np.int64),
     )
+
+
+def _root(variance: Any) -> float:
+    return float(np.sqrt(max(0.0, float(variance))))
