@@ -26,14 +26,14 @@ VARIANTS = ("T1", "T2", "T3", "T4")
 
 def minute(variant: str, **settings: Any) -> Layout:
     """A window of one minute; 4 buckets, a sketch that fits some 600 tuples."""
-    given = {"buckets": 4, "zones": 4, "scheme": CountSketch(5, 256)} | settings
+    given = {"buckets": 4, "zones": 2, "scheme": CountSketch(3, 512)} | settings
     return Layout(variant, **given)
 
 
 def whole(variant: str, **settings: Any) -> Layout:
     """The whole stream: six granularities of a minute, 4, 16 minutes and so on."""
-    given = {"buckets": 16, "rate": 4, "depth": 6, "window_us": None, "memory": 10**6, "scheme": CountSketch(5, 1024)}
-    return Layout(variant, **(given | settings))
+    given = {"buckets": 16, "zones": 2, "rate": 4, "depth": 6, "window_us": None, "memory": 10**6}
+    return Layout(variant, **(given | {"scheme": CountSketch(3, 2048)} | settings))
 
 
 def run(layout: Layout, rows: Arrivals, units: float, preference: Preference | None = None) -> tuple[AnytimeJoin, Int]:

@@ -2,7 +2,7 @@
 
 Idea: Eq. 1 gives the results per arriving tuple as (tau - t_ins) / t_hit: the units between two arrivals, less those to
 take a tuple in, over those to find one result. What is dear to keep up finds results faster, and pays off where there
-are units enough. No form finds more results than there are.
+are units enough. No form finds more results than there are, so with units for all of them the simplest is best.
 Guarantee: none but the model's: results spread evenly over zones, summaries that name the zones which hold them.
 Cost: O(1).
 Source: Ali, Aref, ElTabakh, section 2, Eq. 1, and Figures 9 and 10; the model of t_hit is ours.
@@ -35,10 +35,11 @@ def insertion(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
     """Units to take a tuple in, its regions to be probed included: t_ins."""
     if layout.variant in PLAIN:
         return costs.insert
-    per_zone = max(1.0, load.window / layout.zones)
-    rows = layout.scheme.rows
-    units = costs.insert + 2 * costs.queue
-    return units + rows * (costs.summarize + 2 * costs.estimate) + 6 * costs.table * layout.scheme.cells / per_zone
+    per_zone, rows = max(1.0, load.window / layout.zones), layout.scheme.rows
+    units = costs.insert + rows * (costs.summarize + costs.estimate) + 6 * costs.table * layout.scheme.cells / per_zone
+    # Only tuples that are expected to have results are compared by promise.
+    probing = rows * costs.estimate + 2 * costs.queue
+    return units + load.matching * probing + (1 - load.matching) * min(costs.scan, costs.queue)
 
 
 def hit(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
@@ -54,12 +55,15 @@ def hit(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
 
 
 def output(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
-    """Results per arriving tuple, by Eq. 1."""
-    left = max(0.0, load.tau - insertion(layout, load, costs))
-    return min(load.results, left / hit(layout, load, costs))
+    """Results per arriving tuple, by Eq. 1; more than there are is what could be found."""
+    return max(0.0, load.tau - insertion(layout, load, costs)) / hit(layout, load, costs)
 
 
 def choose(layout: Layout, load: Load, costs: Costs = COSTS) -> Layout:
-    """Give the form of a layout that finds the most; of equal ones the simplest."""
-    forms = [replace(layout, variant=variant) for variant in ("T1", "SHJ", "T2", "T3", "T4")]
-    return max(forms, key=lambda form: round(output(form, load, costs), 9))
+    """Give the form of a layout that finds the most; one without summaries if that finds as many, or all there are."""
+
+    def rank(form: Layout) -> tuple[float, bool, float]:
+        found = output(form, load, costs)
+        return round(min(found, load.results), 9), form.variant in PLAIN, round(found, 9)
+
+    return max((replace(layout, variant=variant) for variant in ("T1", "SHJ", "T2", "T3", "T4")), key=rank)

@@ -100,6 +100,12 @@ def charge(account: Float, units: float) -> None:
 
 
 @kernel
+def queueing(costs: Costs, promised: float) -> float:
+    """Units to put a region into the queue: one that promises nothing stays where it is put, behind all others."""
+    return costs.queue if promised > -inf else min(costs.scan, costs.queue)
+
+
+@kernel
 def look(guide: Guide, mine: Stored, slot: int, side: int, expected: float, grain: int, rank: int) -> float:
     """The promise of a region in which a tuple is expected to find so many results."""
     if not expected >= PRESENT:
@@ -160,7 +166,7 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
     start = min(high, zone[0, BEGIN] if zones > 0 else high)
     if max(low, facts[OLDEST]) < start:
         push(queue, -inf, rank, side, number, LEAF, NONE, low, start)
-        charge(account, costs.queue)
+        charge(account, queueing(costs, -inf))
         parts += 1
     place = 0
     while place < zones:
@@ -183,7 +189,7 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
             and pays(until - since, first.shape[1], pieces * other.tables.shape[1], pieces, costs)
         )
         push(queue, promised, rank, side, number, GRAINS if pieces > 1 and deeper else LEAF, point, since, until)
-        charge(account, costs.estimate * other.tables.shape[1] + costs.queue)
+        charge(account, costs.estimate * other.tables.shape[1] + queueing(costs, promised))
         parts += 1
     return parts
 
@@ -245,24 +251,23 @@ def arrive(
     charge(account, costs.insert)
     promised, kind, probes = 0.0, LEAF, other.ends[mine.tuples[slot, BUCKET], HEAD] != NONE
     if summarised:
-        top = mine.tables.shape[0] - 1
+        top, lines = mine.tables.shape[0] - 1, mine.tables.shape[1]
         tables = mine.facts[TABLES] + other.facts[TABLES] - tables
-        lines = mine.tables.shape[1]
         charge(account, (costs.summarize + costs.estimate) * lines + costs.table * cells * tables)
-        own = estimate_one(mine.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
-        mine.values[slot, 0] = own
-        if probes:
+        expected = estimate_one(other.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
+        account[EXPECTED] += max(expected, 0.0)
+        promised = -inf
+        if probes and expected >= PRESENT:
             charge(account, costs.estimate * lines)
-            expected = estimate_one(other.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
+            mine.values[slot, 0] = estimate_one(mine.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
             promised = look(guide, mine, slot, side, expected, 0, rank)
             pieces = other.facts[ZONES]
             deeper = guide.fade < 1.0 or pays(high - other.facts[OLDEST], other.first.shape[1], lines, pieces, costs)
             kind = TOP if promised > -inf and deeper else LEAF
-            account[EXPECTED] += max(expected, 0.0)
     account[SUMMARISING] += account[SPENT] - before
     if probes:
         push(queue, promised, rank, side, number, kind, NONE, other.facts[OLDEST], high)
-        charge(account, costs.queue)
+        charge(account, queueing(costs, promised))
         mine.tuples[slot, PENDING] = 1
 
 
