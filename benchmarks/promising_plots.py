@@ -45,8 +45,9 @@ def _structures(runs: list[Row], part: str) -> Any:
             rows = of(runs, part, data=data, budget_percent=100)
             places = [k + 0.25 * (i - 1) for k in range(len(rows))]
             axis.bar(places, [row[column] for row in rows], 0.24, label=data)
-        axis.set(xticks=range(4), xticklabels=["T1", "T2", "T3", "T4"], ylabel=label, yscale="log")
-        axis.legend(fontsize=7)
+        axis.set(xticks=range(4), xticklabels=["T1", "T2", "T3", "T4"], ylabel=label)
+        axis.set(yscale="linear" if column == "t_ins" else "log")
+    axes[0][1].legend(fontsize=7)
     return figure
 
 
@@ -150,7 +151,10 @@ def _aggregates(runs: list[Row], part: str) -> Any:
                 style = "-o" if column.endswith("promising") else "--s"
                 axis.plot([100 * row["processed"] for row in rows], [row[column] for row in rows], style, ms=4,
                           label=column.removeprefix(f"{goal}_").replace("_", ", "))  # fmt: skip
-            axis.set(xlabel="naive processes, %", ylabel=f"MSE of {goal.upper()}", yscale="log", title=data)
+            axis.set(xlabel="naive processes, %", ylabel=f"MSE of {goal.upper()}", title=data)
+            # What is exact, but for rounding, is at the bottom.
+            axis.set_yscale("symlog", linthresh=1e-8)
+            axis.set(ylim=(0, 2))
             axis.legend(fontsize=7)
     return figure
 

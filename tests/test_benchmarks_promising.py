@@ -43,8 +43,8 @@ def test_measures_of_results() -> None:
     assert promising_runs.hist_mse(rows, exact, exact[:2]) == pytest.approx(2 * 0.3**2)
     assert promising_runs.apart(rows, exact) == pytest.approx((1 + 1 + 1 + 5 + 3) / 5)
     assert promising_runs.outliers(rows, exact, np.array([99])) == 1
-    # An index by key pays for taking in, one look, and its results: 7 units buy one result of each arrival.
-    assert promising_runs.by_key(rows, exact, 7.0) == 3
+    # An index by key pays for taking in, one look, and its results: 7 units buy one result of each of four arrivals.
+    assert promising_runs.by_key(rows, exact, 7.0) == 4
     assert promising_runs.by_key(rows, exact, 100.0) == 5
 
 

@@ -33,7 +33,7 @@ def test_t1_costs_a_scan_of_the_window() -> None:
 
 
 def test_few_units_and_small_windows_choose_a_form_without_summaries() -> None:
-    rare = Load(tau=35.0, window=600.0, results=0.1, matching=0.08)
+    rare = Load(tau=22.0, window=600.0, results=0.1, matching=0.08)
     assert choose(LAYOUT, rare).variant in ("SHJ", "T1")
     assert choose(LAYOUT, rare._replace(tau=200.0, window=20.0)).variant in ("SHJ", "T1")
 
