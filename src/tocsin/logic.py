@@ -118,11 +118,14 @@ class Out:
 
     def recall(self, alert: str, recalls: Recalls) -> None:
         """Note which share of its results an alert is to find with its memory, and has found."""
-        before = self.memory.get(alert, recalls)
-        least = [
-            min((one for one in pair if one is not None), default=None) for pair in zip(before, recalls, strict=True)
-        ]
-        self.memory[alert] = least[0], least[1]
+        if alert not in self.memory:
+            self.memory[alert] = recalls
+            return
+        predicted, reached = zip(self.memory[alert], recalls, strict=True)
+        known = [one for one in reached if one is not None]
+        # What one bucket cannot foretell, nobody can foretell of all.
+        least = None if None in predicted else min(one for one in predicted if one is not None)
+        self.memory[alert] = least, min(known, default=None)
 
     def find(self, alert: str, start_us: int, in_order: int, whole: int) -> None:
         """Add to the results of an alert in a period."""

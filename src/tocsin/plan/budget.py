@@ -1,14 +1,14 @@
 """Budget: how much state a watch may keep, and which rules share it.
 
 A rule with `memory` has a watch of its own; the joins that share what the run may keep have one for each set of key
-columns and `weight`.
+columns, `prefer` and `weight`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tocsin.rules.memory import BYTES, Memory, size_text
+from tocsin.rules.memory import BYTES, SAMPLE, Memory, size_text
 from tocsin.rules.model import Rule
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
@@ -24,6 +24,7 @@ class Budget:
     """
 
     memory: Memory
+    prefer: str
     weight: float
     windows_us: tuple[int, ...]
     pooled: bool = False
@@ -44,12 +45,18 @@ class Budget:
             each = size_text(self.share) if self.memory.unit == BYTES else f"{self.share:,} rows"
             text += f"; {each} for each of {self.buckets} buckets{moves}"
         weight = f"; weight {self.weight:g}" if self.weight != 1 else ""
-        short = "when it is short, the rows that give most results stay: by the model that fits, else the newest"
-        return f"{text}; {short}{weight}"
+        kept = "the rows that give most results stay: by the model that fits, else the newest"
+        kept = "a random sample of results is found, each with its chance" if self.samples else kept
+        return f"{text}; when it is short, {kept}{weight}"
+
+    @property
+    def samples(self) -> bool:
+        """Tell whether a sample of results is preferred."""
+        return self.prefer == SAMPLE
 
 
 def memory_of(rule: Rule, run: Memory | None) -> tuple[object, ...]:
     """By what joins share a budget; empty: the rule has none."""
     if rule.memory is not None:
         return ("own", rule.alert, tuple(sorted(rule.labels.items())))
-    return ("run", float(rule.weight)) if run is not None else ()
+    return ("run", rule.prefer, float(rule.weight)) if run is not None else ()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from tocsin.plan.clock import Clock
 from tocsin.plan.identity import Bequest
 from tocsin.plan.lanes import in_no_lane, lane_of
 from tocsin.plan.page import Loss
-from tocsin.plan.remember import StreamRows
+from tocsin.plan.remember import Sampled, StreamRows
+from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.shed import Shedder, number_of, stamps
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import MEMORY, WatchLogic, readable
@@ -56,6 +58,7 @@ class BudgetedLogic(WatchLogic):
         self.loss = Loss(NEVER_SEEN, "")
         self.clock = Clock(max(self.budget.windows_us))
         self.worth = self._models()
+        self.sampler = Sampler(None if self.worth is None else self.worth.monitor) if self.budget.samples else None
         # The page of the budget itself as large as it may become, and one more page of keys than there are.
         self.fixed = packed_size(self.arrays()) + 1024 + self.shedder.page_bytes if self.shedder.in_bytes else 0
         stored = f"{given.of}/{MEMORY}"
@@ -73,6 +76,7 @@ class BudgetedLogic(WatchLogic):
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Hand over the rows in pieces, and make room between them."""
         self._keys: list[tuple[str, ...]] = []
+        self._refused: dict[int, Int] = {}
         self._number: dict[tuple[str, ...], int] = {}
         streams = {name: self._stream(name, batches) for name in self.watch.streams}
         lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
@@ -141,7 +145,8 @@ class BudgetedLogic(WatchLogic):
         times = np.array([len(mine) for mine in stores])[lane]
         if not self.shedder.in_bytes:
             return times
-        plain = np.array([sum(8 * (1 + len(store.columns)) for store in mine) for mine in stores])[lane]
+        more = 1 + self.budget.samples
+        plain = np.array([sum(8 * (more + len(store.columns)) for store in mine) for mine in stores])[lane]
         cost = plain + times * text
         for rule in self.watch.rules:
             # An evaluation may wait, and may be the best of a life; a rule that emits all keeps none.
@@ -179,6 +184,8 @@ class BudgetedLogic(WatchLogic):
                 break
             lacks = wanted - (self.share - self.fixed - self.shedder.size(self.pages))
         self.left = max(wanted - max(lacks, 0), 0)
+        if self.sampler is not None and lacks < -self.share // 2:
+            self.sampler.rise()
         return self.left >= least
 
     def _judge_and_shed(self, lacks: int, out: Out) -> int:
@@ -190,8 +197,11 @@ class BudgetedLogic(WatchLogic):
         if lacks > 0 and any(len(memory.time) for page in self.pages for memory in page.remembered):
             if self.worth is not None and self.worth.is_due():
                 kept = self.shedder.kept(self.pages)
-                self.worth.judge(float(kept.cost.sum()) - lacks, self.shedder.average_cost(kept))
-            until_us, shed = self.shedder.shed(self.pages, lacks, self.worth, self.clock.time_us, out)
+                memory, each = float(kept.cost.sum()) - lacks, self.shedder.average_cost(kept)
+                self.worth.judge(memory, each)
+                if self.sampler is not None:
+                    self.sampler.judge([memory / 2 / one for one in each])
+            until_us, shed = self._shed(lacks, out)
             self._press(lacks)
             newest_us = max(newest_us, until_us, self.shedder.forget(self.pages, out))
         gone = before - sum(len(page.keys) for page in self.pages)
@@ -199,6 +209,16 @@ class BudgetedLogic(WatchLogic):
             self._find_places()
         self._lose(newest_us)
         return shed + gone
+
+    def _shed(self, lacks: int, out: Out) -> tuple[int, int]:
+        """Give up rows; say up to which time results may now be missing, and how many went."""
+        if self.sampler is None:
+            return self.shedder.shed(self.pages, lacks, self.worth, self.clock.time_us, out)
+        lost = self.shedder.thin(self.pages, lacks, self.sampler, out)
+        for lane, stamp in lost.items():
+            if self.worth is not None:
+                self.worth.lose(lane, stamp)
+        return NEVER_SEEN, sum(map(len, lost.values()))
 
     def _press(self, cost: float) -> None:
         """Note what was shed; it counts half after each window."""
@@ -230,8 +250,21 @@ class BudgetedLogic(WatchLogic):
         at = np.zeros(len(self._keys), np.int64)
         at[keys] = self._placed([self._keys[key] for key in keys.tolist()])
         self._tell_pages()
-        placed = [(rows.with_keys(at[rows.key]), arrival) for rows, arrival in lanes]
+        placed = [(self._sampled(i, rows).with_keys(at[rows.key]), arrival) for i, (rows, arrival) in enumerate(lanes)]
         super()._take(placed, arrived, now_us, out)
+
+    def _sampled(self, lane: int, rows: StreamRows) -> StreamRows:
+        """Decide which of new rows stay, where a sample is asked for."""
+        if self.sampler is None or lane > 1:
+            return rows
+        number = np.fromiter(map(number_of, self._keys), np.int64, len(self._keys))[rows.key]
+        columns = [rows.values[column] for column in self.watch.lanes[lane][1]]
+        drawn = draws(np.full(len(number), lane), number, rows.time, columns)
+        chance = self.sampler.chances(lane, number)
+        refused = drawn >= chance
+        if self.worth is not None:
+            self._refused[lane] = stamps(number, rows.time)[refused]
+        return replace(rows, sampled=Sampled(chance, refused))
 
     def _learn_of(self, lane: Int, time: Int, key: Int) -> None:
         """Let the models see rows in order of arrival."""
@@ -240,6 +273,9 @@ class BudgetedLogic(WatchLogic):
             numbers = np.fromiter(map(number_of, self._keys), np.int64, len(self._keys))[key]
             mine = lane < 2
             self.worth.learn(lane[mine], steady[mine], numbers[mine], stamps(numbers, time)[mine])
+            for of, stamp in self._refused.items():
+                self.worth.lose(of, stamp)
+            self._refused = {}
 
     def give(self, share: int, out: Out) -> None:
         """Take another share; a smaller one is kept to at once."""
@@ -266,6 +302,7 @@ class BudgetedLogic(WatchLogic):
         """State to be written."""
         numbers = [self.share, self.left, self.deaf, self.longest, self.loss.until_us, self.pressed_us]
         mine = {"numbers": np.array(numbers), "pressure": np.array([self.pressure])}
+        mine |= {} if self.sampler is None else self.sampler.arrays()
         if self.worth is not None:
             mine |= {f"worth.{name}": array for name, array in self.worth.arrays().items()}
         return mine | self.clock.arrays()
@@ -280,6 +317,8 @@ class BudgetedLogic(WatchLogic):
         self.pressure = float(arrays["pressure"][0])
         self.loss = Loss(until_us, facts["promise"])
         self.clock.load(arrays)
+        if self.sampler is not None and "sample" in arrays:
+            self.sampler.load(arrays)
         if self.worth is not None:
             self.worth.load({name.removeprefix("worth."): part for name, part in arrays.items()})
         if facts["begun"] != self.budget.share:

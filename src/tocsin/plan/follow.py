@@ -75,6 +75,7 @@ class Followed:
         self.limits = np.zeros((len(rule.limits), 0))
         # The ranks of the rows of the last call that gave results, once for each.
         self.gave = np.zeros(0, np.int64)
+        self.chances: Float | None = None
 
     def outside(self, shown: Witnesses) -> bool:
         """Tell whether a witness has a value outside the domain that this rule declares for it."""
@@ -223,9 +224,19 @@ class Followed:
         true = probes.row[joined.evaluations.truth == TRUE]
         self.gave = rank[joined.matches].max(axis=1) if self.rule.emit == "all" else rank[true]
         if self.rule.emit == "all":
+            self.chances = self._chances(joined)
             return [], show.matches(joined.matches, joined.scores)
         time = show.tuples.time[probes.row]
         return self._live(joined.evaluations, time, probes.key, late, show), self.lived.no_witnesses(0)
+
+    def _chances(self, joined: Joined) -> Float | None:
+        """Where results are sampled, with which chance each is there: that of its row which came first."""
+        parts = [segment.chance for segment in joined.show.segments]
+        if any(part is None for part in parts) or not len(joined.matches):
+            return None
+        chance = np.concatenate([part for part in parts if part is not None])
+        first = joined.show.tuples.rank[joined.matches].argmin(axis=1)
+        return np.asarray(chance[joined.matches[np.arange(len(first)), first]], np.float64)
 
     def _tuples(self, segments: Sequence[Segments]) -> Tuples:
         """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""

@@ -45,6 +45,11 @@ class Loss(NamedTuple):
     promise: str
 
 
+def _sampled(chance: float) -> str:
+    """What is promised of a result that is there with a chance."""
+    return "exact" if chance >= 1 else f"sample {chance:.6g}"
+
+
 class Page:
     """Keys, the rows remembered of them, and the lives of their alerts."""
 
@@ -286,7 +291,8 @@ class Page:
         for i, key in enumerate(matches.key.tolist()):
             shown = matches.take([i])
             start, end = int(shown.times.min()), int(shown.times.max())
-            out.alerts.append(self._row(followed, key, "match", (start, end), shown, self._promise(shown)))
+            promise = self._promise(shown) if followed.chances is None else _sampled(float(followed.chances[i]))
+            out.alerts.append(self._row(followed, key, "match", (start, end), shown, promise))
 
     def _promise(self, shown: Witnesses) -> str:
         """What is promised of the results around a witness: all, unless rows that they may need were shed."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,13 @@ from tocsin.stages.reduce.dominance import going_dominated
 Texts = NDArray[np.object_]
 
 
+class Sampled(NamedTuple):
+    """With which chance each row was to stay, and which do not: they are joined, and seen by no row after them."""
+
+    chance: Float
+    refused: NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class StreamRows:
     """New rows of one stream in order of arrival; `payload` is None, or texts that can be taken by position."""
@@ -36,6 +43,7 @@ class StreamRows:
     values: dict[str, Float]
     payload: Payload | None
     picked: Int | None = None
+    sampled: Sampled | None = None
 
     @classmethod
     def none(cls, columns: Iterable[str]) -> StreamRows:
@@ -47,7 +55,8 @@ class StreamRows:
         """Some of the rows."""
         picked = at if self.picked is None else self.picked[at]
         values = {name: value[at] for name, value in self.values.items()}
-        return StreamRows(self.key[at], self.time[at], self.rank[at], values, self.payload, picked)
+        sampled = None if self.sampled is None else Sampled(self.sampled.chance[at], self.sampled.refused[at])
+        return StreamRows(self.key[at], self.time[at], self.rank[at], values, self.payload, picked, sampled)
 
     def with_rank(self, rank: Int) -> StreamRows:
         """The rows with their place in the order of arrival over all streams."""
@@ -85,6 +94,8 @@ class Segments:
     place: Int
     silent: NDArray[np.bool_]
     excused: NDArray[np.bool_]
+    chance: Float | None = None
+    refused: int = 0
 
     def texts(self, at: Int) -> Texts:
         """Payload of some rows."""
@@ -95,7 +106,8 @@ class Segments:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
         values, none = tuple(value[at] for value in self.values), slice(0, 0)
         columns = (offsets, self.time[at], self.rank[at], self.gone[at], values, self.source[at], self.payload)
-        return Segments(*columns, self.place[none], self.silent[none], self.excused[none])
+        chance = None if self.chance is None else self.chance[at]
+        return Segments(*columns, self.place[none], self.silent[none], self.excused[none], chance)
 
     def pick(self, at: Int, key: Int) -> Segments:
         """Some rows, which are ordered by key, as if each had just come in this order."""
@@ -200,6 +212,8 @@ class Remembered:
         self.time = np.zeros(0, np.int64)
         self.values = tuple(np.zeros(0) for _ in store.columns)
         self.payload: Texts | None = None
+        # Where results are sampled: with which chance each row is there.
+        self.chance = np.zeros(0)
         self.newest = np.full(keys, NEVER_SEEN)
 
     def add_keys(self, count: int) -> None:
@@ -225,7 +239,16 @@ class Remembered:
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
         excused = not_newest(rows.key, rows.time, self.newest) | self.store.whole
         silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), np.array(values))
-        return Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, *silent)
+        merged = Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, *silent)
+        return merged if rows.sampled is None else self._sampled(merged, rows.sampled)
+
+    def _sampled(self, merged: Segments, sampled: Sampled) -> Segments:
+        """Let rows go with their own rank that do not stay; nobody after them sees them."""
+        old = len(self.time)
+        refused = np.concatenate([np.zeros(old, np.bool_), sampled.refused])[merged.source] & (merged.gone == NEVER)
+        chance = np.concatenate([self.chances, sampled.chance])[merged.source]
+        gone = np.where(refused, merged.rank, merged.gone)
+        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()))
 
     def _date(
         self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int
@@ -273,8 +296,10 @@ class Remembered:
             self.payload = segments.texts(stay)
         self.offsets, self.time = offsets, segments.time[stay]
         self.values = tuple(value[stay] for value in segments.values)
-        gained = len(stay) - before
-        return {"retained": gained, "expired": int(expired[0]), "omitted": len(rows.time) - gained - int(expired[0])}
+        self.chance = self.chance if segments.chance is None else segments.chance[stay]
+        gained, shed = len(stay) - before, segments.refused
+        left = len(rows.time) - gained - int(expired[0]) - shed
+        return {"retained": gained, "expired": int(expired[0]), "omitted": left, "shed": shed}
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> int:
         """Forget keys; say how many rows went with them."""
@@ -282,6 +307,7 @@ class Remembered:
         stay = np.repeat(~gone, counts)
         self.time, self.values = self.time[stay], tuple(value[stay] for value in self.values)
         self.payload = None if self.payload is None else self.payload[stay]
+        self.chance = self.chance[stay] if len(self.chance) else self.chance
         self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
         self.newest = self.newest[~gone]
         return int(len(stay) - stay.sum())
@@ -292,6 +318,12 @@ class Remembered:
         self.offsets = self.offsets - before[self.offsets]
         self.time, self.values = self.time[~gone], tuple(value[~gone] for value in self.values)
         self.payload = None if self.payload is None else self.payload[~gone]
+        self.chance = self.chance[~gone] if len(self.chance) else self.chance
+
+    @property
+    def chances(self) -> Float:
+        """With which chance each row is there; those that nothing was said of are there for certain."""
+        return self.chance if len(self.chance) else np.ones(len(self.time))
 
     @property
     def key(self) -> Int:
@@ -302,7 +334,7 @@ class Remembered:
         """How many bytes of state each row takes: its columns, and its text with what stands around it."""
         texts = [None] * len(self.time) if self.payload is None else self.payload.tolist()
         lengths = np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(texts))
-        return lengths + 8 * (1 + len(self.values))
+        return lengths + 8 * (1 + len(self.values) + bool(len(self.chance)))
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""
@@ -314,6 +346,7 @@ class Remembered:
         named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}newest": self.newest}
         named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
+        named |= {f"{prefix}chance": self.chance} if len(self.chance) else {}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
     def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
@@ -326,3 +359,4 @@ class Remembered:
         self.time = arrays[f"{prefix}time"]
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
         self.payload = arrays.get(f"{prefix}payload")
+        self.chance = arrays.get(f"{prefix}chance", np.ones(0))

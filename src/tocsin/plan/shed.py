@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tocsin.logic import NEVER_SEEN, Float, Int, Out
 from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.steps import Watch
 from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.memory import BYTES
@@ -115,6 +116,37 @@ class Shedder:
                 page.remembered[store].shed(gone)
                 out.count(name, {"retained": -int(gone.sum()), "shed": int(gone.sum())})
         return max(until_us + self.span_us, NEVER_SEEN), len(going)
+
+    def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> dict[int, Int]:
+        """Let rows go that cost `excess` together, so that the rest is a sample; give the stamps of those by lane."""
+        kept = self.kept(pages)
+        room = 1 - excess / max(float(kept.cost.sum()), 1.0)
+        gone, most = np.zeros(len(kept.time), np.bool_), np.ones(len(kept.time))
+        drawn, lost = self._drawn(pages, kept), {}
+        for lane in (0, 1):
+            mine = np.flatnonzero(kept.lane == lane)
+            fits = room * float(kept.cost[mine].sum())
+            stays, most[mine] = sampler.thin(lane, drawn[mine], kept.key[mine], kept.cost[mine], fits)
+            gone[mine] = ~stays
+            lost[lane] = stamps(kept.key[mine], kept.time[mine])[~stays]
+        for number, page in enumerate(pages):
+            page.dirty = True
+            for store, name in enumerate(self.watch.store_names):
+                here = np.flatnonzero((kept.page == number) & (kept.store == store))
+                memory = page.remembered[store]
+                memory.chance = np.minimum(memory.chances, most[here])
+                memory.shed(gone[here])
+                out.count(name, {"retained": -int(gone[here].sum()), "shed": int(gone[here].sum())})
+        return lost
+
+    def _drawn(self, pages: Sequence[Page], kept: Kept) -> Float:
+        """The numbers drawn for all rows that are remembered."""
+        drawn = np.zeros(len(kept.time))
+        for number, page in enumerate(pages):
+            for store, memory in enumerate(page.remembered):
+                here = np.flatnonzero((kept.page == number) & (kept.store == store))
+                drawn[here] = draws(kept.lane[here], kept.key[here], kept.time[here], memory.values)
+        return drawn
 
     def _order(self, kept: Kept, excess: float, worth: Worth | None, now_us: int) -> Int:
         """All rows, the first to go first: lanes that have more than their share of the memory lose rows first."""
