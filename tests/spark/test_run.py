@@ -101,8 +101,8 @@ def _pages(address: str, process: subprocess.Popen[bytes]) -> dict[str, str]:
     wait_until(lambda: "reading the run" not in _page(f"{address}run/run"), process, 30)
     for name in ("", "/alerts", "/rules", "/streams", "/plan"):
         found[name] = _page(f"{address}run/run{name}")
-    rule = re.findall(r"/run/run/rule/\w+", found["/rules"])
-    return found | {"rule": _page(address + rule[0].lstrip("/"))}
+    (rule,) = re.findall(r"/run/run/rule/\w+(?=\">Warm<)", found["/rules"])
+    return found | {"rule": _page(address + rule.lstrip("/"))}
 
 
 def _page(address: str) -> str:
