@@ -17,6 +17,7 @@ BENCHMARKS = {
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
     "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
     "memory": "joins that do not fit into memory: recall by policy, ALLOC, speed; the figures of Srivastava and Widom",
+    "promising": "a CPU budget spent where the answers are: joins, selections, aggregates; the figures of Ali et al.",
     "order-speed": "the order stage alone: rows per second with statistics, and what waiting costs a rule",
     "ranges": "a million standing range queries: cost per operation, the figures of Qiao et al., and beside baselines",
     "ranges-spark": "a million standing range queries through the streaming engine, beside a step that does nothing",

@@ -14,8 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import memory_automatic
 from benchmarks import memory_recordings as recordings
 from benchmarks import memory_runs as runs
+from benchmarks import memory_samples as samples
 from benchmarks.memory_bars import bars
 from benchmarks.memory_plots import PLOTS, draw
 
@@ -26,11 +28,15 @@ PARTS = {
     "ages": runs.ages,
     "skews": runs.skews,
     "powers": runs.powers,
+    "samples": samples.samples,
+    "spreads": samples.spreads,
     "split": runs.split,
     "retail": recordings.retail,
     "trades": recordings.trades,
     "auctions": recordings.auctions,
+    "automatic": memory_automatic.automatic,
     "speed": runs.speed,
+    "sampling-speed": samples.speed,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -20,7 +21,8 @@ EQUAL = 0.005
 
 def bars(runs: list[Row]) -> list[Row]:
     """All bars that the runs can answer: what, value, what is asked, and whether it was met."""
-    return [*_wan(runs), *_ages(runs), *_divided(runs), *_split(runs), *_retail(runs), *_recorded(runs), *_speed(runs)]
+    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _speed)
+    return [bar for bars_of in found for bar in bars_of(runs)]
 
 
 def of(runs: list[Row], part: str, **facts: Any) -> list[Row]:
@@ -86,6 +88,29 @@ def _ages(runs: list[Row]) -> Iterable[Row]:
             yield at_most("Figure 7, BELL: AGE and RECENT apart behind", _apart(age, recent, *late), EQUAL)
 
 
+def median_errors(runs: list[Row], part: str, swept: str, **facts: Any) -> dict[float, float]:
+    """The median over seeds of the error of averages, by what was swept."""
+    errors: dict[float, list[float]] = {}
+    for row in of(runs, part, **facts):
+        errors.setdefault(row[swept], []).append(row["error"])
+    return {x: statistics.median(found) for x, found in errors.items()}
+
+
+def _sampled(runs: list[Row]) -> Iterable[Row]:
+    """Errors by those of another way to sample: the largest ratio of medians. With memory for all there are none."""
+    for part, swept, figure in (("samples", "memory_percent", "Figure 8"), ("spreads", "spread", "Figure 9")):
+        rows = [row for row in of(runs, part) if row["memory_percent"] < 100]
+        for budget in {row["budget"]: None for row in rows}:
+            for attribute, one, other in (
+                ("S1", "PPS-CLUSTER", "EQ-CLUSTER"), ("S2", "PPS-CLUSTER", "EQ-CLUSTER"),
+                ("S2", "PPS-CLUSTER", "UNIFORM"), ("S2", "EQ-CLUSTER", "UNIFORM"),
+            ):  # fmt: skip
+                facts = {"budget": budget, "attribute": attribute}
+                mine, its = (median_errors(rows, part, swept, way=way, **facts) for way in (one, other))
+                what = f"{figure}, {budget} budget, attribute of {attribute}: error of {one} by that of {other}"
+                yield at_most(what, max(mine[x] / its[x] for x in mine), 1)
+
+
 def least(runs: list[Row], part: str, swept: str, division: str) -> dict[float, float]:
     """The recall of the worse of two joins, by what was swept."""
     out: dict[float, float] = {}
@@ -134,6 +159,23 @@ def _recorded(runs: list[Row]) -> Iterable[Row]:
     if prob:
         what = "trades by symbol, price: RECENT above PROB with 10 %, points"
         yield at_least(what, 100 * _ahead(recent, prob, 10), 0)
+
+
+def _automatic(runs: list[Row]) -> Iterable[Row]:
+    """The choice is never much worse than none, and it is the right one."""
+    for name in {row["data"]: None for row in of(runs, "automatic")}:
+        rows = of(runs, "automatic", data=name)
+        ahead = min(row["recall"] - row["recent"] for row in rows)
+        yield at_least(f"{name}: automatic choice above RECENT, points", 100 * ahead, -2)
+    for row in of(runs, "automatic", data="retail"):
+        if row["memory_percent"] in RETAIL:
+            what = f"retail: automatic choice with {row['memory_percent']} % (PROB: {row['prob']:.3f})"
+            yield at_least(what, row["recall"], RETAIL[row["memory_percent"]])
+    for name, wanted in (("symbol", "PROB"), ("symbol, price", "RECENT")):
+        rows = [row for row in of(runs, "automatic", data=f"trades by {name}") if row["memory_percent"] <= 30]
+        if rows:
+            least_often = min(row["chosen"].get(wanted, 0.0) for row in rows)
+            yield at_least(f"trades by {name}: share of {wanted} among choices, up to 30 %", least_often, 0.9)
 
 
 def _speed(runs: list[Row]) -> Iterable[Row]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory_bars import Row, least, of
+from benchmarks.memory_bars import Row, least, median_errors, of
 
 PLOTS = Path(__file__).resolve().parent / "plots"
 STYLES = {
     "AGE": ("tab:red", "-o"), "PROB": ("tab:red", "-o"), "RECENT": ("tab:blue", "-s"),
     "UNTIL-EXPIRY": ("tab:green", "-^"), "RANDOM": ("tab:grey", "-x"),
 }  # fmt: skip
+WAYS = {"UNIFORM": ("tab:blue", "-s"), "EQ-CLUSTER": ("tab:green", "-^"), "PPS-CLUSTER": ("tab:red", "-o")}
 
 
 def draw(runs: list[Row], folder: Path) -> None:
@@ -110,6 +111,41 @@ def _powers(runs: list[Row], part: str) -> Any:
     return _divided(runs, part, "power", ("INC", "DEC"), "Figure 11: two joins by age, 50 % of the memory")
 
 
+def _errors(runs: list[Row], part: str, swept: str, label: str, title: str) -> Any:
+    panels = [(attribute, budget) for budget in ("expected", "hard") for attribute in ("S1", "S2")]
+    figure, axes = _axes(len(panels), title)
+    for axis, (attribute, budget) in zip(axes, panels, strict=True):
+        for way, (colour, style) in WAYS.items():
+            found = median_errors(runs, part, swept, way=way, attribute=attribute, budget=budget)
+            axis.plot(list(found), list(found.values()), style, color=colour, ms=4, lw=1, label=way)
+        axis.set(xlabel=label, ylabel="error of the average, median of seeds", ylim=(0, None))
+        axis.set_title(f"attribute of {attribute}, {budget} budget", fontsize=10)
+        axis.legend(fontsize=7)
+    return figure
+
+
+def _samples(runs: list[Row], part: str) -> Any:
+    return _errors(runs, part, "memory_percent", "memory, % of the window", "Figure 8: IC, Z = 2, mu = sigma")
+
+
+def _spreads(runs: list[Row], part: str) -> Any:
+    return _errors(runs, part, "spread", "sigma / mu", "Figure 9: UC, Z = 2, 10 % of the memory")
+
+
+def _automatic(runs: list[Row], part: str) -> Any:
+    datas = list({row["data"]: None for row in of(runs, part)})
+    figure, axes = _axes(len(datas), "The automatic choice on recordings")
+    for axis, data in zip(axes, datas, strict=True):
+        rows = of(runs, part, data=data)
+        for name, label, style in (("recall", "automatic", "-o"), ("recent", "RECENT", "-s"), ("prob", "PROB", "--x")):
+            axis.plot(
+                [row["memory_percent"] for row in rows], [row[name] for row in rows], style, ms=4, lw=1, label=label
+            )
+        axis.set(xlabel="memory, % of the windows", ylabel="recall", ylim=(0, 1.02), title=data)
+        axis.legend(fontsize=7)
+    return figure
+
+
 def _split(runs: list[Row], part: str) -> Any:
     datas = list({row["data"]: None for row in of(runs, part)})
     figure, axes = _axes(len(datas), "20 % of the memory split between S1 and S2, Z = 1")
@@ -129,10 +165,13 @@ FIGURES = {
     "figure_5": ("wan", _age_curve),
     "figure_6": ("wan", _wan),
     "figure_7": ("ages", _ages),
+    "figure_8": ("samples", _samples),
+    "figure_9": ("spreads", _spreads),
     "figure_10": ("skews", _skews),
     "figure_11": ("powers", _powers),
     "split": ("split", _split),
     "retail": ("retail", _retail),
     "trades": ("trades", _trades),
     "auctions": ("auctions", _auctions),
+    "automatic": ("automatic", _automatic),
 }

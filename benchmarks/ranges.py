@@ -66,9 +66,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--points", type=int, default=5, help="settings of each sweep, from the first to the last")
     parser.add_argument("--limit", type=float, default=150, help="seconds after which Tracking and `single` stop")
     parser.add_argument("--full", action="store_true", help="two dimensions at the paper's size, and no limit")
+    parser.add_argument("--scale", type=float, default=1.0, help="so many times as many queries (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="small, in this process: only to see that it runs")
     parser.add_argument("--plots", type=Path, help=f"draw into this folder (the published ones are in {PLOTS.name}/)")
+    parser.add_argument("--draw", type=Path, help="run nothing; draw what --json wrote to this file before")
     options = parser.parse_args(argv)
+    if options.draw:
+        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.plots or PLOTS)
+        return 0
     parts = options.only.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--only must name parts of {', '.join(PARTS)}; got {options.only}")
@@ -116,7 +121,7 @@ def jobs(parts: list[str], dims: list[int], options: Any) -> Iterator[tuple[Any,
         else:
             for count in dims:
                 for setting in chosen(settings(part, count), 2 if options.quick else options.points):
-                    yield streaming, part, scaled(setting, full=options.full, quick=options.quick), limit
+                    yield streaming, part, scaled(setting, options.scale, full=options.full, quick=options.quick), limit
 
 
 def chosen(swept: list[Setting], points: int) -> list[Setting]:
@@ -143,13 +148,15 @@ def settings(part: str, dims: int) -> list[Setting]:
     return [plain._replace(volume=1e-4, threshold=20_000)]
 
 
-def scaled(setting: Setting, *, full: bool, quick: bool) -> Setting:
-    """A tenth of the queries in two dimensions, unless in full; a quick one has few of all."""
-    share = 0.1 if setting.dims > 1 and not full else 1.0
+def scaled(setting: Setting, scale: float = 1.0, *, full: bool, quick: bool) -> Setting:
+    """A tenth of the queries in two dimensions, unless in full; a quick one has few of all. As many come anew."""
+    share = scale * (0.1 if setting.dims > 1 and not full else 1.0)
+    insert = setting.insert * share
     if quick:
         setting = setting._replace(threshold=setting.threshold // 1000, elements=3000)
         share *= 0.001 if setting.dims == 1 else 0.01
-    return setting._replace(queries=max(int(setting.queries * share), 50), insert=setting.insert * min(share * 10, 1))
+        insert = setting.insert / 100
+    return setting._replace(queries=max(int(setting.queries * share), 50), insert=insert)
 
 
 def perform(job: tuple[Any, ...], *, alone: bool) -> list[dict[str, Any]]:
@@ -208,7 +215,7 @@ def figures(done: Any) -> dict[str, Any]:
 def warm_up(method: Any, dims: int, size: int) -> None:
     """Compile: small streams of all modes."""
     for mode in ("static", "stochastic", "fixed"):
-        whole(method(dims), make(Setting(mode, dims, 3000, 20_000, elements=2000)), size, 1e9, (0.5,))
+        whole(method(dims), make(Setting(mode, dims, 6000, 20_000, elements=2000)), size, 1e9, (0.5,))
 
 
 def registering(part: str, name: str, queries: int) -> Iterator[dict[str, Any]]:

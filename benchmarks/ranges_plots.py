@@ -52,11 +52,17 @@ def _axes(runs: list[Row], part: str) -> Any:
     return figure, dict(zip(dims, figure.subplots(1, len(dims), squeeze=False)[0], strict=True))
 
 
-def _finish(figure: Any, axes: Any, title: str) -> Any:
+def _sizes(runs: list[Row], part: str, dims: int) -> str:
+    """How many queries there are at the beginning, which need not be as many as in the paper."""
+    found = sorted({row["setting"]["queries"] for row in of(runs, part, dims=dims)})
+    return f"{dims}-D, {found[0]:,}" + (f" to {found[-1]:,}" if len(found) > 1 else "") + " queries"
+
+
+def _finish(figure: Any, axes: Any, title: str, runs: list[Row], part: str) -> Any:
     for dims, axis in axes.items():
         axis.set_yscale("log")
         axis.grid(alpha=0.3)
-        axis.set_title(f"{dims}-D", fontsize=10)
+        axis.set_title(_sizes(runs, part, dims), fontsize=10)
         axis.set_ylim(top=axis.get_ylim()[1] * 5)  # Room for the legend.
         axis.legend(fontsize=7, ncols=2, loc="upper center")
     figure.suptitle(title, fontsize=11)
@@ -69,7 +75,7 @@ def _over_time(runs: list[Row], name: str) -> Any:
     for dims, axis in axes.items():
         rows = {method: of(runs, part, method, dims) for method in STYLES}
         if insert is not None:
-            rows = {method: _nearest(some, insert, dims) for method, some in rows.items()}
+            rows = {method: _nearest(some, insert) for method, some in rows.items()}
         operations = _operations(rows["RangeIndex"][0])
         for method, (colour, style) in STYLES.items():
             for row in rows[method]:
@@ -77,12 +83,12 @@ def _over_time(runs: list[Row], name: str) -> Any:
                 axis.plot(x, y, style[1:] if "trace" in row else style, color=colour, ms=4, label=_label(row))
         axis.set(xlabel="elements, millions", ylabel="us per operation so far")
     titles = {"figure_3": "static queries", "figure_6": "new queries at random", "figure_8": "fixed load"}
-    return _finish(figure, axes, f"Figure {name[-1]}: cost over time, {titles[name]}")
+    return _finish(figure, axes, f"Figure {name[-1]}: cost over time, {titles[name]}", runs, part)
 
 
-def _nearest(rows: list[Row], insert: float, dims: int) -> list[Row]:
-    """The run whose probability is the middle one of those swept; a tenth of it where queries are."""
-    return sorted(rows, key=lambda row: abs(row["setting"]["insert"] - insert * (0.1 if dims > 1 else 1)))[:1]
+def _nearest(rows: list[Row], insert: float) -> list[Row]:
+    """The run whose probability is the middle one of those swept, as many times smaller as there are fewer queries."""
+    return sorted(rows, key=lambda row: abs(row["setting"]["insert"] - insert * row["setting"]["queries"] / 1e6))[:1]
 
 
 def _operations(row: Row) -> list[tuple[int, int]]:
@@ -118,4 +124,5 @@ def _swept(runs: list[Row], name: str) -> Any:
         axis.set(xlabel=label, ylabel="s for the whole stream")
         if swept != "insert":
             axis.set_xscale("log")
-    return _finish(figure, axes, f"Figure {name[-1]}: whole stream by {swept}")
+    title = f"Figure {name[-1]}: whole stream by {label}; runs that were stopped are left out"
+    return _finish(figure, axes, title, runs, part)

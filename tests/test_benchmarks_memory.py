@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import memory, memory_recordings, memory_runs
+from benchmarks import memory, memory_automatic, memory_recordings, memory_runs, memory_samples
 from benchmarks import memory_data as data
 from benchmarks.memory_bars import bars
 from benchmarks.memory_data import UNIT, W1
 from tocsin.stages.memory import policy
+from tocsin.stages.memory.estimate import windowed
 
 
 @pytest.mark.parametrize("shape", data.SHAPES)
@@ -102,6 +103,51 @@ def test_recall_is_of_the_results_behind_the_warm_up() -> None:
     assert join.exact == pytest.approx(rate * curve.n * (3_000 * UNIT - W1), rel=0.01)
 
 
+def test_the_exact_averages_of_figures_8_and_9_are_those_of_all_results() -> None:
+    of = memory_samples.sampling("IC", 1, 2_000)
+    stream, time, key, value = of.stream.tolist(), of.time, of.key, of.value
+    at = int(of.at[len(of.at) // 2])
+    mine = [i for i in range(len(stream)) if stream[i] == 0 and time[i] <= at]
+    pairs = [
+        (i, j)
+        for i in mine
+        for j in np.flatnonzero((of.stream == 1) & (key == key[i])).tolist()
+        if j > i and time[j] - time[i] <= W1 and at - memory_samples.W_AGG <= time[j] <= at
+    ]
+    for attribute, side in (("S1", 0), ("S2", 1)):
+        found, count = memory_samples.averages(of.whole, attribute, np.array([at]))
+        assert count[0] == len(pairs)
+        assert found[0] == pytest.approx(np.mean([value[pair[side]] for pair in pairs]))
+        x = of.whole.held_value if attribute == "S1" else of.whole.probe_value
+        estimate = windowed(of.whole.time, of.whole.held, of.whole.probability, x, of.at, memory_samples.W_AGG).averages
+        truth, _ = memory_samples.averages(of.whole, attribute, of.at)
+        assert estimate.value == pytest.approx(truth)
+        none = memory_samples.errors(of, estimate, attribute, 1.0)
+        assert (none["error"], none["without"]) == (pytest.approx(0, abs=1e-9), 0)
+
+
+def test_all_of_the_memory_is_used_on_average_where_that_is_the_budget() -> None:
+    of = memory_samples.sampling("UC", 1, 20_000)
+    for way in memory_samples.WAYS:
+        p = of.fraction(way, 0.3 * of.most)
+        join, _ = of.run(way, p, len(of.time), 1)
+        assert 0.3 * of.most < join.most_held[0] < 0.5 * of.most
+        hard, _ = of.run(way, p, int(0.3 * of.most), 1)
+        assert hard.most_held[0] <= 0.3 * of.most
+        assert hard.state.one.fraction[0] < p
+
+
+@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recordings in ../shared/data")
+def test_a_policy_that_never_changes_gives_what_one_join_gives() -> None:
+    of = next(iter(memory_automatic.recordings(quick=True)))
+    join = memory_runs.Join(of.arrivals, of.lengths, int(max(column.max() for column in of.streams.keys)) + 1, of.since)
+    pieces = memory_automatic.chosen(of, join, (20,))[20]
+    recent = [policy.recent(length) for length in of.lengths]
+    same = [piece._replace(policies=recent, budgets=[200, 200]) for piece in pieces]
+    found = int(memory_automatic.run(of, join, same)[join.counted].sum()) / join.exact
+    assert found == join.recall((200, recent[0]), (200, recent[1]))
+
+
 def test_the_bars_of_the_figures_hold_on_shorter_streams() -> None:
     runs = [*memory_runs.wan("wan", quick=True), *memory_runs.powers("powers", quick=True)]
     for shape in data.SHAPES:
@@ -115,8 +161,9 @@ def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
     file = tmp_path / "memory.json"
     assert memory.main(["--quick", "--json", str(file), "--plots", str(tmp_path)]) == 0
     results = json.loads(file.read_text(encoding="utf-8"))
-    recorded = {"retail": data.PURCHASES, "trades": data.TRADES, "auctions": data.AUCTIONS}
+    recorded = {part: data.TRADES for part in ("trades", "automatic")}
+    recorded |= {"retail": data.PURCHASES, "auctions": data.AUCTIONS}
     asked = {part for part in memory.PARTS if part not in recorded or recorded[part].exists()}
     assert {row["part"] for row in results["runs"]} == asked
     assert {bar["met"] for bar in results["bars"]} <= {True, False}
-    assert {f"memory_figure_{n}.png" for n in (5, 6, 7, 10, 11)} <= {file.name for file in tmp_path.glob("*.png")}
+    assert {f"memory_figure_{n}.png" for n in (5, 6, 7, 8, 9, 10, 11)} <= {file.name for file in tmp_path.glob("*.png")}

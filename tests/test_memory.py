@@ -207,8 +207,6 @@ def test_joins_that_share_the_memory_of_a_run_have_parts_of_it() -> None:
         ({"memory": "20 dogs"}, "`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got '20 dogs'"),
         ({"memory": "0MB"}, "`memory` must be at least 1 and at most"),
         ({"memory": True}, "`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got True"),
-        ({"prefer": "best"}, "`prefer` must be one of subset, sample; got 'best'"),
-        ({"prefer": "sample", "emit": "witness"}, "`prefer` sample needs `emit` all"),
         ({"weight": 0}, "`weight` must be a number above 0; got 0"),
     ],
 )

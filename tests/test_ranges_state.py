@@ -76,7 +76,23 @@ def test_under_other_settings_requests_are_forgotten_and_counted_so(
     before.add(logic.on_data([counting(1, first=2000)]))
     parts = before.counts["orders"]
     assert parts["received"] == parts["retained"] + parts["expired"] + parts["quarantined"]
-    assert parts["retained"] == (1 if settings == changed else 0)
+    # How long a request rests may change, and with a window whether it comes again.
+    alike = settings.get("within") == changed.get("within") and ("within" in changed or settings == changed)
+    assert parts["retained"] == (1 if alike else 0)
+
+
+def test_requests_stay_when_they_shall_rest_for_another_time() -> None:
+    second = 1_000_000
+    before, after = plan_of(rearm="10s"), plan_of(rearm="2s")
+    pages, _ = state_of(before, [asking({"id": 1, "threshold": 3}, {"id": 2, "threshold": 9})], [counting(4)])
+    assert [(one.query, one.total) for one in alive_requests(pages)] == [("1", 0), ("2", 4)]
+    logic, found = after.build(pages), []
+    for moment in range(1, 16):
+        found += logic.on_data([counting(3, first=1000 + moment * second)]).alerts
+    # The first rests for the ten seconds of before; then two seconds of rest after every row are what there is now.
+    reached = [(row["labels"]["query"], (row["startsAt"] - 1000) // second) for row in found]
+    assert [at for name, at in reached if name == "1"] == [10, 12, 14]
+    assert [at for name, at in reached if name == "2"] == [2, 6, 10, 14]
 
 
 def test_of_a_key_in_parts_what_was_counted_is_forgotten_and_no_more() -> None:

@@ -12,6 +12,8 @@ from pyarrow import parquet
 
 from rules.test_ranges import GOOD
 from tocsin.cli.main import main
+from tocsin.cli.ranges import reached_before
+from tocsin.deliver.alertlog import AlertWriter
 
 HEADER = "symbol,id,low,high,threshold,owner\n"
 
@@ -60,7 +62,7 @@ def test_nothing_is_written_if_one_request_cannot_be_used(desk: Path, capsys: py
         "line 4: `low` must be at most `high`, each finite or open; got 5 and 2",
         "line 5: key `symbol` must be given; it is missing",
         "line 6: `threshold` must be a whole number from 1 to 2^53; got 3.5",
-        "line 7: `low` must be a number; got 'a'",
+        "line 7: `low` must be a number, which is left out where it is open; got 'a'",
     ]
     assert written(desk) == []
 
@@ -77,6 +79,55 @@ def test_an_id_that_is_registered_twice_and_lines_that_are_no_json_are_told_with
         "line 6: it must be a JSON object; got 'nonsense'",
         "line 7: `threshold` must be a whole number from 1 to 2^53; got 0",
     ]
+    assert written(desk) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"ts": "yesterday"}, "`ts` must be a time; got 'yesterday'"),
+        ({"ts": True}, "`ts` must be a time; got True"),
+        ({"ts": "12:30"}, "`ts` must be a time; got '12:30'"),
+        ({"low": float("nan")}, "`low` must be a number, which is left out where it is open; got nan"),
+        ({"high": "NaN"}, "`high` must be a number, which is left out where it is open; got 'NaN'"),
+        ({"low": float("-inf")}, "`low` must be a number, which is left out where it is open; got -inf"),
+        ({"low": "-Infinity"}, "`low` must be a number, which is left out where it is open; got '-Infinity'"),
+        ({"threshold": True}, "`threshold` must be a number; got True"),
+        ({"threshold": [3]}, "`threshold` must be a number; got [3]"),
+        ({"lwo": 3}, "`lwo` is no column of requests; did you mean `low`?"),
+        ({"High": 3}, "`High` is no column of requests; did you mean `high`?"),
+        ({"actoin": "terminate"}, "`actoin` is no column of requests; did you mean `action`?"),
+    ],
+)
+def test_a_request_that_was_not_meant_so_is_refused_with_its_line(
+    desk: Path, capsys: pytest.CaptureFixture[str], given: dict[str, Any], sentence: str
+) -> None:
+    row = {"symbol": "A", "ts": 5, "id": "x", "threshold": 3} | given
+    assert load(desk, "\n" + json.dumps(row), "more.json") == 1
+    assert capsys.readouterr().err.splitlines()[1:] == [f"line 2: {sentence}"]
+    assert written(desk) == []
+
+
+def test_a_column_that_only_looks_like_one_of_a_request_is_taken_where_that_one_is_named_too(desk: Path) -> None:
+    assert load(desk, "symbol,id,low,slow,threshold\nA,x,,7,3\n") == 0
+    rows = [{"symbol": "A", "id": "y", "low": None, "slow": 7, "threshold": 3}]
+    assert load(desk, json.dumps(rows[0]), "more.json") == 0
+    assert sorted((row["id"], row["slow"], "low" in row) for row in written(desk)) == [
+        ("x", "7", False),
+        ("y", 7, False),
+    ]
+
+
+def test_a_header_that_names_a_column_twice_and_rows_with_too_many_cells_are_refused(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load(desk, "symbol,id,low,low,threshold\nA,x,1,2,3\n") == 1
+    assert "more.csv:1: the header must name each column once; got `low` 2 times" in capsys.readouterr().err
+    assert load(desk, HEADER + "A,x,1,2,3,anna\nA,y,1,2,3,anna,7\n\nB,z,1,2,3\n") == 1
+    told = capsys.readouterr().err.splitlines()[1:]
+    assert told == ["line 3: it must have at most 6 cells, as the header has; got 7"]
+    assert load(desk, '{"symbol": "A", "id": "x", "low": 1, "low": 2, "threshold": 3}', "more.json") == 1
+    assert "line 1: it must name each column once; got 'low' twice" in capsys.readouterr().err
     assert written(desk) == []
 
 
@@ -138,3 +189,21 @@ def test_csv_and_parquet_take_the_columns_of_the_files_that_are_there(
 def test_a_run_without_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ranges", "list", str(tmp_path)]) == 1
     assert "must be the directory of a run that took rows; there is no state in it" in capsys.readouterr().err
+
+
+def test_of_requests_that_are_gone_the_alert_log_says_whether_they_were_reached(tmp_path: Path) -> None:
+    def row(alert: str, query: str, symbol: str, start: int, total: float) -> dict[str, Any]:
+        labels = {"symbol": symbol, "query": query}
+        return {"alert": alert, "id": f"{start:x}", "state": "match", "labels": labels, "startsAt": start,
+                "endsAt": start, "value": total, "margin": 0.0}  # fmt: skip
+
+    log = AlertWriter(tmp_path / "alerts")
+    log.write(0, [row("Sold", "x", "A", 0, 5.0), row("Sold", "y", "A", 1, 7.0)])
+    log.write(1, [row("Sold", "x", "A", 60_000_000, 8.0), row("Other", "x", "B", 70_000_000, 9.0)])
+    assert reached_before(tmp_path, ["x", "z"], "Sold", {}) == {
+        "x": {"alert": "Sold", "labels": {"symbol": "A"}, "reached": "1970-01-01T00:01:00.000000Z", "total": 8.0},
+        "z": None,
+    }
+    found = reached_before(tmp_path, ["x", "y"], None, {"symbol": "B"})
+    assert (found["x"]["alert"], found["y"]) == ("Other", None)
+    assert reached_before(tmp_path / "nothing", ["x"], None, {}) == {"x": None}

@@ -83,6 +83,17 @@ def best_least(needs: Sequence[Callable[[float], float]], memory: float, weights
     return max(fits)
 
 
+def best_largest(errors: Sequence[Callable[[int], float]], memory: int, weights: Sequence[float]) -> float:
+    """The smallest that the largest weighted error can be, over all divisions of memory into whole units."""
+    if not errors:
+        return 0.0
+    (first, *others), (weight, *rest) = errors, weights
+    return min(
+        max(weight * first(own), best_largest(others, memory - own, rest))
+        for own in (range(memory + 1) if others else [memory])
+    )
+
+
 # The shedding join.
 
 
@@ -222,16 +233,27 @@ Arrival = tuple[int, int, int]
 Joined = tuple[int, int, int, int]
 
 
-def join_results(rows: Sequence[Arrival], windows: Sequence[int | None], low: int = 0, high: int = 0) -> list[Joined]:
+def join_results(
+    rows: Sequence[Arrival], windows: Sequence[int | None], low: int = 0, high: int = 0, *, by_tuples: bool = False
+) -> list[Joined]:
     """All results: pairs of a row and a later one of the other stream, low <= S2.key - S1.key <= high."""
     found = []
     for probe, (stream, now, key) in enumerate(rows):
-        for held, (of, time, other) in enumerate(rows[:probe]):
-            window = windows[of]
+        for held, (of, _, other) in enumerate(rows[:probe]):
             apart = key - other if stream == 1 else other - key
-            if of != stream and window is not None and now - time <= window and low <= apart <= high:
+            if of != stream and low <= apart <= high and is_in_window(rows, windows, held, probe, by_tuples=by_tuples):
                 found.append((now, of, held, probe))
     return found
+
+
+def is_in_window(
+    rows: Sequence[Arrival], windows: Sequence[int | None], row: int, after: int, *, by_tuples: bool = False
+) -> bool:
+    """Tell whether a row is in its window when row `after` has come: by age, or by later rows of its own stream."""
+    stream, time, _ = rows[row]
+    window = windows[stream]
+    later = sum(of == stream for of, _, _ in rows[row + 1 : after + 1])
+    return window is not None and (later if by_tuples else rows[after][1] - time) <= window
 
 
 def rows_needed(sample: Sequence[Joined], after: int) -> set[int]:
@@ -281,15 +303,25 @@ def counts_by_halves(keys: Sequence[int], half_life: int) -> dict[int, float]:
     return counts
 
 
-def meetings(rows: Sequence[Arrival], windows: Sequence[int | None], stream: int) -> dict[int, list[tuple[int, int]]]:
+def meetings(
+    rows: Sequence[Arrival],
+    windows: Sequence[int | None],
+    stream: int,
+    band: tuple[int, int] = (0, 0),
+    *,
+    by_tuples: bool = False,
+) -> dict[int, list[tuple[int, int]]]:
     """Per row of a stream whose life is over at the end: the age at each result, and how many rows came since."""
     number = [sum(of == stream for of, _, _ in rows[:at]) for at in range(len(rows) + 1)]
-    window, end = windows[stream], rows[-1][1]
-    assert window is not None
+    last = len(rows) - 1
     lives: dict[int, list[tuple[int, int]]] = {
-        at: [] for at, (of, time, _) in enumerate(rows) if of == stream and end - time > window
+        at: []
+        for at, (of, _, _) in enumerate(rows)
+        if of == stream and not is_in_window(rows, windows, at, last, by_tuples=by_tuples)
     }
-    for now, of, held, probe in join_results(rows, windows):
+    for now, of, held, probe in join_results(rows, windows, *band, by_tuples=by_tuples):
         if of == stream and held in lives:
-            lives[held].append((now - rows[held][1], number[probe] - number[held]))
+            since = number[probe] - number[held]
+            age = since - 1 if by_tuples else now - rows[held][1]
+            lives[held].append((age, since))
     return lives

@@ -6,7 +6,9 @@ import csv
 import hashlib
 import io
 import json
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,19 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.cli.given import GivenUpError
+from tocsin.edge.times import reader
 from tocsin.files import replace_file
 from tocsin.plan import RangeWatch
 from tocsin.plan.asked import Asked, read_requests
+from tocsin.rules.nearest import nearest
+from tocsin.rules.ranges import ACTION, ID
 from tocsin.rules.rulefile import Stream
 
 MOST_TOLD = 20
 
 
 class Line(NamedTuple):
-    """A request, the line of the file that it stands in, and why it cannot be read, if so."""
+    """A request, the line of the file that it stands in, all columns that this names, and why it cannot be read."""
 
     number: int
     row: dict[str, Any]
+    named: tuple[str, ...] = ()
     wrong: str = ""
 
 
@@ -34,7 +40,7 @@ def read_asked(path: Path) -> list[Line]:
     """Read a CSV file with a header, or lines of JSON objects; a cell of CSV that is empty is none."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(_of_csv(file) if path.suffix.lower() == ".csv" else _of_json(file))
+            return list(_of_csv(file, path) if path.suffix.lower() == ".csv" else _of_json(file))
     except OSError as error:
         message = f"{path} must be readable; {(error.strerror or 'it is not').lower()}"
         raise GivenUpError(message) from None
@@ -46,11 +52,18 @@ def read_asked(path: Path) -> list[Line]:
         raise GivenUpError(message) from None
 
 
-def _of_csv(lines: Iterator[str]) -> Iterator[Line]:
-    reader = csv.DictReader(lines)
+def _of_csv(lines: Iterator[str], path: Path) -> Iterator[Line]:
+    reader = csv.reader(lines)
+    header = tuple(next(reader, ()))
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        message = f"{path}:1: the header must name each column once; got `{twice[0]}` {header.count(twice[0])} times"
+        raise GivenUpError(message)
     for cells in reader:
-        row = {name: cell for name, cell in cells.items() if name is not None and cell not in {None, ""}}
-        yield Line(reader.line_num, row)
+        row = {name: cell for name, cell in zip(header, cells, strict=False) if cell != ""}
+        wrong = f"it must have at most {len(header)} cells, as the header has; got {len(cells)}"
+        if cells:
+            yield Line(reader.line_num, row, header, wrong if len(cells) > len(header) else "")
 
 
 def _of_json(lines: Iterator[str]) -> Iterator[Line]:
@@ -58,40 +71,106 @@ def _of_json(lines: Iterator[str]) -> Iterator[Line]:
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
+            row = json.loads(text, object_pairs_hook=_once)
+        except _TwiceError as error:
+            yield Line(number, {}, wrong=str(error))
+            continue
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            yield Line(number, {}, f"it must be a JSON object; got {text.strip()[:80]!r}")
+            yield Line(number, {}, wrong=f"it must be a JSON object; got {text.strip()[:80]!r}")
         else:
-            yield Line(number, {name: value for name, value in row.items() if value is not None})
+            given = {name: value for name, value in row.items() if value is not None}
+            yield Line(number, given, tuple(row))
+
+
+class _TwiceError(Exception):
+    """An object that names a column twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        message = f"it must name each column once; got {twice!r:.80} twice"
+        raise _TwiceError(message)
+    return row
 
 
 def check_asked(lines: Sequence[Line], watch: RangeWatch, stream: Stream) -> None:
     """Make numbers of texts; refuse requests that the rule would not use, some at once, each with its line."""
-    columns, missing = watch.columns(watch.requests), dict[int, str]()
+    columns, wrong = watch.columns(watch.requests), dict[int, str]()
     values = {column: np.full(len(lines), np.nan) for column in columns}
-    for at, (_, row, wrong) in enumerate(lines):
-        absent = [key for key in stream.keys if key not in row]
-        if wrong:
-            missing[at] = wrong
-        elif absent:
-            missing[at] = f"key `{absent[0]}` must be given; it is missing"
+    slips, read_time = _Slips(watch, stream), reader(stream.time_unit)
+    for at, line in enumerate(lines):
+        reason = line.wrong or slips.of(line.named) or _misses(line.row, stream, read_time)
         for column in columns:
-            if column not in row:
+            if reason or column not in line.row:
                 continue
             try:
-                number = values[column][at] = float(row[column])
+                number = values[column][at] = _number(line.row[column])
             except (TypeError, ValueError, OverflowError):
-                missing.setdefault(at, f"`{column}` must be a number; got {row[column]!r:.80}")
+                reason = f"`{column}` must be a number, which is left out where it is open"
+                reason = f"{reason if column in watch.ends else f'`{column}` must be a number'}; got "
+                reason += f"{line.row[column]!r:.80}"
                 continue
-            row[column] = int(number) if number.is_integer() else number
+            line.row[column] = int(number) if number.is_integer() else number
+        if reason:
+            wrong[at] = reason
     asked = read_requests(watch, values, [json.dumps(line.row, default=str) for line in lines])
-    reasons = {**_twice(lines, stream, asked), **asked.reason, **missing}
-    if reasons:
-        told = [f"line {lines[at].number}: {reasons[at]}" for at in sorted(reasons)[:MOST_TOLD]]
-        more = [f"and {len(reasons) - MOST_TOLD:,} more lines"] if len(reasons) > MOST_TOLD else []
+    twice = _twice(lines, stream, asked)
+    refused = sorted({*twice, *wrong, *np.flatnonzero(asked.reasons.wrong).tolist()})
+    if refused:
+        said = twice | {at: asked.reasons.say(at) for at in refused[:MOST_TOLD] if asked.reasons.wrong[at]} | wrong
+        told = [f"line {lines[at].number}: {said[at]}" for at in refused[:MOST_TOLD]]
+        more = [f"and {len(refused) - MOST_TOLD:,} more lines"] if len(refused) > MOST_TOLD else []
         raise GivenUpError("\n".join(["requests must be usable; nothing was written:", *told, *more]))
+
+
+def _number(given: Any) -> float:
+    """Read a finite number; what is none is an error."""
+    if isinstance(given, bool) or not math.isfinite(number := float(given)):
+        raise ValueError
+    return number
+
+
+def _misses(row: Mapping[str, Any], stream: Stream, read_time: Callable[[Any], int]) -> str:
+    """Say what is wrong with the keys or the time of a request; nothing if they are fine."""
+    absent = [key for key in stream.keys if key not in row]
+    if absent:
+        return f"key `{absent[0]}` must be given; it is missing"
+    if stream.time in row:
+        try:
+            read_time(row[stream.time])
+        except (ValueError, OverflowError):
+            return f"`{stream.time}` must be a time; got {row[stream.time]!r:.80}"
+    return ""
+
+
+class _Slips:
+    """Columns that no rule reads but that are named much like one that is missing: they would only come back."""
+
+    def __init__(self, watch: RangeWatch, stream: Stream) -> None:
+        self._known = [ID, ACTION, stream.time, *stream.keys, *watch.columns(watch.requests)]
+        self._found: dict[tuple[str, ...], str] = {}
+
+    def of(self, named: tuple[str, ...]) -> str:
+        """Say which of the columns that a line names is a slip; nothing if none is."""
+        if named not in self._found:
+            missing = [name for name in self._known if name not in named]
+            slips = ((name, _meant(name.strip().lower(), missing)) for name in named if name not in self._known)
+            self._found[named] = next(
+                (f"`{name}` is no column of requests{meant}" for name, meant in slips if meant), ""
+            )
+        return self._found[named]
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """Ask whether a known column was meant: names are short, so letters in another order and beginnings count too."""
+    for one in known:
+        if sorted(one) == sorted(name) or (len(name) > 1 and one.startswith(name)):
+            return f"; did you mean `{one}`?"
+    return nearest(name, known)
 
 
 def _twice(lines: Sequence[Line], stream: Stream, asked: Asked) -> dict[int, str]:

@@ -119,6 +119,10 @@ def _show(arguments: argparse.Namespace) -> int:
         message = f"{arguments.run_dir} must be the directory of a run that took rows; there is no state in it"
         raise GivenUpError(message)
     found = _found(checkpoint, arguments, wanted, conf)
+    alive = {one["query"] for one in found["requests"]}
+    gone = [name for name in getattr(arguments, "ids", ()) if name not in alive]
+    if gone:
+        found["gone"] = reached_before(Path(arguments.run_dir), gone, arguments.rule, wanted)
     if arguments.json:
         print(json.dumps({"ok": True, **found}, indent=2))
         return 0
@@ -149,6 +153,25 @@ def _found(
             return find_requests(session, checkpoint, wanted)
 
 
+def reached_before(run_dir: Path, ids: list[str], rule: str | None, key: dict[str, str]) -> dict[str, Any]:
+    """Find the last alert of each id in the alert log of a run; None where there is none."""
+    from tocsin.deliver.alertlog import AlertLog
+    from tocsin.deliver.run import ALERTS
+    from tocsin.rules.ranges import QUERY
+
+    found: dict[str, Any] = dict.fromkeys(ids)
+    for _, alert in AlertLog(run_dir / ALERTS).read():
+        labels = alert["labels"]
+        if alert["state"] != "match" or labels.get(QUERY) not in found or (rule or alert["alert"]) != alert["alert"]:
+            continue
+        if all(labels.get(name) == value for name, value in key.items()):
+            on = {name: value for name, value in labels.items() if name != QUERY}
+            found[labels[QUERY]] = {
+                "alert": alert["alert"], "labels": on, "reached": alert["startsAt"], "total": alert["value"]
+            }  # fmt: skip
+    return found
+
+
 def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
     from tocsin.cli.terminal import write_table
     from tocsin.trace.words import date
@@ -170,10 +193,14 @@ def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
     if rows:
         head = ["rule", "key", "query", "range", "total", "threshold", "reached", "since"]
         write_table(head, rows, sys.stdout, 6, [""] * len(rows))
-    missing = [name for name in getattr(arguments, "ids", ()) if all(one["query"] != name for one in requests)]
-    for name in missing:
-        print(f"{name}: not alive; it was reached or terminated, or never registered")
-    if not missing:
+    gone = found.get("gone", {})
+    for name, last in gone.items():
+        if last is None:
+            print(f"{name}: not alive; no alert says that it was reached: it was terminated, or never registered")
+        else:
+            labels = "".join(f", {label}={value}" for label, value in last["labels"].items())
+            print(f"{name}: reached at {last['reached']} with {last['total']:,.0f} ({last['alert']}{labels})")
+    if not gone:
         alive = "1 request is alive" if found["alive"] == 1 else f"{found['alive']:,} requests are alive"
         print(alive + (f", {len(rows):,} shown" if len(rows) < found["alive"] else ""))
 

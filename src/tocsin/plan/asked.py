@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,61 +21,95 @@ _LONGEST_ID = 1024
 _AS_IS: dict[str, Any] = {"posinf": np.inf, "neginf": -np.inf}
 
 
+class Reasons:
+    """Which rows cannot be used, and why: a sentence is made when it is asked for, since few are shown."""
+
+    def __init__(self, count: int) -> None:
+        self.wrong: Bools = np.zeros(count, np.bool_)
+        self._kinds: list[tuple[Bools, Callable[[int], str]]] = []
+        self._some: dict[int, str] = {}
+
+    def add(self, wrong: Bools, say: Callable[[int], str]) -> None:
+        """Refuse rows; of one that was refused before, the first reason stays."""
+        self.wrong |= wrong
+        self._kinds.append((wrong, say))
+
+    def add_some(self, at: Int, reason: str) -> None:
+        """Refuse some rows for one reason."""
+        self.wrong[at] = True
+        self._some |= dict.fromkeys(at.tolist(), reason)
+
+    def say(self, at: int) -> str:
+        """Say why a row cannot be used."""
+        return next((say(at) for wrong, say in self._kinds if wrong[at]), "") or self._some[at]
+
+
 class Asked(NamedTuple):
-    """Requests in columns. `reason` says, by position, why some cannot be used; their other columns mean nothing."""
+    """Requests in columns; of those that cannot be used the columns mean nothing."""
 
     id: list[str]
     registers: Bools
     threshold: Int
     ends: Float
-    reason: dict[int, str]
+    reasons: Reasons
 
 
 class Counted(NamedTuple):
-    """Elements in columns, and why some cannot be used."""
+    """Elements in columns, and which of them cannot be used."""
 
     values: Float
     weight: Int
-    reason: dict[int, str]
+    reasons: Reasons
 
 
 def read_requests(watch: RangeWatch, values: Mapping[str, Float], payload: Sequence[str | None]) -> Asked:
     """Read rows of the stream of requests; an end that a row lacks is open."""
-    reason: dict[int, str] = {}
-    ids, registers = [""] * len(payload), np.zeros(len(payload), np.bool_)
-    for at, columns in enumerate(_read_all(payload)):
-        try:
-            ids[at], registers[at] = _id_and_action(columns)
-        except ValueError as error:
-            reason[at] = str(error)
+    reasons = Reasons(len(payload))
+    ids, registers, unnamed = [""] * len(payload), np.zeros(len(payload), np.bool_), np.zeros(len(payload), np.bool_)
+    rows = _read_all(payload)
+    for at, columns in enumerate(rows):
+        name, action = _named(columns)
+        if _is_id(name) and (action is None or action in (REGISTER, TERMINATE)):
+            ids[at], registers[at] = str(name), action != TERMINATE
+        else:
+            unnamed[at] = True
+    reasons.add(unnamed, lambda at: _why_unnamed(*_named(rows[at])))
     threshold, ends = values[THRESHOLD], np.column_stack([values[name] for name in watch.ends])
     fine = _whole(threshold, LARGEST_THRESHOLD)
-    for at in np.flatnonzero(registers & ~fine).tolist():
-        reason.setdefault(at, f"`{THRESHOLD}` must be a whole number from 1 to 2^53{_got(threshold[at])}")
+    must = f"`{THRESHOLD}` must be a whole number from 1 to 2^53"
+    reasons.add(registers & ~fine, lambda at: must + _got(threshold[at]))
     low, high = np.nan_to_num(ends[:, ::2], nan=-np.inf, **_AS_IS), np.nan_to_num(ends[:, 1::2], nan=np.inf, **_AS_IS)
     # A range that begins at infinity, or ends at minus infinity, can hold no element.
-    wrong = ~(low <= high) | (low == np.inf) | (high == -np.inf)
-    for at, axis in np.argwhere(wrong & registers[:, None]).tolist():
+    wrong = (~(low <= high) | (low == np.inf) | (high == -np.inf)) & registers[:, None]
+
+    def of_range(at: int) -> str:
+        axis = int(wrong[at].argmax())
         names = watch.ends[2 * axis : 2 * axis + 2]
         found = f"got {low[at, axis]:g} and {high[at, axis]:g}"
-        reason.setdefault(at, f"`{names[0]}` must be at most `{names[1]}`, each finite or open; {found}")
+        return f"`{names[0]}` must be at most `{names[1]}`, each finite or open; {found}"
+
+    reasons.add(wrong.any(axis=1), of_range)
     ends[:, ::2], ends[:, 1::2] = low, high
-    return Asked(ids, registers, np.where(fine, threshold, 0).astype(np.int64), ends, reason)
+    return Asked(ids, registers, np.where(fine, threshold, 0).astype(np.int64), ends, reasons)
 
 
 def read_elements(watch: RangeWatch, values: Mapping[str, Float], count: int) -> Counted:
     """Read rows of the stream whose weight is counted."""
-    reason: dict[int, str] = {}
+    reasons = Reasons(count)
     points = np.column_stack([values[name] for name in watch.values])
-    for at, axis in np.argwhere(~np.isfinite(points)).tolist():
-        reason.setdefault(at, f"`{watch.values[axis]}` must be a finite number{_got(points[at, axis])}")
+    endless = ~np.isfinite(points)
+
+    def of_point(at: int) -> str:
+        axis = int(endless[at].argmax())
+        return f"`{watch.values[axis]}` must be a finite number{_got(points[at, axis])}"
+
+    reasons.add(np.logical_or.reduce(endless, axis=1), of_point)
     if watch.weight is None:
-        return Counted(points, np.ones(count, np.int64), reason)
+        return Counted(points, np.ones(count, np.int64), reasons)
     weight = values[watch.weight]
     fine = _whole(weight, LARGEST_WEIGHT)
-    for at in np.flatnonzero(~fine).tolist():
-        reason.setdefault(at, f"`{watch.weight}` must be a whole number from 1 to 2^40{_got(weight[at])}")
-    return Counted(points, np.where(fine, weight, 0).astype(np.int64), reason)
+    reasons.add(~fine, lambda at: f"`{watch.weight}` must be a whole number from 1 to 2^40{_got(weight[at])}")
+    return Counted(points, np.where(fine, weight, 0).astype(np.int64), reasons)
 
 
 def _read_all(payload: Sequence[str | None]) -> list[dict[str, Any]]:
@@ -97,30 +131,30 @@ def _read_one(text: str | None) -> dict[str, Any]:
     return columns
 
 
-def _id_and_action(columns: Mapping[str, Any]) -> tuple[str, bool]:
-    """Give the id of a request and whether it registers; what is wrong is a ValueError."""
+def _named(columns: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Give what a request has as id and as action; None where it has none."""
     # A frame of pandas has NaN where a cell is empty.
     name, action = (None if cell != cell else cell for cell in (columns.get(ID), columns.get(ACTION)))
-    if isinstance(name, float) and name.is_integer():
-        name = int(name)
-    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-        message = f"`{ID}` must be a text or a whole number; got {'none' if name is None else repr(name)[:99]}"
-        raise ValueError(message)
-    if len(str(name)) > _LONGEST_ID:
-        message = f"`{ID}` must have at most {_LONGEST_ID:,} characters; it has {len(str(name)):,}"
-        raise ValueError(message)
-    if action not in (None, REGISTER, TERMINATE):  # which may not be hashable
-        message = f"`{ACTION}` must be {REGISTER} or {TERMINATE}; got {action!r:.99}"
-        raise ValueError(message)
-    return str(name), action != TERMINATE
+    return (int(name) if isinstance(name, float) and name.is_integer() else name), action
+
+
+def _is_id(name: Any) -> bool:
+    return isinstance(name, str | int) and not isinstance(name, bool) and 0 < len(str(name)) <= _LONGEST_ID
+
+
+def _why_unnamed(name: Any, action: Any) -> str:
+    """Say what is wrong with the id or the action of a request."""
+    if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
+        return f"`{ID}` must be a text or a whole number; got {'none' if name is None else repr(name)[:99]}"
+    if not _is_id(name):
+        return f"`{ID}` must have at most {_LONGEST_ID:,} characters; it has {len(str(name)):,}"
+    return f"`{ACTION}` must be {REGISTER} or {TERMINATE}; got {action!r:.99}"
 
 
 def part_of(text: str | None, parts: int) -> int:
-    """Tell to which part of its key a request belongs, by its id; one that cannot be used belongs to the first."""
-    try:
-        return zlib.crc32(_id_and_action(_read_one(text))[0].encode()) % parts
-    except ValueError:
-        return 0
+    """Tell to which part of its key a request belongs, by its id; one without an id belongs to the first."""
+    name, _ = _named(_read_one(text))
+    return zlib.crc32(str(name).encode()) % parts if _is_id(name) else 0
 
 
 def _whole(numbers: Float, most: int) -> Bools:

@@ -1,14 +1,14 @@
 """Budget: how much state a watch may keep, and which rules share it.
 
 A rule with `memory` has a watch of its own; the joins that share what the run may keep have one for each set of key
-columns, `prefer` and `weight`.
+columns and `weight`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tocsin.rules.memory import BYTES, SAMPLE, Memory, size_text
+from tocsin.rules.memory import BYTES, Memory, size_text
 from tocsin.rules.model import Rule
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
@@ -24,7 +24,6 @@ class Budget:
     """
 
     memory: Memory
-    prefer: str
     weight: float
     windows_us: tuple[int, ...]
     pooled: bool = False
@@ -44,13 +43,13 @@ class Budget:
             moves = ", then by demand" if self.told else ""
             each = size_text(self.share) if self.memory.unit == BYTES else f"{self.share:,} rows"
             text += f"; {each} for each of {self.buckets} buckets{moves}"
-        short = "a random sample of results" if self.prefer == SAMPLE else "the rows that give most results"
         weight = f"; weight {self.weight:g}" if self.weight != 1 else ""
-        return f"{text}; when it is short, {short} stay: by the model that fits, else the newest{weight}"
+        short = "when it is short, the rows that give most results stay: by the model that fits, else the newest"
+        return f"{text}; {short}{weight}"
 
 
 def memory_of(rule: Rule, run: Memory | None) -> tuple[object, ...]:
     """By what joins share a budget; empty: the rule has none."""
     if rule.memory is not None:
         return ("own", rule.alert, tuple(sorted(rule.labels.items())))
-    return ("run", rule.prefer, float(rule.weight)) if run is not None else ()
+    return ("run", float(rule.weight)) if run is not None else ()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tocsin.errors import PlanError
 from tocsin.plan.budget import LEAST, Budget, memory_of
 from tocsin.plan.steps import Watch
-from tocsin.rules.memory import SAMPLE, Memory, read_memory
+from tocsin.rules.memory import Memory, read_memory
 from tocsin.rules.model import Rule
 
 
@@ -21,11 +21,13 @@ def with_budget(watch: Watch, rules: Sequence[Rule], run: Memory | None, windows
     if not rules or not memory_of(rules[0], run):
         return watch
     own = rules[0].memory
+    if watch.order is not None and own is None:
+        return watch
     for rule in rules:
         _check(rule, watch)
     memory = run if own is None else read_memory(own)
     assert memory is not None
-    budget = Budget(memory, rules[0].prefer, float(rules[0].weight), windows_us, pooled=own is None)
+    budget = Budget(memory, float(rules[0].weight), windows_us, pooled=own is None)
     return replace(watch, budget=budget)
 
 
@@ -34,9 +36,6 @@ def _check(rule: Rule, watch: Watch) -> None:
         message = (
             f"{rule.place}: `memory` must not stand beside a wait: rows that wait are not shed; got {rule.waiting}"
         )
-        raise PlanError(message)
-    if rule.prefer == SAMPLE and len(watch.lanes) != 2:
-        message = f"{rule.place}: `prefer` sample needs a rule of two streams; it reads {len(watch.lanes)}"
         raise PlanError(message)
 
 

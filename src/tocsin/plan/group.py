@@ -32,7 +32,7 @@ def groups(
 ) -> Iterable[list[AnyRule]]:
     """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`.
 
-    Joins whose memory is limited share rows if they share it.
+    Joins whose memory is limited share rows if they share it; those that wait do not share that of the run.
     """
     found: dict[tuple[object, ...], list[AnyRule]] = {}
     for rule in rules:
@@ -40,7 +40,8 @@ def groups(
         if isinstance(rule, Rule):
             waiting, mine = needed_wait(rule)[0], read(rule)
             alike = (waiting, mine) if waiting.kind != NONE else ()
-            alike += memory_of(rule, memory) if len(mine) > 1 or rule.memory is not None else ()
+            shares = len(mine) > 1 and waiting.kind == NONE
+            alike += memory_of(rule, memory) if shares or rule.memory is not None else ()
         found.setdefault((tuple(rule.on), *alike), []).append(rule)
     return found.values()
 

@@ -12,7 +12,7 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Float, Int, Out, Pages, Payload
 from tocsin.pages import pack, unpack
-from tocsin.plan.asked import Asked, Counted, read_elements, read_requests
+from tocsin.plan.asked import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.payload import joined_payload
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
@@ -43,11 +43,9 @@ class _Rows(NamedTuple):
         """The payload of some rows."""
         return [None] * len(at) if self.payload is None else list(self.payload.take(at))
 
-    def usable(self, reason: Mapping[int, str]) -> Int:
+    def usable(self, reasons: Reasons) -> Int:
         """The rows with nothing against them, by key, then in order of arrival."""
-        fine = np.ones(len(self.key), np.bool_)
-        fine[list(reason)] = False
-        at = np.flatnonzero(fine)
+        at = np.flatnonzero(~reasons.wrong)
         return at[np.lexsort((self.arrival[at], self.key[at]))]
 
 
@@ -132,8 +130,8 @@ class RangesLogic:
         call = _Call(list(keys), asking, asked, payload, counting, counted)
         for key, requests, elements in self._by_key(call):
             self._take(call, key, requests, elements, out)
-        self._count(self.watch.requests, call, asking, asked.reason, out)
-        self._count(self.watch.data, call, counting, counted.reason, out)
+        self._count(self.watch.requests, call, asking, asked.reasons, out)
+        self._count(self.watch.data, call, counting, counted.reasons, out)
 
     def _rows(self, stream: str, batches: Sequence[Batch], keys: dict[Key, int]) -> _Rows:
         """The rows of one stream; their keys are numbered over both."""
@@ -150,7 +148,7 @@ class RangesLogic:
 
     def _by_key(self, call: _Call) -> Iterator[tuple[int, Int, Int]]:
         """The usable requests and elements of each key, in order of arrival."""
-        asking, counting = call.asking.usable(call.asked.reason), call.counting.usable(call.counted.reason)
+        asking, counting = call.asking.usable(call.asked.reasons), call.counting.usable(call.counted.reasons)
         ends = np.arange(len(call.keys) + 1)
         of_asking = np.searchsorted(call.asking.key[asking], ends)
         of_counting = np.searchsorted(call.counting.key[counting], ends)
@@ -177,8 +175,8 @@ class RangesLogic:
         reached, alive = mine.take(
             self._requests(call, requests, elements), values, weight, call.counting.time[elements]
         )
-        for at in requests[alive].tolist():
-            call.asked.reason[at] = _ALIVE
+        if alive:
+            call.asked.reasons.add_some(requests[alive], _ALIVE)
         self._alert(call, key, reached, elements, out)
         self._touched[number] = call.keys[key]
         for stream, rows in mine.retained.items():
@@ -212,19 +210,21 @@ class RangesLogic:
         """Tell whether rows of a key are counted: of one in parts each part sees all elements, and the first counts."""
         return stream == self.watch.requests or len(key) == len(self.watch.on) or key[-1] == "0"
 
-    def _count(self, stream: str, call: _Call, rows: _Rows, reason: Mapping[int, str], out: Out) -> None:
+    def _count(self, stream: str, call: _Call, rows: _Rows, reasons: Reasons, out: Out) -> None:
         """Count what came, and what cannot be used, which is shown; what stays is counted apart."""
         counts = np.array([self._counts(key, stream) for key in call.keys], np.bool_)
-        received = int(counts[rows.key].sum()) if len(rows.key) else 0
-        wrong = [at for at in sorted(reason) if counts[rows.key[at]]]
+        counts = counts[rows.key] if len(rows.key) else np.zeros(0, np.bool_)
+        received, wrong = int(counts.sum()), np.flatnonzero(reasons.wrong & counts)
         out.count(stream, {"received": received + rows.quarantined, "quarantined": len(wrong) + rows.quarantined})
         out.count(stream, {"expired": received - len(wrong)})
         if len(rows.time):
             out.meet(stream, int(rows.time.max()))
-        for at in wrong[:MOST_SHOWN]:
+        for at in wrong[:MOST_SHOWN].tolist():
             values = {name: float(column[at]) for name, column in rows.values.items()}
             element = Element(int(rows.time[at]), values, rows.texts(np.array([at]))[0])
-            out.dead.append(refused_row(self.watch, stream, reason[at], self._named(call.keys[rows.key[at]]), element))
+            out.dead.append(
+                refused_row(self.watch, stream, reasons.say(at), self._named(call.keys[rows.key[at]]), element)
+            )
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call; those of a key that nobody asks for are removed."""

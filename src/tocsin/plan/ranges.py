@@ -62,9 +62,9 @@ class RangeWatch:
 
     @property
     def name(self) -> str:
-        """By what its pages are found again: all that its queries mean."""
+        """By what its pages are found again: all that its queries mean, but for how long they rest."""
         read = [self.on, self.data, self.values, self.weight, self.requests]
-        return digest("ranges", self.alert, self.labels, read, self.within_us, self.rearm_us, self.spread)
+        return digest("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.spread)
 
     def __str__(self) -> str:
         """Say what is counted and when it alerts."""

@@ -151,7 +151,7 @@ class _RuleReader:
         """The arguments of a Rule, each with its place."""
         plain = ("alert", "expr", "recovery", "wait", "quality", "memory")
         given: dict[str, Any] = {name: fields[name] for name in plain}
-        words = ("emit", "closed", "prefer", "weight")
+        words = ("emit", "closed", "weight")
         given |= {name: fields[name] for name in words if fields[name] is not None}
         for name in _DURATIONS:
             if fields[name] is not None:

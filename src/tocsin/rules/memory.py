@@ -1,4 +1,4 @@
-"""Memory as a rule or a rule file states it: how much, in bytes or rows, and what to prefer when it is short."""
+"""Memory as a rule or a rule file states it: how much state may be kept, in bytes or rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tocsin.errors import RuleError
 
 BYTES, ROWS = "bytes", "rows"
-SUBSET, SAMPLE = "subset", "sample"
-PREFERS = (SUBSET, SAMPLE)
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([a-zA-Z]*)", re.ASCII)

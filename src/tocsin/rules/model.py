@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.limits import Limits
-from tocsin.rules.memory import PREFERS, SAMPLE, SUBSET, read_memory
+from tocsin.rules.memory import read_memory
 from tocsin.rules.nearest import nearest
 from tocsin.rules.template import TemplateError, parse_template
 from tocsin.rules.waiting import Waiting, read_waiting, unknown_parts
@@ -102,9 +102,6 @@ class Rule:
     memory
         How much state its join may keep, over all buckets: `200MB`, or `10000 rows`; never more. What does not fit is
         shed by a model of the streams. Without it, the rule shares what the run may keep, if that is limited.
-    prefer
-        What to keep when memory is short: `subset`, the rows that give most results, or `sample`, a random sample of
-        all results (with `emit` all).
     weight
         Of joins that share memory, one with the weight 2 is to find twice the share of its results that one with the
         weight 1 finds, where not all can be found.
@@ -132,7 +129,6 @@ class Rule:
     wait: Duration | None = None
     quality: Mapping[str, Any] | None = None
     memory: str | int | None = None
-    prefer: str = SUBSET
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -182,7 +178,6 @@ def _check_words(rule: Rule) -> None:
     words: list[tuple[tuple[str, ...], object, tuple[str, ...]]] = [
         (("emit",), rule.emit, EMITS),
         (("closed",), rule.closed, CLOSED),
-        (("prefer",), rule.prefer, PREFERS),
     ]
     shapes = [(name, shape) for name, shape in rule.shapes.items() if shape is not None]
     words += [(("shapes", name), shape, (*SHAPES, WHOLE)) for name, shape in shapes]
@@ -345,8 +340,6 @@ def _check_memory(rule: Rule) -> None:
     number = isinstance(rule.weight, int | float) and not isinstance(rule.weight, bool)
     if not number or not 0 < rule.weight < math.inf:
         _refuse(rule, f"`weight` must be a number above 0; got {rule.weight!r}", "weight")
-    if rule.prefer == SAMPLE and rule.emit != "all":
-        _refuse(rule, f"`prefer` sample needs `emit` all: a sample is of every result; got {rule.emit!r}", "prefer")
     if rule.memory is not None:
         try:
             read_memory(rule.memory)

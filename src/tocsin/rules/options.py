@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tocsin.rules.memory import PREFERS, SUBSET
 from tocsin.rules.model import CLOSED, EMITS
 
 # Kind -> how messages and the reference page name it.
@@ -121,7 +120,6 @@ RULE = (
         example="{recall: 0.99, over: 1m}",
     ),
     Field("memory", "text", "how much state this join may keep: `200MB`, or `10000 rows`", example="200MB"),
-    Field("prefer", "word", "what to keep when memory is short", default=SUBSET, words=PREFERS),
     Field("weight", "number", "how much a share of its results counts beside that of other joins", default="1"),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),

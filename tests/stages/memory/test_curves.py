@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from naive import memory as naive
 from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.allocate import alloc, proportional
-from tocsin.stages.memory.curves import RateCurve, divide, together
+from tocsin.stages.memory.allocate import alloc, alloc_errors, alloc_mixed, proportional
+from tocsin.stages.memory.curves import ErrorCurve, RateCurve, divide, together
 from tocsin.stages.memory.frequency import expected_results, rate_curve
 
 AMOUNTS = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
@@ -101,6 +101,48 @@ def test_memory_is_divided_between_windows_as_well_as_any_division_can(given_: l
     assert together(given_).rate_at(memory) == pytest.approx(best)
 
 
+@given(
+    AMOUNTS.map(without_minima), AMOUNTS.map(without_minima), st.integers(1, 3), st.integers(1, 3), st.integers(0, 30)
+)
+def test_memory_is_split_between_s1_and_s2_as_equation_3_is_largest(
+    p1: list[float], p2: list[float], r1: int, r2: int, memory: int
+) -> None:
+    shares = divide([age(*p1).rate_curve(r1), age(*p2).rate_curve(r2)], memory)
+    # Corners are where a whole number of rows fits, as rates are whole: some split into whole rows is the best.
+    best = max(naive.equation_3(p1, own, r1) + naive.equation_3(p2, memory - own, r2) for own in range(memory + 1))
+    found = naive.equation_3(p1, shares[0], r1) + naive.equation_3(p2, shares[1], r2)
+    assert sum(shares) <= memory + 1e-9
+    assert found == pytest.approx(best, abs=1e-9)
+
+
+@given(
+    FREQUENCIES, st.integers(1, 3), st.integers(1, 3), st.tuples(st.integers(1, 6), st.integers(1, 6)), st.floats(0, 1)
+)
+def test_memory_is_split_between_s1_and_s2_as_the_rate_of_prob_is_largest(
+    counts: list[tuple[int, int]], r1: int, r2: int, windows: tuple[int, int], part: float
+) -> None:
+    f1, f2 = (np.array(column, np.float64) / sum(column) for column in zip(*counts, strict=True))
+    memory = part * (r1 * windows[0] + r2 * windows[1])
+    curves = [rate_curve(f1, f2, r1, r2, windows[0]), rate_curve(f2, f1, r2, r1, windows[1])]
+
+    def rate(own: float) -> float:
+        first = naive.prob(f1.tolist(), f2.tolist(), r1, r2, windows[0], own)
+        return first + naive.prob(f2.tolist(), f1.tolist(), r2, r1, windows[1], memory - own)
+
+    shares = divide(curves, memory)
+    assert sum(shares) <= memory + 1e-9
+    # Best where one of the windows fits whole values, as the rate is straight between; the last value in part counts.
+    ends = [0.0, memory]
+    for f, other, r, window in ((f1, f2, r1, windows[0]), (f2, f1, r2, windows[1])):
+        whole = np.cumsum(r * window * f[np.argsort(-other, kind="stable")])
+        ends += [*whole.tolist(), *(memory - whole).tolist()]
+    best = max(rate(own) for own in ends if 0 <= own <= memory)
+    assert rate(shares[0]) == pytest.approx(best, abs=1e-9)
+    assert sum(curve.rate_at(share) for curve, share in zip(curves, shares, strict=True)) == pytest.approx(
+        best, abs=1e-9
+    )
+
+
 @given(st.lists(st.tuples(curves(), st.integers(1, 4)), min_size=1, max_size=4), st.integers(0, 40))
 def test_alloc_makes_the_least_quality_as_large_as_can_be(joins: list[tuple[RateCurve, int]], memory: int) -> None:
     needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve, _ in joins]
@@ -120,3 +162,66 @@ def test_no_join_is_worse_off_with_alloc_than_the_worst_with_equal_shares(joins:
     _, least = alloc(needs, memory)
     worst = min(curve.recall_at(share) for curve, share in zip(joins, prop, strict=True))
     assert least >= worst - 1e-6
+
+
+@st.composite
+def error_curves(draw: st.DrawFn) -> ErrorCurve:
+    """Errors that whole amounts of memory allow; they need not fall all the way."""
+    amounts = sorted(draw(st.sets(st.integers(1, 9), min_size=1, max_size=5)))
+    errors = draw(
+        st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0, 3.0]), min_size=len(amounts), max_size=len(amounts))
+    )
+    return ErrorCurve(np.array(amounts, np.float64), np.array(errors))
+
+
+@given(error_curves(), st.floats(0, 10), st.sampled_from([0.0, 0.1, 0.3, 2.0]))
+def test_an_error_curve_gives_the_least_memory_for_an_error(curve: ErrorCurve, memory: float, error: float) -> None:
+    pairs = list(zip(curve.memory.tolist(), curve.error.tolist(), strict=True))
+    assert curve.error_at(memory) == min((e for m, e in pairs if m <= memory), default=np.inf)
+    wanted = max(error, min(e for _, e in pairs))
+    assert curve.memory_for(error) == min(m for m, e in pairs if e <= wanted)
+    assert curve.memory_for(np.inf) == 0
+
+
+@given(st.lists(st.tuples(error_curves(), st.sampled_from([1.0, 2.0])), min_size=1, max_size=3), st.integers(0, 25))
+def test_alloc_makes_the_largest_error_as_small_as_can_be(joins: list[tuple[ErrorCurve, float]], memory: int) -> None:
+    needs, weights = [curve.memory_for for curve, _ in joins], [weight for _, weight in joins]
+    shares, largest = alloc_errors(needs, memory, weights)
+    assert sum(shares) <= memory
+    reached = [weight * curve.error_at(share) for (curve, weight), share in zip(joins, shares, strict=True)]
+    best = naive.best_largest([curve.error_at for curve, _ in joins], memory, weights)
+    # Errors that no memory can lower do not count for the others.
+    if all(curve.error.min() == 0 for curve, _ in joins):
+        assert max(reached) == pytest.approx(best)
+        assert max(reached) <= largest + 1e-9
+    else:
+        assert max(reached) <= max(best, *(w * float(c.error.min()) for c, w in joins)) + 1e-9
+    shares_of_prop = proportional([lambda q, curve=curve: q * curve.memory_for(0.0) for curve, _ in joins], memory)
+    by_prop = [weight * curve.error_at(share) for (curve, weight), share in zip(joins, shares_of_prop, strict=True)]
+    assert max(reached) <= max(by_prop) + 1e-9
+
+
+@given(
+    st.lists(curves(), max_size=3),
+    st.lists(error_curves(), max_size=3),
+    st.integers(0, 40),
+    st.sampled_from([1.0, 2.0]),
+)
+def test_joins_of_two_kinds_have_memories_of_their_own(
+    subsets: list[RateCurve], samples: list[ErrorCurve], memory: int, weight: float
+) -> None:
+    by_recall = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve in subsets]
+    by_error = [curve.memory_for for curve in samples]
+    weights = [weight] * len(subsets), [weight] * len(samples)
+    found = alloc_mixed(by_recall, by_error, memory, weights)
+    whole = sum(curve.memory_for(curve.most) for curve in subsets), sum(curve.memory_for(0.0) for curve in samples)
+    assert sum(found.pools) <= memory + 1e-9
+    assert found.pools[0] * whole[1] == pytest.approx(found.pools[1] * whole[0])
+    assert sum(found.pools) == pytest.approx(min(memory, sum(whole)))
+    assert (found.subsets, found.least) == (
+        (alloc(by_recall, found.pools[0], weights[0])[0], alloc(by_recall, found.pools[0], weights[0])[1])
+        if subsets
+        else ([], None)
+    )
+    assert found.samples == alloc_errors(by_error, found.pools[1], weights[1])[0]
+    assert (found.largest is None) == (not samples)

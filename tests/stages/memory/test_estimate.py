@@ -127,13 +127,45 @@ def test_estimates_of_sum_and_count_are_unbiased_and_so_are_their_errors(kind: i
         assert deviation(stated**2 - (value - value.mean()) ** 2, 0.0) < 3
 
 
+def run_with_changes(kind: int, seed: int) -> Sample:
+    """Memory shrinks after 25 rows, and grows after 55, with the p of the beginning for rows that come then."""
+    p, parts = FRACTION[kind], []
+    join = SamplingJoin(kind, WINDOWS, (_COUNT, _COUNT), (p, p), seed)
+    for begin, end, memory in ((0, 25, _COUNT), (25, 55, 3), (55, _COUNT, _COUNT)):
+        join.set_memory((memory, memory))
+        if begin == 55:
+            join.set_fraction((p, p))
+        columns = (column[begin:end] for column in (STREAM, TIME, KEY, N, VALUE))
+        parts.append(join.take(*columns).sample)
+    return joined(parts)
+
+
+def run_with_little_memory(kind: int, seed: int) -> Sample:
+    return run(kind, seed, 4)
+
+
+def assert_uncorrelated(weights: np.ndarray, kind: int) -> None:
+    """The product of the weights of two results is 1 on average; of clusters, where they are of different rows."""
+    runs, held = len(weights), np.array([row for _, _, row, _ in RESULTS])
+    mean = weights.T @ weights / runs
+    error = np.sqrt(np.maximum((weights**2).T @ weights**2 / runs - mean**2, 0.0) / runs)
+    pairs = np.triu(error > 0, 1) & ((held[:, None] != held) | (kind == UNIFORM))
+    off = (mean[pairs] - 1) / error[pairs]
+    # Squares of standard normal numbers are 1 on average; large weights are rare, so that these are not quite normal.
+    assert np.mean(off**2) < 1.3
+    assert np.mean(np.abs(off) > 3) < 0.015
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_a_hard_budget_every_result_counts_once_on_average(kind: int) -> None:
+@pytest.mark.parametrize("sampled", [run_with_little_memory, run_with_changes])
+def test_with_a_hard_budget_every_result_counts_once_on_average(
+    kind: int, sampled: Callable[[int, int], Sample]
+) -> None:
     place = {(held, probe): number for number, (_, _, held, probe) in enumerate(RESULTS)}
     weights = np.zeros((2 * RUNS, len(RESULTS)))
     fell = 0
     for seed in range(2 * RUNS):
-        sample = run(kind, seed, 4)
+        sample = sampled(kind, seed)
         places = [place[pair] for pair in zip(sample.held.tolist(), sample.probe.tolist(), strict=True)]
         weights[seed, places] = 1 / sample.probability
         fell += len(np.unique(sample.probability)) > 1
@@ -144,6 +176,7 @@ def test_with_a_hard_budget_every_result_counts_once_on_average(kind: int) -> No
     off = (uncertain.mean(axis=0) - 1) / (uncertain.std(axis=0) / (2 * RUNS) ** 0.5)
     # Of some 200 standard normal numbers the largest is below 4 but once in 80 times.
     assert np.abs(off).max() < 4
+    assert_uncorrelated(weights, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -103,7 +103,7 @@ def test_with_memory_for_every_row_all_of_it_is_planned() -> None:
     assert 0 < planned_use(1, 100) < 1
 
 
-@given(st.floats(0.1, 60))
+@given(st.floats(1e-9, 60))
 def test_the_share_of_results_beyond_what_was_expected_is_that_of_the_definition(mean: float) -> None:
     shares, chances = missed_shares(mean), poisson(mean, 300)
     for n in (0, 1, 5, floor(mean), floor(mean) + 10):

@@ -100,28 +100,6 @@ def test_who_stays_is_as_defined_and_never_more_than_the_budget(
         held = read_back(held)
 
 
-@given(cases(), st.integers(0, 6), st.integers(1, 20))
-def test_a_batch_is_dated_as_single_rows_are(
-    case: tuple[int, tuple[Policy, naive.Choose], list[naive.Row]], budget: int, size: int
-) -> None:
-    length, (policy, _), rows = case
-    single, never = window.empty(budget, policy), 10**6
-    wanted = [never] * len(rows)
-    for row in rows:
-        expired, shed = take(single, policy, length, row)
-        for number in [*expired, *([] if shed is None else [shed])]:
-            wanted[number] = 2 * row.number
-    batched, gone = window.empty(budget, policy), np.full(len(rows), never)
-    for begin in range(0, len(rows), size):
-        some = rows[begin : begin + size]
-        columns = np.array([(row.time, row.key, 2 * row.number) for row in some], np.int64)
-        time, key, rank = np.ascontiguousarray(columns.T)
-        window.date(batched, policy, length, time, key, begin, rank, gone)
-        batched = read_back(batched)
-    assert gone.tolist() == wanted
-    assert now_held(batched) == now_held(single)
-
-
 def schedule(p: Sequence[float], budget: int, until: int) -> tuple[list[set[int]], list[int | None]]:
     """Rows held after each time from 1 on, a row coming at each, and who is discarded."""
     policy, length = policies.age(AgeCurve(np.array(p, np.float64)), len(p)), len(p)

@@ -15,7 +15,7 @@ from tocsin.stages.memory import frequency
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.age_monitor import PASSED, Watched, ends_of_half_octaves, half_octave
 from tocsin.stages.memory.frequencies import Frequencies
-from tocsin.stages.memory.models import student
+from tocsin.stages.memory.models import found_recent, student
 from tocsin.stages.memory.monitor import Monitor
 
 DATA = Path(__file__).resolve().parents[3] / "../shared/data/equity_ticks_2013/trades.parquet"
@@ -101,20 +101,30 @@ def columns(rows: Sequence[naive.Arrival]) -> Stream:
     return stream, time, key
 
 
-@given(ARRIVALS, st.integers(0, 20), st.integers(0, 20), st.sampled_from([0.4, 1.0]))
+@given(
+    ARRIVALS,
+    st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    st.sampled_from([0.4, 1.0]),
+    st.sampled_from([None, (0, 1), (-2, -1)]),
+    st.booleans(),
+)
 def test_lives_have_what_rows_met_by_age_and_by_rows_since(
-    steps: list[tuple[int, int, int]], window1: int, window2: int, share: float
+    steps: list[tuple[int, int, int]],
+    windows: tuple[int, int],
+    share: float,
+    band: tuple[int, int] | None,
+    by_tuples: bool,
 ) -> None:
-    rows, windows, granules = arrivals_of(steps), (window1, window2), 4
-    monitor = Monitor(windows, granules, share=share, seed=3)
+    rows, granules = arrivals_of(steps), 4
+    monitor = Monitor(windows, granules, share=share, seed=3, band=band, by_tuples=by_tuples)
     monitor.take(*columns(rows))
     for stream in (0, 1):
         own = [at for at, row in enumerate(rows) if row[0] == stream]
-        wanted = naive.meetings(rows, windows, stream)
+        wanted = naive.meetings(rows, windows, stream, band or (0, 0), by_tuples=by_tuples)
         watched = [at for number, at in enumerate(own) if naive.random_number(3, 2 * number + stream, 0) < share]
         lives = monitor.lives(stream)
         over = [at for at in watched if at in wanted]
-        assert lives.time.tolist() == [rows[at][1] for at in over]
+        assert lives.time.tolist() == [own.index(at) + 1 if by_tuples else rows[at][1] for at in over]
         assert lives.key.tolist() == [rows[at][2] for at in over]
         assert lives.number.tolist() == [own.index(at) for at in over]
         for life, at in enumerate(over):
@@ -126,6 +136,24 @@ def test_lives_have_what_rows_met_by_age_and_by_rows_since(
             assert lives.met_behind[life].tolist() == behind
             earlier = [key for of, _, key in rows[:at] if of != stream]
             assert lives.foretold[life] == pytest.approx(earlier.count(rows[at][2]) / max(len(earlier), 1))
+
+
+@given(ARRIVALS, st.integers(1, 20), st.lists(st.floats(0, 40) | st.just(1e12), min_size=2, max_size=2).map(sorted))
+def test_what_recent_finds_grows_with_memory_and_is_exact_between_half_octaves(
+    steps: list[tuple[int, int, int]], window: int, memories: list[float]
+) -> None:
+    rows = arrivals_of(steps)
+    monitor = Monitor((window, None), 4, share=1.0)
+    monitor.take(*columns(rows))
+    lives, results = (
+        monitor.lives(0),
+        [since for met in naive.meetings(rows, (window, None), 0).values() for _, since in met],
+    )
+    everyone, whole = np.arange(len(lives.time)), float(max(len(lives.time), 1))
+    for end in (1, 2, 3, 4, 6, 8, 12, 16):
+        assert found_recent(lives, everyone, end - 1, whole) == sum(since < end for since in results)
+    less, more = (found_recent(lives, everyone, memory, whole) for memory in memories)
+    assert 0 <= less <= more + 1e-9 <= len(results) + 2e-9
 
 
 def copied(watched: Watched) -> Watched:
@@ -205,6 +233,26 @@ def test_streams_that_go_by_key_are_found_to_and_their_recall_is_foretold(f2: np
     assert abs(choice.recall["PROB"] - best) < 3 * error
 
 
+def test_a_band_join_over_a_slow_line_goes_by_age_and_its_recall_is_foretold() -> None:
+    """The paper's WAN experiment, shorter: a row of S2 is sent 60 units after those of S1 that it joins with."""
+    random, rows, window = np.random.default_rng(4), 8000, 120 * UNIT
+    sent = np.arange(rows) * UNIT // 5
+    late = sent + 1500 + random.gamma(2.0, 1000, rows).astype(np.int64)
+    order, stream = np.argsort(np.concatenate([sent, late]), kind="stable"), np.repeat([0, 1], rows)
+    columns_ = stream[order], np.concatenate([sent, late])[order], np.concatenate([sent, sent])[order]
+    monitor = Monitor((window, None), 120, share=0.1, band=(59_900, 60_100))
+    monitor.take(*columns_)
+    curve = monitor.age_curve(0)
+    assert 60 <= int(np.argmax(curve.p)) <= 64
+    for share in (0.2, 0.5):
+        choice = monitor.choice(0, share * monitor.rate(0) * window)
+        assert (choice.model, choice.policy) == ("age", "AGE")
+        theory = curve.rate_curve(1.0).recall_at(share * window)
+        assert choice.recall is not None
+        assert choice.recall["AGE"] == pytest.approx(theory, abs=0.04)
+        assert choice.recall["RECENT"] < 0.05
+
+
 def test_where_neither_key_nor_age_explains_anything_it_is_said_and_nothing_foretold() -> None:
     false = 0
     for seed in range(60):
@@ -237,6 +285,7 @@ def test_a_change_of_keys_is_seen_and_the_model_replaced() -> None:
     keys, share = changed.frequencies(1)
     assert keys[np.argmax(share)] == 25
     assert share[keys == 25] == pytest.approx(zipf(1)[0], rel=0.1)
+    assert changed.shares(1, np.append(keys, 10**6)).tolist() == [*share.tolist(), 0.0]
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs the recordings in ../shared/data")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
+from tocsin.pages import pack, unpack
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.fraction import uniform_use_by_age, uniform_use_by_frequency
 from tocsin.stages.memory.sampled_join import Rows, Sample, SamplingJoin, State, joined
@@ -37,10 +38,11 @@ class Case(NamedTuple):
     rows: list[naive.Arrival]
     windows: tuple[int | None, int | None]
     band: tuple[int, int] | None
+    by_tuples: bool
 
     @property
     def results(self) -> list[naive.Joined]:
-        return naive.join_results(self.rows, self.windows, *(self.band or (0, 0)))
+        return naive.join_results(self.rows, self.windows, *(self.band or (0, 0)), by_tuples=self.by_tuples)
 
     @property
     def columns(self) -> Rows:
@@ -59,11 +61,12 @@ def cases(draw: st.DrawFn) -> Case:
         now += gap
         rows.append((stream, now, key))
     window = st.none() | st.integers(0, 30)
-    return Case(rows, (draw(window), draw(window)), draw(st.none() | st.sampled_from([(0, 1), (-2, 0), (1, 2)])))
+    band = draw(st.none() | st.sampled_from([(0, 1), (-2, 0), (1, 2)]))
+    return Case(rows, (draw(window), draw(window)), band, draw(st.booleans()))
 
 
 def join_of(case: Case, kind: int, p: float, seed: int, memory: tuple[int, int] = ENOUGH) -> SamplingJoin:
-    return SamplingJoin(kind, case.windows, memory, (p, p), seed, case.band)
+    return SamplingJoin(kind, case.windows, memory, (p, p), seed, case.band, by_tuples=case.by_tuples)
 
 
 def tuples(sample: Sample) -> list[naive.Joined]:
@@ -95,12 +98,10 @@ def one_by_one(join: SamplingJoin, rows: Rows) -> list[tuple[Sample, set[int], l
 
 
 def copied(state: State) -> State:
-    """Write a state and read it back."""
+    """Let the state be what pages give back."""
 
     def read(window: Sampled) -> Sampled:
-        return Sampled._make(
-            np.frombuffer(column.tobytes(), column.dtype).reshape(column.shape).copy() for column in window
-        )
+        return Sampled(**unpack(pack(window._asdict()))[0])
 
     return State(read(state.one), read(state.two), state.received.copy())
 
@@ -160,11 +161,10 @@ def test_clusters_are_all_results_of_rows_that_are_chosen_on_arrival_and_kept(
     assert sorted(tuples(sample)) == sorted(result for result in case.results if result[2] in chosen)
     assert sample.probability.tolist() == [chances[row] for row in sample.held]
     for at, (_, held, _) in enumerate(steps):
-        now = case.rows[at][1]
         alive = {
             row
-            for row, (stream, time, _) in enumerate(case.rows[: at + 1])
-            if (window := case.windows[stream]) is not None and now - time <= window
+            for row in range(at + 1)
+            if naive.is_in_window(case.rows, case.windows, row, at, by_tuples=case.by_tuples)
         }
         assert held == chosen & alive
 
@@ -208,6 +208,35 @@ def test_neither_cuts_into_batches_nor_copies_of_the_state_show(
     if len(whole.state.one.heads) == len(cut.state.one.heads):
         assert equal_states(whole.state, cut.state)
     assert all(np.array_equal(one, other) for one, other in zip(before, rows, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(case=cases(), memory=st.tuples(st.integers(0, 4), st.integers(0, 4)), data=st.data())
+def test_less_memory_thins_what_is_held_and_more_changes_nothing(
+    kind: int, case: Case, memory: tuple[int, int], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(case.rows)))
+    rows, join, same = case.columns, join_of(case, kind, 0.9, 5), join_of(case, kind, 0.9, 5)
+    join.take(*part(rows, 0, at))
+    same.take(*part(rows, 0, at))
+    same.set_memory((200, 300))
+    before = [held_rows(window) for window in (join.state.one, join.state.two)]
+    join.set_memory(memory)
+    for window, held, budget in zip((join.state.one, join.state.two), before, memory, strict=True):
+        left = held_rows(window)
+        assert left == [row for row in held if row in left]
+        assert len(left) == len(set(left)) <= budget
+        assert window.fraction[0] == 0 if budget == 0 else window.fraction[0] <= 0.9
+        # What is left was not thinned in vain: with the p before, it would not have fitted.
+        if all(len(held) <= budget for held, budget in zip(before, memory, strict=True)) and budget:
+            assert (left, window.fraction[0]) == (held, 0.9)
+    steps = one_by_one(join, part(rows, at, len(rows.time)))
+    assert all(most <= budget for most, budget in zip(join.most_held, memory, strict=True))
+    assert all(fraction <= [0.9, 0.9] for _, _, fraction in steps)
+    never = join_of(case, kind, 0.9, 5)
+    never.take(*part(rows, 0, at))
+    wanted = never.take(*part(rows, at, len(rows.time))).sample
+    assert tuples(same.take(*part(rows, at, len(rows.time))).sample) == tuples(wanted)
 
 
 def test_more_results_than_a_call_has_room_for_are_all_found() -> None:

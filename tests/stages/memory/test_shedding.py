@@ -96,11 +96,13 @@ def test_no_cut_into_batches_shows(given_: Streams, limits: Any, size: int, rang
     assert whole.results.tolist() == [int(hits[arrivals.stream == 1].sum()), int(hits[arrivals.stream == 0].sum())]
 
 
-@given(streams(), st.tuples(limited(), limited()), st.tuples(st.integers(-3, 3), st.integers(-3, 3)))
-def test_a_band_join_finds_values_in_the_band(given_: Streams, limits: Any, ends: tuple[int, int]) -> None:
+@given(streams(), st.tuples(limited(), limited()), st.tuples(st.integers(-3, 3), st.integers(-3, 3)), st.booleans())
+def test_a_band_join_finds_values_in_the_band(
+    given_: Streams, limits: Any, ends: tuple[int, int], by_tuples: bool
+) -> None:
     # A policy by key sees the rank of a value here.
     (low, high), (times, values) = sorted(ends), given_
-    arrivals = band(times, values, low, high)
+    arrivals = band(times, values, low, high, by_tuples=by_tuples)
     order = np.argsort(np.concatenate(times), kind="stable")
     known = [np.unique(column).tolist() for column in values]
     wanted, _ = plain(arrivals, arrivals.key.tolist(), limits, lambda a, b: low <= known[1][b] - known[0][a] <= high)

@@ -10,7 +10,8 @@ import pytest
 from naive.ranges import Element, Event, Register, Terminate, run
 from tocsin.jit import enabled
 from tocsin.stages.ranges.index import STRETCH, RangeIndex
-from tocsin.stages.ranges.looks import CHUNK, WEARY
+from tocsin.stages.ranges.line import CHUNK
+from tocsin.stages.ranges.looks import WEARY
 from tocsin.stages.ranges.shelves import MOST
 
 COUNT = 30

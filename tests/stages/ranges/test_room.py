@@ -34,3 +34,24 @@ def test_queries_that_come_again_and_again_take_no_more_room(dims: int) -> None:
         sizes.append(size_of(index))
     assert matured > 5 * count
     assert max(sizes[30:]) <= 1.5 * max(sizes[:10])
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_when_most_queries_end_their_room_is_given_back_before_many_elements_come(dims: int) -> None:
+    drawn = np.random.default_rng(2)
+    count, left = 40_000, 40
+    low = drawn.uniform(0, 900, (count, dims))
+    index, few = RangeIndex(dims), RangeIndex(dims)
+    index.register(np.arange(count), low, low + 100, 1 << 50)
+    index.push(np.zeros((0, dims)))
+    full = size_of(index)
+    index.terminate(np.arange(left, count))
+    few.register(np.arange(left), low[:left], low[:left] + 100, 1 << 50)
+    for one in (index, few):
+        for _ in range(3):
+            one.push(np.zeros((1, dims)))
+    assert len(index) == left
+    # What an index has by itself, however few queries it holds.
+    by_itself = size_of(few)
+    assert size_of(index) <= by_itself + 1000 * left + 500_000
+    assert size_of(index) < full / 3

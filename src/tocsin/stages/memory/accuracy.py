@@ -26,6 +26,7 @@ class Population(NamedTuple):
     """Results in the window of an aggregate: per value of the key, rows held in turn and results of each.
 
     The aggregated numbers have a mean and a standard deviation, and are those of the held rows or of those they meet.
+    `expected` is what was expected of the rows, by which PPS-CLUSTER takes them, where that is not n.
     """
 
     rows: Float
@@ -33,13 +34,19 @@ class Population(NamedTuple):
     mean: float = 1.0
     deviation: float = 0.0
     of_held: bool = True
+    expected: Float | None = None
 
 
-def relative_errors(kind: int, p: float, of: Population) -> tuple[float, float]:
-    """The standard errors of SUM and of AVG, by their true values; with a deviation of 0 the first is that of COUNT."""
-    rows, n = of.rows[of.n > 0], of.n[of.n > 0]
+def relative_errors(kind: int, p: float | Float, of: Population) -> tuple[float, float]:
+    """The standard errors of SUM and of AVG, by their true values; with a deviation of 0 the first is that of COUNT.
+
+    p is that of all rows, or of each value: windows of a join may differ in it.
+    """
+    some = of.n > 0
+    rows, n, p = of.rows[some], of.n[some], np.broadcast_to(p, some.shape)[some]
+    size = n if of.expected is None else of.expected[some]
     results = float(rows @ n)
-    chance = np.minimum(1.0, p * n) if kind == PPS_CLUSTER else np.full(len(n), min(p, 1.0))
+    chance = np.minimum(1.0, p * size if kind == PPS_CLUSTER else p)
     surplus = np.divide(1 - chance, chance, out=np.full(len(n), np.inf), where=chance > 0)
     if kind == UNIFORM:
         together, alone = n, n
@@ -52,7 +59,9 @@ def relative_errors(kind: int, p: float, of: Population) -> tuple[float, float]:
     return float(np.sqrt(of_sum)) / whole, float(np.sqrt(about_mean)) / whole
 
 
-def closest(fractions: Mapping[int, float], of: Population, missed: float, *, averages: bool = False) -> int:
+def closest(
+    fractions: Mapping[int, float] | Mapping[int, Float], of: Population, missed: float, *, averages: bool = False
+) -> int:
     """The way to sample with the least error, each with the fraction that memory allows.
 
     `missed` is the share of results beyond the n(s) that UNIFORM expects (`missed_shares`): a bias of SUM and COUNT.

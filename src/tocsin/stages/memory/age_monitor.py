@@ -79,7 +79,10 @@ class Lives(NamedTuple):
 
 
 class MonitorTerms(NamedTuple):
-    """What does not change: windows, granules of age in each, share of rows, half-life, seed, band (0 to 0: equal)."""
+    """What does not change: windows, granules of age in each, share of rows, half-life, seed, band (0 to 0: equal).
+
+    The clock of a window `by_tuples` is the number of rows that its stream had; ages and times of lives go by it.
+    """
 
     window_one: int
     window_two: int
@@ -90,6 +93,7 @@ class MonitorTerms(NamedTuple):
     low: int
     high: int
     equal: bool
+    by_tuples: bool = False
 
 
 def new_watched(terms: MonitorTerms, room: int, lives: int, counters: int) -> Watched:
@@ -206,27 +210,30 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
     mask = heads1.shape[0] - 1
     # Streams are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
     for row in range(stream.shape[0]):
-        now, at, group = time[row], key[row], key[row] & mask if equal else 0
-        if facts1[WATCHED] > 0 and one.time[facts1[START]] < now - first:
-            end_lives(one, now - first, equal)
-        if facts2[WATCHED] > 0 and two.time[facts2[START]] < now - second:
-            end_lives(two, now - second, equal)
-        if stream[row] == 0:
+        mine, at, group = stream[row], key[row], key[row] & mask if equal else 0
+        now1, now2 = time[row], time[row]
+        if terms.by_tuples:
+            now1, now2 = facts1[RECEIVED] + (mine == 0), facts2[RECEIVED] + (mine == 1)
+        if facts1[WATCHED] > 0 and one.time[facts1[START]] < now1 - first:
+            end_lives(one, now1 - first, equal)
+        if facts2[WATCHED] > 0 and two.time[facts2[START]] < now2 - second:
+            end_lives(two, now2 - second, equal)
+        if mine == 0:
             if heads2[group] >= 0:
-                meet(terms, two, 0, now, at, second)
+                meet(terms, two, 0, now2, at, second)
             if first >= 0 and uniform(terms.seed, 2 * facts1[RECEIVED], 0) < terms.share:
-                watch(one, now, at, stamp[row], frequency_of(two.frequencies, at), equal)
+                watch(one, now1, at, stamp[row], frequency_of(two.frequencies, at), equal)
             add_key(one.frequencies, at, terms.half_life)
             add_key(one.recent, at, 0)
-            facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now
+            facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now1
         else:
             if heads1[group] >= 0:
-                meet(terms, one, 1, now, at, first)
+                meet(terms, one, 1, now1, at, first)
             if second >= 0 and uniform(terms.seed, 2 * facts2[RECEIVED] + 1, 0) < terms.share:
-                watch(two, now, at, stamp[row], frequency_of(one.frequencies, at), equal)
+                watch(two, now2, at, stamp[row], frequency_of(one.frequencies, at), equal)
             add_key(two.frequencies, at, terms.half_life)
             add_key(two.recent, at, 0)
-            facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now
+            facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now2
 
 
 def lives_of(of: Watched) -> Lives:

@@ -48,6 +48,27 @@ class RateCurve(NamedTuple):
         return float(np.interp(rate, self.rate, self.memory)) if self.most > 0 else 0.0
 
 
+class ErrorCurve(NamedTuple):
+    """Errors that some amounts of memory in rows allow, the least amount first; with less than that there is no bound.
+
+    More memory is never worse: what is not used does no harm. Between two amounts the error is that of the lower one.
+    """
+
+    memory: Float
+    error: Float
+
+    def error_at(self, memory: float) -> float:
+        """The error with so much memory."""
+        at = int(np.searchsorted(self.memory, memory, "right"))
+        return float(np.minimum.accumulate(self.error)[at - 1]) if at else np.inf
+
+    def memory_for(self, error: float) -> float:
+        """The least memory for an error that is no larger; where there is none, that for the least error."""
+        lowest = np.minimum.accumulate(self.error)
+        enough = np.flatnonzero(lowest <= max(error, lowest[-1]))
+        return float(self.memory[enough[0]]) if error < np.inf else 0.0
+
+
 def envelope(memory: Float, rate: Float) -> Int:
     """Give the corners of the smallest concave curve above some points, which are sorted by memory."""
     corners: list[int] = []

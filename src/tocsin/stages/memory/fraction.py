@@ -133,9 +133,10 @@ def missed_shares(mean: float) -> Float:
         return np.zeros(1)
     k = np.arange(int(mean + 12 * sqrt(mean) + 40))
     log_factorial = np.cumsum(np.log(np.maximum(k, 1)))
-    within = np.cumsum(np.exp(k * log(mean) - mean - log_factorial))
-    # E[min(N, n)] is the sum of P(N > k) over k < n.
-    sampled = np.concatenate([[0.0], np.cumsum(1 - within)]) / mean
+    chances = np.exp(k * log(mean) - mean - log_factorial)
+    # E[min(N, n)] is the sum of P(N > k) over k < n; added from behind, small chances are not lost.
+    above = np.cumsum(np.concatenate([[0.0], chances[:0:-1]]))[::-1]
+    sampled = np.concatenate([[0.0], np.cumsum(above)]) / mean
     return np.maximum(0.0, 1 - sampled)
 
 

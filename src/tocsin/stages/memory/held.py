@@ -219,27 +219,6 @@ def expire(held: Held, window: int, now: int) -> int:
     return slot
 
 
-@kernel
-def date(held: Held, policy: Policy, length: int, time: Int, key: Int, begin: int, rank: Int, gone: Int) -> None:
-    """Offer a batch of rows, numbered from `begin`; of each row that leaves, `gone` gets the rank of who came then.
-
-    `gone` is by row number, of rows held before too. A row that is refused goes with its own rank.
-    """
-    for i in range(time.shape[0]):
-        slot = expire(held, length, time[i])
-        while slot >= 0:
-            gone[held.slots[slot, ROW]] = rank[i]
-            slot = expire(held, length, time[i])
-        slot = victim(held, policy, time[i], key[i], begin + i)
-        if slot == REFUSED:
-            gone[begin + i] = rank[i]
-            continue
-        if slot >= 0:
-            gone[held.slots[slot, ROW]] = rank[i]
-            remove(held, slot)
-        insert(held, policy, time[i], key[i], begin + i)
-
-
 def rows_held(held: Held) -> Int:
     """Give the slots of the rows held in order of arrival."""
     slots, at = [], int(held.state[OLDEST])

@@ -103,11 +103,20 @@ def kept_alike(granules: int, share: float) -> Float:
     return np.clip(share * granules - np.arange(granules), 0.0, 1.0)
 
 
-def found_recent(met_behind: Float, memory: float) -> float:
-    """The results that RECENT finds: those of rows that came less than `memory` rows before; even in a half octave."""
+def found_recent(lives: Lives, rows: Int, memory: float, whole: float) -> float:
+    """The results of some rows that RECENT finds: those with rows that came less than `memory` rows before.
+
+    In the half octave that memory cuts, results are spread as they are by age, of which a window has `whole` rows.
+    """
+    met, behind = lives.met[rows].sum(axis=0), lives.met_behind[rows].sum(axis=0)
+    total, granules = np.concatenate([[0.0], np.cumsum(met)]), np.arange(len(met) + 1)
     ends = ends_of_half_octaves()
-    held = np.clip((memory + 1 - ends[:-1]) / np.diff(ends), 0.0, 1.0)
-    return float(met_behind @ held)
+    memory = min(memory, float(ends[-1]) - 2)
+    at = int(np.searchsorted(ends, memory + 1, "right")) - 1
+    rows_since = np.array([ends[at], memory + 1, ends[at + 1]]) - 1
+    begin, cut, end = np.interp(rows_since * len(met) / whole, granules, total)
+    share = (cut - begin) / (end - begin) if end > begin else (memory + 1 - ends[at]) / (ends[at + 1] - ends[at])
+    return float(behind[:at].sum() + share * behind[at])
 
 
 def around(rows: Int, count: int) -> Int:
@@ -123,7 +132,7 @@ def found_by_key(lives: Lives, rows: Int, kept: Float, whole: float) -> float:
     """
     found = float(lives.met[rows[kept == 1]].sum())
     for part in np.unique(kept[(kept > 0) & (kept < 1)]):
-        found += found_recent(lives.met_behind[rows[kept == part]].sum(axis=0), float(part) * whole)
+        found += found_recent(lives, rows[kept == part], float(part) * whole, whole)
     return found
 
 
@@ -153,8 +162,8 @@ def found(lives: Lives, window: int, memory: float) -> dict[str, Float]:
         shares["BY_AGE"][at] = by_age[at] @ kept_by_age(curve, share) / n.sum()
         shares["ALIKE"][at] = by_age[at] @ kept_alike(len(curve.p), share) / n.sum()
         shares["PROB"][at] = found_by_key(lives, rows, kept, whole) / n.sum()
-        shares["RECENT"][at] = found_recent(lives.met_behind[rows].sum(axis=0), memory) / n.sum()
-    shares["AGE"] = shares["RECENT"] + shares["BY_AGE"] - shares["ALIKE"]
+        shares["RECENT"][at] = found_recent(lives, rows, memory, whole) / n.sum()
+    shares["AGE"] = np.clip(shares["RECENT"] + shares["BY_AGE"] - shares["ALIKE"], 0.0, 1.0)
     return shares
 
 

@@ -3,6 +3,7 @@
     monitor = Monitor(windows=(500, 500), granules=20)
     monitor.take(stream, time, key)
     monitor.choice(0, memory=100)       # which policy for S1, with memory for 100 rows
+    monitor.prospect(0, 100, aggregate)  # how to sample it
 
 Idea: lives of a few rows (`age_monitor`) and frequencies in small space (`frequencies`) are judged by `models`. After
 each `every` rows drift is looked for. Where lives have changed, the older ones are forgotten; where the values of a
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
@@ -33,18 +35,27 @@ from tocsin.stages.memory.age_monitor import (
     new_watched,
     rate_of,
 )
-from tocsin.stages.memory.frequencies import Frequencies, have_changed, known, new_frequencies, with_half_life
+from tocsin.stages.memory.approach import Aggregate, Prospect
+from tocsin.stages.memory.frequencies import (
+    Frequencies,
+    frequency_of,
+    have_changed,
+    known,
+    new_frequencies,
+    with_half_life,
+)
 
 # False alarms of a test of frequencies.
 _ALPHA = 0.001
 
 
 class Monitor:
-    """Watch two streams; `windows` are in units of time, None for a stream whose rows are not remembered.
+    """Watch two streams; `windows` are None for a stream whose rows are not remembered.
 
-    A `share` of rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values
-    have `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`),
-    the stream (0 for S1) and the time at which it was seen.
+    They are in units of time, or `by_tuples`, in rows of their own stream; then so are ages and rates. A `share` of
+    rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values have
+    `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`), the
+    stream (0 for S1) and the time at which it was seen.
     """
 
     def __init__(
@@ -60,11 +71,13 @@ class Monitor:
         every: int = 10_000,
         seed: int = 0,
         band: tuple[int, int] | None = None,
+        by_tuples: bool = False,
     ) -> None:
         self.windows, self.every = windows, every
         lengths = [-1 if window is None else window for window in windows]
         low, high = band or (0, 0)
-        self.terms = MonitorTerms(lengths[0], lengths[1], granules, share, half_life, seed, low, high, band is None)
+        ends = lengths[0], lengths[1]
+        self.terms = MonitorTerms(*ends, granules, share, half_life, seed, low, high, band is None, by_tuples)
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
@@ -96,6 +109,10 @@ class Monitor:
     def frequencies(self, direction: int) -> tuple[Int, Float]:
         """The values of a stream that have a counter, and their frequencies."""
         return known(self.watched[direction].frequencies)
+
+    def shares(self, direction: int, key: Int) -> Float:
+        """The shares of a stream that some values have, from below; those without a counter have none."""
+        return np.array([frequency_of(self.watched[direction].frequencies, one) for one in key.tolist()])
 
     def lose(self, direction: int, stamp: Int) -> None:
         """Learn which rows of a stream the join has shed."""
@@ -132,6 +149,11 @@ class Monitor:
     def choice(self, direction: int, memory: float) -> models.Choice:
         """The policy for a window with memory for so many rows."""
         return models.choose(self.lives(direction), self._window(direction), memory)
+
+    def prospect(self, direction: int, memory: float, aggregate: Aggregate) -> Prospect:
+        """What can be said of sampling a window with memory for so many rows; `approach.choose` goes by it."""
+        lives, window = self.lives(direction), self._window(direction)
+        return Prospect(lives, window, self.rate(direction), self.choice(direction, memory), aggregate)
 
     def _window(self, direction: int) -> int:
         return max(self.windows[direction] or 0, 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.logic import Int
+from tocsin.stages.memory.going import first_to_go
 from tocsin.stages.memory.held import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
 from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
 from tocsin.stages.memory.splitmix import uniform
@@ -31,12 +32,12 @@ def refit(held: Held, policy: Policy, budget: int, now: int) -> tuple[Held, Int]
 
 def _order(rows: Int, policy: Policy, now: int) -> Int:
     """Sort rows, which are in order of arrival, by when they would be dropped."""
-    place = np.arange(len(rows))
+    alike = np.zeros(len(rows), np.int64)
     if policy.kind == BY_AGE:
         age = now // policy.granule - rows[:, 0] // policy.granule
-        rises = policy.rank[age + 1] > policy.rank[age]
-        return np.lexsort((np.where(rises, -place, place), -age, policy.rank[age]))
+        rank = policy.rank[age].astype(np.float64)
+        return first_to_go(rank, age, policy.rank[age + 1] > policy.rank[age], alike, alike)
     if policy.kind == BY_KEY:
-        groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.int64)
-        return np.lexsort((place, groups))
+        groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.float64)
+        return first_to_go(groups, alike, np.zeros(len(rows), np.bool_), alike, alike)
     return np.argsort([uniform(policy.seed, row, 1) for row in rows[:, 2].tolist()])

@@ -30,8 +30,10 @@ from tocsin.stages.memory.sampling import (
     UNIFORM,
     Sampled,
     expire,
+    fit,
     join_one,
     lower,
+    moved,
     new_sampled,
     offer,
     probability,
@@ -76,7 +78,7 @@ class Taken(NamedTuple):
 
 
 class State(NamedTuple):
-    """Both windows, and how many rows were received."""
+    """Both windows, and how many rows were received: of both streams, of S1, of S2."""
 
     one: Sampled
     two: Sampled
@@ -84,13 +86,17 @@ class State(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What does not change: kind of sampling, seed, the band low <= S2.key - S1.key <= high, whether it is 0 to 0."""
+    """What does not change: kind of sampling, seed, the band low <= S2.key - S1.key <= high, whether it is 0 to 0.
+
+    The clock of a window `by_tuples` is the number of rows that its stream had.
+    """
 
     kind: int
     seed: int
     low: int
     high: int
     equal: bool
+    by_tuples: bool
 
 
 def _no_results(room: int) -> Sample:
@@ -129,14 +135,17 @@ def take_rows(
     one, two, received = state.one, state.two, state.received
     count, room = 0, found.time.shape[0]
     for at in range(begin, rows.stream.shape[0]):
-        now, group = rows.time[at], rows.key[at] if terms.equal else 0
-        if one.facts[HELD] > 0 and one.time[one.facts[OLDEST]] < now - windows[0]:
-            expire(one, now - windows[0], terms.equal)
-        if two.facts[HELD] > 0 and two.time[two.facts[OLDEST]] < now - windows[1]:
-            expire(two, now - windows[1], terms.equal)
-        row = (now, rows.key[at], rows.value[at], received[0], rows.n[at])
+        mine, group = rows.stream[at], rows.key[at] if terms.equal else 0
+        now1, now2 = rows.time[at], rows.time[at]
+        if terms.by_tuples:
+            now1, now2 = received[1] + (mine == 0), received[2] + (mine == 1)
+        if one.facts[HELD] > 0 and one.time[one.facts[OLDEST]] < now1 - windows[0]:
+            expire(one, now1 - windows[0], terms.equal)
+        if two.facts[HELD] > 0 and two.time[two.facts[OLDEST]] < now2 - windows[1]:
+            expire(two, now2 - windows[1], terms.equal)
+        row = (now1 if mine == 0 else now2, rows.key[at], rows.value[at], received[0], rows.n[at])
         # Windows are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
-        if rows.stream[at] == 0:
+        if mine == 0:
             if count + two.facts[HELD] > room:
                 return at, count
             if two.heads[group] >= 0:
@@ -151,12 +160,16 @@ def take_rows(
             if windows[1] >= 0:
                 offer(two, one, terms.kind, terms.seed, row, terms.equal)
         received[0] += 1
+        received[1 + mine] += 1
         fraction[at, 0], fraction[at, 1] = one.fraction[0], two.fraction[0]
     return rows.stream.shape[0], count
 
 
 class SamplingJoin:
-    """A join with its state; `windows` are in units of time, None for a stream whose rows are not remembered."""
+    """A join with its state; `windows` are None for a stream whose rows are not remembered.
+
+    Windows are in units of time, or `by_tuples`, in rows of their own stream.
+    """
 
     def __init__(
         self,
@@ -166,13 +179,15 @@ class SamplingJoin:
         fraction: tuple[float, float],
         seed: int = 0,
         band: tuple[int, int] | None = None,
+        *,
+        by_tuples: bool = False,
     ) -> None:
         low, high = band or (0, 0)
-        self.terms = Terms(kind, seed, low, high, band is None)
+        self.terms = Terms(kind, seed, low, high, band is None, by_tuples)
         self.windows = np.array([_NO_WINDOW if window is None else window for window in windows], np.int64)
         keys = 0 if band is None else 1
         one, two = (new_sampled(kind, rows, p, keys) for rows, p in zip(memory, fraction, strict=True))
-        self.state = State(one, two, np.zeros(1, np.int64))
+        self.state = State(one, two, np.zeros(3, np.int64))
 
     @property
     def held(self) -> tuple[int, int]:
@@ -181,7 +196,7 @@ class SamplingJoin:
 
     @property
     def most_held(self) -> tuple[int, int]:
-        """The most rows that each window ever held."""
+        """The most rows that each window held since its memory was set."""
         return int(self.state.one.facts[MOST_HELD]), int(self.state.two.facts[MOST_HELD])
 
     def take(self, stream: Int, time: Int, key: Int, n: Float, value: Float | None = None) -> Taken:
@@ -204,6 +219,18 @@ class SamplingJoin:
             if p < window.fraction[0]:
                 lower(window, self.terms.kind, self.terms.seed, p, self.terms.equal)
             window.fraction[0] = p
+
+    def set_memory(self, memory: tuple[int, int]) -> None:
+        """Give the windows another budget. Where less is left than is held, p falls until it fits.
+
+        With memory for nothing p is 0. More memory alone changes nothing that is held: `set_fraction` makes use of it.
+        """
+        kind, seed, equal = self.terms.kind, self.terms.seed, self.terms.equal
+        windows = [self.state.one, self.state.two]
+        for at, rows in enumerate(memory):
+            fit(windows[at], windows[1 - at], kind, seed, rows, equal)
+        one, two = (moved(window, kind, rows, equal) for window, rows in zip(windows, memory, strict=True))
+        self.state = self.state._replace(one=one, two=two)
 
     def _make_room(self, keys: int) -> None:
         one, two, received = self.state

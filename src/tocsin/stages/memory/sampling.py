@@ -229,6 +229,33 @@ def offer(
 
 
 @kernel
+def fit(window: Sampled, other: Sampled, kind: int, seed: int, memory: int, equal: bool) -> None:
+    """Let p fall until a window holds no more rows than a smaller memory has room for."""
+    if memory == 0 and window.time.shape[0] > 0:
+        lower(window, kind, seed, 0.0, equal)
+    while window.facts[HELD] > memory:
+        p = window.fraction[0] * STEP
+        lower(window, kind, seed, p, equal)
+        if kind == UNIFORM:
+            lower(other, kind, seed, min(p, other.fraction[0]), equal)
+
+
+def moved(window: Sampled, kind: int, memory: int, equal: bool) -> Sampled:
+    """The same rows in a window for another number of them; there must be room."""
+    fresh = new_sampled(kind, memory, float(window.fraction[0]), len(window.heads))
+    slot = int(window.facts[OLDEST])
+    while slot >= 0:
+        key, group = window.key[slot], window.key[slot] if equal else 0
+        to = insert(fresh, window.time[slot], key, window.value[slot], window.number[slot], window.n[slot], group)
+        fresh.p[to] = window.p[slot]
+        if kind == UNIFORM:
+            fresh.num[to], fresh.next[to] = window.num[slot], window.next[slot]
+        slot = int(window.links[NEWER, slot])
+    fresh.facts[FALLS] = window.facts[FALLS]
+    return fresh
+
+
+@kernel
 def join_one(window: Sampled, slot: int, kind: int, seed: int) -> tuple[bool, bool]:
     """Join of Figure 4 for a held row and one that joins with it: tell if the result is sampled and the row needed."""
     if kind != UNIFORM:

@@ -84,8 +84,8 @@ def equi(times: tuple[Int, Int], keys: tuple[Int, Int], *, by_tuples: bool = Fal
     return Arrivals(stream, _clock(times, order, stream, by_tuples=by_tuples), key, key, key + 1)
 
 
-def band(times: tuple[Int, Int], values: tuple[Int, Int], low: int, high: int) -> Arrivals:
-    """Bring two streams together that join where low <= S2.v - S1.v <= high."""
+def band(times: tuple[Int, Int], values: tuple[Int, Int], low: int, high: int, *, by_tuples: bool = False) -> Arrivals:
+    """Bring two streams together that join where low <= S2.v - S1.v <= high; windows as those of `equi`."""
     order, stream = _merged(*times)
     known = [np.unique(column) for column in values]
     place = np.concatenate([np.searchsorted(known[i], values[i]) for i in (0, 1)])[order]
@@ -94,7 +94,7 @@ def band(times: tuple[Int, Int], values: tuple[Int, Int], low: int, high: int) -
     last = [np.searchsorted(known[1], v1 + high, "right"), np.searchsorted(known[0], v2 - low, "right")]
     return Arrivals(
         stream,
-        _clock(times, order, stream, by_tuples=False),
+        _clock(times, order, stream, by_tuples=by_tuples),
         place.astype(np.int64),
         np.concatenate(first)[order].astype(np.int64),
         np.concatenate(last)[order].astype(np.int64),

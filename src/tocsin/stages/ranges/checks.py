@@ -22,6 +22,18 @@ def first_not_finite(rows: Float) -> int:
 
 
 @kernel
+def are_usable(rows: Float, numbers: Int, most: int) -> bool:
+    """Tell whether all coordinates are finite and all numbers from 1 to a most: in one call."""
+    for row in range(rows.shape[0]):
+        if numbers[row] < 1 or numbers[row] > most:
+            return False
+        for axis in range(rows.shape[1]):
+            if not np.isfinite(rows[row, axis]):
+                return False
+    return True
+
+
+@kernel
 def first_outside(numbers: Int, least: int, most: int) -> int:
     """Give the first position whose number is outside of [least, most], or -1."""
     for position in range(len(numbers)):

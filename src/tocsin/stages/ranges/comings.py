@@ -11,7 +11,7 @@ from tocsin.logic import Int
 from tocsin.stages.ranges.ends import up_of
 from tocsin.stages.ranges.history import is_inside
 from tocsin.stages.ranges.line import Line, enrol_on_line, has_cuts, lack_on_line
-from tocsin.stages.ranges.plane import Plane, enrol_in_plane, lack_in_plane
+from tocsin.stages.ranges.plane import Plane, enrol_in_plane, look_in_plane
 from tocsin.stages.ranges.requests import Elements, Requests
 from tocsin.stages.ranges.shelves import ID, REGISTERED, THRESHOLD, Rack, find, has_slots, take_out
 
@@ -32,13 +32,13 @@ class Work(NamedTuple):
 
 @kernel
 def lack_of(rack: Rack, line: Line | None, plane: Plane | None, slot: int) -> int:
-    """Read what a query lacks."""
+    """Read what a query lacks, if that is nothing; else give no more than it lacks."""
     lack = 0
     # Numba leaves out a branch only if what is compared with None is None.
     if line is not None:
         lack = lack_on_line(line, rack, slot)
     if plane is not None:
-        lack = lack_in_plane(plane, rack, slot)
+        lack = look_in_plane(plane, rack, slot)
     return lack
 
 

@@ -9,15 +9,15 @@ from tocsin.stages.ranges import line as on_line
 from tocsin.stages.ranges import plane as in_plane
 from tocsin.stages.ranges.comings import FOUND, TIRED, Work
 from tocsin.stages.ranges.cuts import grow_ends, next_number
-from tocsin.stages.ranges.line import Line, has_cuts
+from tocsin.stages.ranges.line import CHUNK, Line, has_cuts
 from tocsin.stages.ranges.looks import (
-    CHUNK,
     DONE,
     NO_ROOM,
     SPARSE,
     STALE,
     WEARY,
     shape_of,
+    start_alone_on_line,
     start_on_line,
     totals,
     work_on,
@@ -94,8 +94,11 @@ class Held:
         found: list[Int] = []
         while True:
             if self.line is not None:
-                held = (*self.line.ends, self.line.levels, *self.rack)
-                reason = start_on_line(held, (*elements, *requests, *work[2:]))
+                held, batch = (*self.line.ends, *self.line[1:], *self.rack), (*elements, *work[2:])
+                if len(requests.at):
+                    reason = start_on_line(held, (*batch, *requests))
+                else:
+                    reason = start_alone_on_line(held, batch)
             else:
                 reason = work_on(self.rack, None, self.plane, work)
             if work.done[FOUND]:

@@ -1,15 +1,15 @@
-"""Weight in a rectangle since the beginning of an era: the elements of the era, with tables over stretches of it.
+"""Weight in a rectangle since the beginning of an era: its elements, a grid that counts them, and strips of the grid.
 
-Idea: elements are kept in order of arrival. 256 of them make a stretch: it is sorted along both axes and cut into
-strips of equally many elements, and a table gets the weight below and left of each crossing. Four stretches of a length
-are merged into one of the next length, whose strips are finer; so there are few stretches at any time. The weight of a
-rectangle in a stretch is four reads of the table, plus a walk over the strips that its edges cut.
-Guarantee: exact.
-Cost: a stretch of n elements has 2 sqrt(n) strips along each axis; O(sqrt(n)) per rectangle; O(log n) per element, and
-about 130 bytes.
-Source: prefix sums in rank space, merged as in the logarithmic method (Bentley and Saxe, 1980); Qiao, Gan, Tao, "Range
-Thresholding on Streams", section 6, layers trees instead. In three and more dimensions there are no tables, and all
-elements are walked over.
+Idea: borders cut the first two axes into units of about equal weight. Elements are kept in order of arrival, and when
+enough have come they are *summed*: each adds to a cell between units, and goes to the strip of its unit along either
+axis; then sums over all cells below and left of each crossing are made, so that a rectangle of units is four reads. The
+*cover* of a range is the units that it touches: what fell there bounds what fell into the range. The range itself is
+the units inside, and of the four strips that its edges cut those elements that lie in it.
+Guarantee: the weight in a range is exact; that of its cover is never less.
+Cost: O(log units) per element and O(units^2) per sum; a cover O(1), a range O(n / units), and both the elements that
+came since the last sum; about 80 bytes per element. In three and more dimensions a range is read from all elements.
+Source: prefix sums in rank space, of ranks that are rounded; Qiao, Gan, Tao, "Range Thresholding on Streams", section
+6, layers trees instead.
 """
 
 from __future__ import annotations
@@ -21,159 +21,176 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
+from tocsin.stages.ranges.ends import high_of, up_of
 
 Short = NDArray[np.int32]
 
-SHORTEST = 256
-GROWTH = 4
-# Places in a row of `lengths`: elements of a stretch, strips, elements per strip, where the stretches of this length
-# begin, and their tables.
-SIZE, STRIPS, STRIP, PLACE, TABLES = range(5)
+BLOCK = 64
+# Places in `seen`: how many elements there are, how many of them are summed, how many the regions have taken, and how
+# many blocks the strips have.
+USED, SUMMED, LOADED, BLOCKS = range(4)
 
 
 class History(NamedTuple):
-    """Elements of an era, and its stretches by length: those of the next length make their room free again.
+    """Elements of an era; borders of units, weight by cell and sums of it; strips, and `seen`.
 
-    By axis: `sorted` are the coordinates of a stretch in order; `order`, `weight` and `rank` say which elements they
-    belong to, and their weights and ranks along the other axis. `used[0]` is how many elements there are.
+    A strip is a chain of blocks: `last` has its newest block by axis and unit, `before` the block before each, `filled`
+    how many elements a block has. `ends` are their coordinates, `loads` their weights.
     """
 
     points: Float
     weights: Int
-    lengths: Int
-    sorted: Float
-    order: Short
-    weight: Int
-    rank: Short
-    tables: Int
-    used: Int
+    borders: Float
+    cells: Int
+    sums: Int
+    last: Short
+    before: Short
+    filled: Short
+    ends: Float
+    loads: Int
+    seen: Int
 
 
-def no_history(dims: int, size: int) -> History:
-    """Make room for an era of about `size` elements: a whole number of the longest stretches."""
-    lengths: list[list[int]] = []
-    place = tables = 0
-    length = SHORTEST
-    while dims == 2 and length <= size:
-        is_last = length * GROWTH > size
-        strips, count = 2 * int(np.sqrt(length)), size // length if is_last else GROWTH
-        lengths.append([length, strips, length // strips, place, tables])
-        place, tables = place + count * length, tables + count * (strips + 1) ** 2
-        if is_last:
-            size = count * length
-        length *= GROWTH
+def no_history(dims: int, size: int, sample: Float, units_log2: int) -> History:
+    """Make room for an era of `size` elements, with units of about as many points of a sample each."""
+    share = np.linspace(0, 1, (1 << units_log2) + 1)[1:-1]
+    borders = np.ascontiguousarray(np.quantile(sample[:, :2], share, axis=0, method="lower").T)
+    units = 1 << units_log2
+    blocks = 2 * (size // BLOCK + units) if dims == 2 else 0
     return History(
         np.zeros((size, dims)),
         np.zeros(size, dtype=np.int64),
-        np.array(lengths, dtype=np.int64).reshape(-1, 5),
-        np.zeros((2, place)),
-        np.zeros((2, place), dtype=np.int32),
-        np.zeros((2, place), dtype=np.int64),
-        np.zeros((2, place), dtype=np.int32),
-        np.zeros(tables, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
+        borders,
+        np.zeros((units, units), dtype=np.int64),
+        np.zeros((units + 1, units + 1), dtype=np.int64),
+        np.full((2, units), -1, dtype=np.int32),
+        np.zeros(blocks, dtype=np.int32),
+        np.zeros(blocks, dtype=np.int32),
+        np.zeros((blocks, 2, BLOCK)),
+        np.zeros((blocks, BLOCK), dtype=np.int64),
+        np.zeros(4, dtype=np.int64),
     )
 
 
 @kernel
-def build(history: History) -> None:
-    """Make the stretches that the elements so far complete."""
-    lengths, now = history.lengths, history.used[0]
-    for length in range(len(lengths)):
-        size = lengths[length, SIZE]
-        if now % size:
-            return
-        start = now - size
-        # Which stretch of its length it is, of those since the last longer one.
-        number = start // size
-        if length + 1 < len(lengths):
-            number %= GROWTH
-        place = lengths[length, PLACE] + number * size
+def unit_of(borders: Float, axis: int, value: float) -> int:
+    """Give the unit of a value; one that many borders share is in the middle of them, far from its neighbours."""
+    count = borders.shape[1]
+    low, half = 0, (count + 1) // 2
+    while half:
+        low += half if borders[axis, low + half - 1] < value else 0
+        half //= 2
+    last = low
+    while last < count and borders[axis, last] == value:
+        last += 1
+    return (low + last) // 2
+
+
+@kernel
+def sum_up(history: History) -> None:
+    """Put the elements that came since the last time into cells and strips, and sum up the cells."""
+    points, weights, borders, cells, sums, last, before, filled, ends, loads, seen = history
+    for at in range(seen[SUMMED], seen[USED]):
+        x, y = unit_of(borders, 0, points[at, 0]), unit_of(borders, 1, points[at, 1])
+        cells[x, y] += weights[at]
+        if points.shape[1] != 2:
+            continue
         for axis in range(2):
-            if length == 0:
-                sort(history.points, history.order, history.sorted, axis, start, place)
-            else:
-                merge(history.order, history.sorted, axis, lengths[length - 1, PLACE], size // GROWTH, place)
-        finish(history, length, number, start)
-
-
-@kernel
-def sort(points: Float, order: Short, ordered: Float, axis: int, start: int, place: int) -> None:
-    """Sort the elements of a shortest stretch along an axis."""
-    numbers = points[start : start + SHORTEST, axis].copy()
-    by = np.argsort(numbers)
-    for rank in range(SHORTEST):
-        order[axis, place + rank] = start + by[rank]
-        ordered[axis, place + rank] = numbers[by[rank]]
-
-
-@kernel
-def merge(order: Short, ordered: Float, axis: int, source: int, size: int, place: int) -> None:
-    """Merge four stretches that stand behind each other into one."""
-    a, b, c, d = source, source + size, source + 2 * size, source + 3 * size
-    end_a, end_b, end_c, end_d = b, c, d, d + size
-    for to in range(place, place + 4 * size):
-        # The smaller of the first two, and of the other two.
-        left, right = a, c
-        if a == end_a or (b < end_b and ordered[axis, b] < ordered[axis, a]):
-            left = b
-        if c == end_c or (d < end_d and ordered[axis, d] < ordered[axis, c]):
-            right = d
-        has_left, has_right = a < end_a or b < end_b, c < end_c or d < end_d
-        least = left if has_left and not (has_right and ordered[axis, right] < ordered[axis, left]) else right
-        order[axis, to] = order[axis, least]
-        ordered[axis, to] = ordered[axis, least]
-        a += least < end_a
-        b += end_a <= least < end_b
-        c += end_b <= least < end_c
-        d += end_c <= least
-
-
-@kernel
-def finish(history: History, length: int, number: int, start: int) -> None:
-    """Find weights and ranks of a stretch that is sorted, and sum up its table."""
-    lengths, order, weight, rank, weights = (
-        history.lengths,
-        history.order,
-        history.weight,
-        history.rank,
-        history.weights,
-    )
-    size, strip = lengths[length, SIZE], lengths[length, STRIP]
-    place = lengths[length, PLACE] + number * size
-    ranks = np.empty((2, size), dtype=np.int32)
-    for axis in range(2):
-        for at in range(size):
-            element = order[axis, place + at]
-            ranks[axis, element - start] = at
-            weight[axis, place + at] = weights[element]
-    width = lengths[length, STRIPS] + 1
-    begin = lengths[length, TABLES] + number * width * width
-    table = history.tables[begin : begin + width * width]
-    table[:] = 0
-    for at in range(size):
-        y = ranks[1, order[0, place + at] - start]
-        rank[0, place + at] = y
-        rank[1, place + y] = at
-        table[(at // strip + 1) * width + y // strip + 1] += weight[0, place + at]
-    for row in range(1, width):
+            unit = x if axis == 0 else y
+            block = last[axis, unit]
+            if block < 0 or filled[block] == BLOCK:
+                before[seen[BLOCKS]] = block
+                block = seen[BLOCKS]
+                last[axis, unit] = block
+                seen[BLOCKS] += 1
+            place = filled[block]
+            filled[block] = place + 1
+            ends[block, 0, place] = points[at, 0]
+            ends[block, 1, place] = points[at, 1]
+            loads[block, place] = weights[at]
+    seen[SUMMED] = seen[USED]
+    for row in range(cells.shape[0]):
         in_row = 0
-        for column in range(1, width):
-            in_row += table[row * width + column]
-            table[row * width + column] = table[(row - 1) * width + column] + in_row
+        for column in range(cells.shape[1]):
+            in_row += cells[row, column]
+            sums[row + 1, column + 1] = sums[row, column + 1] + in_row
+
+
+@kernel
+def weight_of_units(sums: Int, left: int, right: int, below: int, above: int) -> int:
+    """Read the weight of the units from `left` to before `right`, and from `below` to before `above`."""
+    return int(sums[right, above] - sums[left, above] - sums[right, below] + sums[left, below])
+
+
+@kernel
+def weight_of_cover(history: History, spans: Float, slot: int) -> int:
+    """Read what fell into the cover of a range since the era began; of elements not summed, into the range itself."""
+    borders, dims = history.borders, history.points.shape[1]
+    left, right = unit_of(borders, 0, spans[slot, 0]), unit_of(borders, 0, high_of(spans[slot, dims]))
+    below, above = unit_of(borders, 1, spans[slot, 1]), unit_of(borders, 1, high_of(spans[slot, dims + 1]))
+    total = weight_of_units(history.sums, left, right + 1, below, above + 1)
+    return total + weight_since(history, spans, slot, history.seen[SUMMED])
 
 
 @kernel
 def weight_inside(history: History, spans: Float, slot: int) -> int:
     """Read the weight that fell into a range (as in `is_inside`) since the era began."""
-    points, weights, lengths, ordered, _, weight, rank, tables, used = history
-    total, left = 0, used[0]
-    for length in range(len(lengths) - 1, -1, -1):
-        size = lengths[length, SIZE]
-        for number in range(left // size):
-            total += weight_in_stretch(lengths, ordered, weight, rank, tables, length, number, spans, slot)
-        left %= size
-    for at in range(used[0] - left, used[0]):
+    borders, sums, dims = history.borders, history.sums, history.points.shape[1]
+    if dims != 2:
+        return weight_since(history, spans, slot, 0)
+    low_x, low_y, up_x, up_y = spans[slot, 0], spans[slot, 1], spans[slot, 2], spans[slot, 3]
+    left, right = unit_of(borders, 0, low_x), unit_of(borders, 0, high_of(up_x))
+    below, above = unit_of(borders, 1, low_y), unit_of(borders, 1, high_of(up_y))
+    total = weight_since(history, spans, slot, history.seen[SUMMED])
+    # Whole columns of the grid at both ends, of the units between them rows at both ends, and what is inside of all.
+    total += weight_in_strip(history, 0, left, low_x, up_x, low_y, up_y)
+    if right > left:
+        total += weight_in_strip(history, 0, right, low_x, up_x, low_y, up_y)
+    if right > left + 1:
+        inner_low, inner_up = first_behind(borders, left), first_of(borders, right)
+        total += weight_in_strip(history, 1, below, inner_low, inner_up, low_y, up_y)
+        if above > below:
+            total += weight_in_strip(history, 1, above, inner_low, inner_up, low_y, up_y)
+        if above > below + 1:
+            total += weight_of_units(sums, left + 1, right, below + 1, above)
+    return total
+
+
+@kernel
+def first_behind(borders: Float, unit: int) -> float:
+    """Give the least number along the first axis that is in a unit behind this one, which is not the last."""
+    border = borders[0, unit]
+    return float(border if unit_of(borders, 0, border) > unit else up_of(border))
+
+
+@kernel
+def first_of(borders: Float, unit: int) -> float:
+    """Give the number along the first axis before which all are in units before this one, which is not the first."""
+    border = borders[0, unit - 1]
+    return float(up_of(border) if unit_of(borders, 0, border) < unit else border)
+
+
+@kernel
+def weight_in_strip(
+    history: History, axis: int, unit: int, low_x: float, up_x: float, low_y: float, up_y: float
+) -> int:
+    """Add up the elements of a strip that lie in a rectangle."""
+    before, filled, ends, loads = history.before, history.filled, history.ends, history.loads
+    total, block = 0, history.last[axis, unit]
+    while block >= 0:
+        # No branch, so that the machine takes several elements at a time.
+        for at in range(filled[block]):
+            x, y = ends[block, 0, at], ends[block, 1, at]
+            total += loads[block, at] if (low_x <= x) & (x < up_x) & (low_y <= y) & (y < up_y) else 0
+        block = before[block]
+    return total
+
+
+@kernel
+def weight_since(history: History, spans: Float, slot: int, first: int) -> int:
+    """Add up the elements from some number on that lie in a range."""
+    points, weights, total = history.points, history.weights, 0
+    for at in range(first, history.seen[USED]):
         if is_inside(points, at, spans, slot):
             total += weights[at]
     return total
@@ -187,65 +204,3 @@ def is_inside(points: Float, at: int, spans: Float, slot: int) -> bool:
         if points[at, axis] < spans[slot, axis] or points[at, axis] >= spans[slot, dims + axis]:
             return False
     return True
-
-
-@kernel
-def count_below(ordered: Float, axis: int, start: int, size: int, value: float) -> int:
-    """Count the coordinates of a stretch below a value; its size is a power of two."""
-    at, half = start - 1, size // 2
-    while half:
-        at += half if ordered[axis, at + half] < value else 0
-        half //= 2
-    return at - start + (2 if ordered[axis, at + 1] < value else 1)
-
-
-@kernel
-def weight_in_stretch(
-    lengths: Int,
-    ordered: Float,
-    weight: Int,
-    rank: Short,
-    tables: Int,
-    length: int,
-    number: int,
-    spans: Float,
-    slot: int,
-) -> int:
-    """Read the weight that fell into a rectangle in a stretch."""
-    size, strip = lengths[length, SIZE], lengths[length, STRIP]
-    place, width = lengths[length, PLACE] + number * size, lengths[length, STRIPS] + 1
-    left, right = (
-        count_below(ordered, 0, place, size, spans[slot, 0]),
-        count_below(ordered, 0, place, size, spans[slot, 2]),
-    )
-    below, above = (
-        count_below(ordered, 1, place, size, spans[slot, 1]),
-        count_below(ordered, 1, place, size, spans[slot, 3]),
-    )
-    # Strips that lie inside, from the first to before the last.
-    first_x, last_x = -(-left // strip), right // strip
-    first_y, last_y = -(-below // strip), above // strip
-    if first_x >= last_x:
-        return weight_in_strips(weight, rank, 0, place, left, right, below, above)
-    inner_left, inner_right = first_x * strip, last_x * strip
-    total = weight_in_strips(weight, rank, 0, place, left, inner_left, below, above)
-    total += weight_in_strips(weight, rank, 0, place, inner_right, right, below, above)
-    if first_y >= last_y:
-        return total + weight_in_strips(weight, rank, 1, place, below, above, inner_left, inner_right)
-    total += weight_in_strips(weight, rank, 1, place, below, first_y * strip, inner_left, inner_right)
-    total += weight_in_strips(weight, rank, 1, place, last_y * strip, above, inner_left, inner_right)
-    corner = lengths[length, TABLES] + number * width * width
-    upper = tables[corner + last_x * width + last_y] - tables[corner + last_x * width + first_y]
-    lower = tables[corner + first_x * width + last_y] - tables[corner + first_x * width + first_y]
-    return int(total + upper - lower)
-
-
-@kernel
-def weight_in_strips(
-    weight: Int, rank: Short, axis: int, place: int, first: int, stop: int, low: int, high: int
-) -> int:
-    """Add up the weight of some ranks along an axis, where the other rank is from `low` to before `high`."""
-    total = 0
-    for at in range(place + first, place + stop):
-        total += weight[axis, at] if low <= rank[axis, at] < high else 0
-    return total

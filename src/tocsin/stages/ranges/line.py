@@ -19,16 +19,15 @@ from tocsin.stages.ranges.ends import (
     FILL,
     Ends,
     add_cut,
-    add_weight,
     cell_before,
     cell_of,
     position_of,
     weight_between,
     weight_of_cells,
 )
-from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.shelves import (
     ALIVE,
+    BEHIND,
     COUNTS,
     ELEMENTS,
     FIRST_DUE,
@@ -47,6 +46,8 @@ from tocsin.stages.ranges.shelving import Rows, alive_slots, joined, no_rows, pu
 _UNITS_LOG2 = 16
 # Elements that make a measure of where the weight falls.
 ENOUGH = 1024
+# Elements that are taken together: what matures among them is searched for by walking over them.
+CHUNK = 1024
 # A region is this many runs of units, and a query touches at most so many of them.
 RUNS = 8
 # Looks in vain per query before all is laid out anew, if the units are a guess and if they are measured.
@@ -54,10 +55,14 @@ HASTY, PATIENT = 2, 16
 
 
 class Line(NamedTuple):
-    """Ends, and where the regions of each level begin, or -1; a run of the last level has all units."""
+    """Ends, and where the regions of each level begin, or -1; a run of the last level has all units.
+
+    `late` are the elements that no region has taken yet, unit and weight of each; the first row has how many they are.
+    """
 
     ends: Ends
     levels: Int
+    late: Int
 
 
 def no_line() -> tuple[Line, Rack]:
@@ -84,7 +89,7 @@ def lay_out(rows: Rows, old_cuts: Float, old_weight: Int, old_counts: Int) -> tu
     levels = np.full(units_log2 + 1, -1)
     region, regions = regions_of(ends, levels, rows.spans)
     rack = put_all(rows, region, regions, old_counts, HASTY if keep else PATIENT)
-    line = Line(ends, levels)
+    line = Line(ends, levels, np.zeros((CHUNK + 1, 2), dtype=np.int64))
     if keep and old_counts[ELEMENTS]:
         rack.counts[[WEIGHT, ELEMENTS]] = old_counts[[WEIGHT, ELEMENTS]]
         # From what is lacking to the reading at which nothing will be lacking: the reading now comes on top.
@@ -180,26 +185,37 @@ def has_cuts(line: Line) -> bool:
 
 
 @kernel
-def load_regions(levels: Int, regions: Int, counts: Int, unit: int, weight: int) -> None:
-    """Add an element to the regions that cover its unit; list those that reached something due."""
+def load_on_line(line: Line, rack: Rack) -> None:
+    """Let regions take the elements since the last time; list those that reached something due."""
+    levels, late, regions, counts = line.levels, line.late, rack.regions, rack.counts
     for level in range(len(levels)):
-        if levels[level] >= 0:
-            first = levels[level] + (unit >> level)
-            for region in range(first, first + RUNS):
-                regions[region, LOAD] += weight
-                if regions[region, LOAD] >= regions[region, FIRST_DUE]:
-                    list_region(regions, counts, region)
+        if levels[level] < 0:
+            continue
+        if RUNS * late[0, 0] < 2 * size_of(levels, level):
+            for at in range(1, late[0, 0] + 1):
+                first = levels[level] + (late[at, 0] >> level)
+                for region in range(first, first + RUNS):
+                    regions[region, LOAD] += late[at, 1]
+                    if regions[region, LOAD] >= regions[region, FIRST_DUE]:
+                        list_region(regions, counts, region)
+        else:
+            load_level(levels, late, regions, counts, level)
+    late[0, 0] = counts[BEHIND] = 0
 
 
 @kernel
-def count_on_line(line: Line, rack: Rack, elements: Elements, start: int, stop: int) -> None:
-    """Count elements in their cells and regions; list the regions that reached something due."""
-    (first, guide, scale, directory, groups, cuts, weight, unit, _), levels = line
-    regions, counts, values, weights = rack.regions, rack.counts, elements.values, elements.weights
-    for at in range(start, stop):
-        value, load = values[at, 0], weights[at]
-        cell = add_weight(directory, groups, cuts, weight, position_of(first, guide, scale, value), value, load)
-        load_regions(levels, regions, counts, unit[cell], load)
+def load_level(levels: Int, late: Int, regions: Int, counts: Int, level: int) -> None:
+    """Let all regions of a level take elements: the weight of each run goes to the regions that it is part of."""
+    size, load = size_of(levels, level), 0
+    runs = np.zeros(size + RUNS, dtype=np.int64)
+    for at in range(1, late[0, 0] + 1):
+        runs[RUNS + (late[at, 0] >> level)] += late[at, 1]
+    for at in range(size):
+        region = levels[level] + at
+        load += runs[RUNS + at] - runs[at]
+        regions[region, LOAD] += load
+        if regions[region, LOAD] >= regions[region, FIRST_DUE]:
+            list_region(regions, counts, region)
 
 
 @kernel

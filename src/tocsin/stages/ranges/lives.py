@@ -57,7 +57,8 @@ class Lives:
         # What came since queries were evaluated last: there a query's threshold is what it lacked then.
         self._came = RangeIndex(dims)
         self._expired = None if within_us is None else Expired(dims)
-        self._resting = Line(UNTIL)
+        # Those that were read rest as long as `rearm_us` then was: they have a line of their own.
+        self._resting, self._resting_before = Line(UNTIL), Line(UNTIL)
         self._touched: set[int] = set()
         self._stored: set[int] = set()
         self._head = b""
@@ -132,7 +133,10 @@ class Lives:
 
     @classmethod
     def from_pages(cls, pages: Mapping[str, bytes], dims: int, within_us: int | None, rearm_us: int | None) -> Lives:
-        """Read the pages that `changed_pages` gave, all that are not gone."""
+        """Read the pages that `changed_pages` gave, all that are not gone.
+
+        They may be of another `rearm_us`: queries that rest then do so as long as they would have.
+        """
         lives = cls(dims, within_us, rearm_us)
         if not pages:
             return lives
@@ -147,7 +151,7 @@ class Lives:
         lives._stored = {int(name) for name in parts["queries/"]}
         lives._slots = read_slots(parts["queries/"], dims, registered)
         lives._recent = Recent.from_pages(parts["elements/"], dims, first)
-        lives._resting.add(lives._slots, np.flatnonzero(lives._slots.facts[:, UNTIL] != AWAKE))
+        lives._resting_before.add(lives._slots, np.flatnonzero(lives._slots.facts[:, UNTIL] != AWAKE))
         if lives._expired is None:
             lives._came = RangeIndex.from_pages(parts["counts/"])
         else:
@@ -155,7 +159,7 @@ class Lives:
         return lives
 
     def _settings(self) -> dict[str, Any]:
-        return {"kind": "standing", "dims": self.dims, "within_us": self.within_us, "rearm_us": self.rearm_us}
+        return {"kind": "standing", "dims": self.dims, "within_us": self.within_us}
 
     def _count_again(self) -> None:
         """Find what queries have from the elements that count: nothing else of it is written."""
@@ -239,7 +243,10 @@ class Lives:
     def _wake(self, moments: Int, number: int) -> Int:
         """Let queries begin anew whose rest ends in a chunk, unless they end before; give their slots."""
         facts = self._slots.facts
-        which: Int = self._resting.take(self._slots, int(moments[-1])) if len(moments) else _NONE
+        which: Int = _NONE
+        if len(moments):
+            lines = (self._resting_before, self._resting)
+            which = np.unique(np.concatenate([line.take(self._slots, int(moments[-1])) for line in lines]))
         at = np.searchsorted(moments, facts[which, UNTIL])
         alive = facts[which, END] > at
         which, at = which[alive], at[alive]

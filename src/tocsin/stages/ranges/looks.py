@@ -3,17 +3,19 @@
 Idea: a region covers the ranges of its queries and knows the weight that fell into it. A query still lacks some weight,
 so it need not be looked at before its region has taken as much: that is when it is *due*. A look reads the exact weight
 of its range and sets when it is due again. Queries of a region stand on shelves of at most 64, and a shelf knows when
-the first of its queries is due. Elements of a batch are added one by one, requests take effect between them, and the
-regions that reached something due are looked through once, at the end; the element at which a query matured is searched
-backwards from there. Regions and readings depend on the dimensions: `line` has one, `plane` two and more.
+the first of its queries is due. Elements of a batch are counted one by one, requests take effect between them, and at
+the end regions take them all at once, and those that reached something due are looked through; the element at which a
+query matured is searched backwards from there. Regions and readings depend on the dimensions: `line` has one, `plane`
+two and more.
 Guarantee: exact. With even weights a look leaves at most 9/16 of what lacked on a line, 6/7 in the plane. A query that
 had more than `WEARY` looks in vain for each time that its lack was halved, and as many before, gets tired: it is named
 to the caller, who shall take it elsewhere; so whatever comes, a query has at most WEARY (log2(threshold) + 1) of them,
 and one per 1,024 elements until it is taken.
-Cost: on a line per element O(log m) and the levels in use; per look O(log m + 64 + m / 4096), and one read per shelf of
-the region. In the plane an era has about six elements per query, so that its end costs O(sqrt(m)) per element; a look
-costs O(sqrt(m) log m), from three dimensions on O(m). Per maturing query one walk over the batch, which is cut
-at 1,024 elements.
+Cost: on a line per element O(log m), and per 1,024 of them one pass over the levels in use; per look
+O(log m + 64 + m / 4096), and one read per shelf of the region. In the plane an element goes to a cell and two strips of
+a grid, and an era has about six elements per query, so that its end costs O(sqrt(m)) per element; a look reads four
+sums, and only one that might tell of a maturity walks over strips of the grid, O(m / 256); from three dimensions on
+O(m). Per maturing query one walk over the batch, which is cut at 1,024 elements.
 Source: Qiao, Gan, Tao, "Range Thresholding on Streams", sections 3.2 and 4, has the idea that a query may rest while
 the weight near it cannot suffice; there a query rests on O(log m) nodes with exact shares, here on one region.
 """
@@ -39,12 +41,21 @@ from tocsin.stages.ranges.comings import (
     settle,
 )
 from tocsin.stages.ranges.ends import Ends, add_weight, position_of, weight_between
-from tocsin.stages.ranges.line import ENOUGH, Line, is_worn, load_regions
-from tocsin.stages.ranges.plane import Plane, count_in_plane, lack_in_plane, room_in_plane
+from tocsin.stages.ranges.line import CHUNK, ENOUGH, Line, is_worn, load_on_line
+from tocsin.stages.ranges.plane import (
+    Plane,
+    count_in_plane,
+    is_wide,
+    lack_in_plane,
+    load_in_plane,
+    look_in_plane,
+    room_in_plane,
+)
 from tocsin.stages.ranges.requests import Elements, Requests
 from tocsin.stages.ranges.shelves import (
     AFTER,
     ALIVE,
+    BEHIND,
     DUE,
     ELEMENTS,
     FILLED,
@@ -75,8 +86,6 @@ from tocsin.stages.ranges.shelves import (
     take_out,
 )
 
-# Elements that are taken together: what matures among them is searched for by walking over them.
-CHUNK = 1024
 # Why the kernel stopped: all is done, there is no room for a query or for what is found, all is to be laid out anew, or
 # the queries are to move together.
 DONE, NO_ROOM, FULL, STALE, SPARSE = range(5)
@@ -98,7 +107,7 @@ def advance(rack: Rack, line: Line | None, plane: Plane | None, work: Work, slot
     at, is_registration, ids = requests.at, requests.is_registration, requests.id
     queries, regions, counts = rack.queries, rack.regions, rack.counts
     if line is not None:
-        (first, guide, scale, directory, groups, cuts, weight, unit, _), levels = line
+        (first, guide, scale, directory, groups, cuts, weight, unit, _), _, late = line
     while True:
         while done[OBEYED] < len(at) and at[done[OBEYED]] <= done[TAKEN]:
             request = done[OBEYED]
@@ -110,7 +119,7 @@ def advance(rack: Rack, line: Line | None, plane: Plane | None, work: Work, slot
                 slots[request] = slot_of(rack, ids[request])
                 if slots[request] >= 0:
                     continue
-            elif queries[slot, DUE] <= regions[home_of(queries, slot), LOAD]:
+            elif queries[slot, DUE] <= regions[home_of(queries, slot), LOAD] + counts[BEHIND]:
                 if done[FOUND] == len(matured):
                     return FULL
                 leave(rack, line, plane, work, slot)
@@ -125,14 +134,16 @@ def advance(rack: Rack, line: Line | None, plane: Plane | None, work: Work, slot
         counts[ELEMENTS] += stop - done[TAKEN]
         for element in range(done[TAKEN], stop):
             counts[WEIGHT] += weights[element]
+            counts[BEHIND] += weights[element]
         if line is not None:
             for element in range(done[TAKEN], stop):
                 value, load = values[element, 0], weights[element]
                 position = position_of(first, guide, scale, value)
-                cell = add_weight(directory, groups, cuts, weight, position, value, load)
-                load_regions(levels, regions, counts, unit[cell], load)
+                late[0, 0] += 1
+                late[late[0, 0], 0] = unit[add_weight(directory, groups, cuts, weight, position, value, load)]
+                late[late[0, 0], 1] = load
         if plane is not None:
-            count_in_plane(plane, rack, elements, done[TAKEN], stop)
+            count_in_plane(plane, elements, done[TAKEN], stop)
         done[TAKEN] = stop
 
 
@@ -156,6 +167,9 @@ def look(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> int:
     tired, done, room = work.tired, work.done, min(len(work.matured), len(work.tired)) - SHELF
     if line is not None:
         first, guide, scale, directory, groups, cuts, weight, _, _ = line.ends
+        load_on_line(line, rack)
+    if plane is not None:
+        load_in_plane(plane, rack)
     while counts[LISTED] >= 0:
         region = counts[LISTED]
         shelf, load, next_due = regions[region, FIRST], regions[region, LOAD], NEVER
@@ -172,7 +186,7 @@ def look(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> int:
                             now = weight_between(first, guide, scale, directory, groups, cuts, weight, low, up)
                             lack = queries[slot, TARGET] - now
                         if plane is not None:
-                            lack = lack_in_plane(plane, rack, slot)
+                            lack = look_in_plane(plane, rack, slot)
                         if lack <= 0:
                             settle(rack, work, slot, lack)
                         else:
@@ -217,7 +231,7 @@ def work_on(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> i
             return reason
         done[SEEN] = done[TAKEN]
         reason = shape_of(rack, line)
-        if plane is not None and room_in_plane(plane) == 0:
+        if plane is not None and (room_in_plane(plane) == 0 or is_wide(plane, rack)):
             reason = STALE
         if reason != DONE or done[TAKEN] == n:
             return reason
@@ -246,8 +260,22 @@ def totals(rack: Rack, line: Line | None, plane: Plane | None, ids: Int) -> Int:
 @kernel
 def start_on_line(held: Any, batch: Any) -> int:
     """Do `work_on`: arrays in plain tuples reach a kernel in a third of the time that named ones in each other take."""
+    rack, line = _line_of(held)
+    requests = Requests(batch[5], batch[6], batch[7], batch[8], batch[9], batch[10])
+    return work_on(rack, line, None, Work(Elements(batch[0], batch[1]), requests, batch[2], batch[3], batch[4]))
+
+
+@kernel
+def start_alone_on_line(held: Any, batch: Any) -> int:
+    """Do `work_on` without requests, which to make here costs less than to hand over."""
+    rack, line = _line_of(held)
+    none, nowhere = np.empty(0, dtype=np.int64), np.empty((0, 1))
+    requests = Requests(none, np.empty(0, dtype=np.bool_), none, nowhere, nowhere, none)
+    return work_on(rack, line, None, Work(Elements(batch[0], batch[1]), requests, batch[2], batch[3], batch[4]))
+
+
+@kernel
+def _line_of(held: Any) -> tuple[Rack, Line]:
     ends = Ends(held[0], held[1], held[2], held[3], held[4], held[5], held[6], held[7], held[8])
-    rack = Rack(held[10], held[11], held[12], held[13], held[14], held[15])
-    requests = Requests(batch[2], batch[3], batch[4], batch[5], batch[6], batch[7])
-    work = Work(Elements(batch[0], batch[1]), requests, batch[8], batch[9], batch[10])
-    return work_on(rack, Line(ends, held[9]), None, work)
+    rack = Rack(held[11], held[12], held[13], held[14], held[15], held[16])
+    return rack, Line(ends, held[9], held[10])

@@ -1,10 +1,11 @@
 """Regions in the plane: units of equal weight along the first two axes, and the elements of an era to read totals from.
 
 A region is four by four runs of units, of one level per axis; a query belongs to the smallest region that covers its
-range. Only pairs of levels that have queries have regions. Cells between all ends would be too many, so the weight in a
-range is read from the elements themselves (`history`). The elements of an era are kept. At its end each query reads
-what it got in the era, the queries are put on shelves anew, with units that fit these elements, and the elements are
-forgotten. Further axes are seen only by the readings.
+range. Only pairs of levels that have queries have regions. They take elements when they are looked through: many at
+once from sums, few one by one. Cells between all ends would be too many, so the elements of an era are kept
+(`history`). A look reads the weight of a query's cover; only when that could be all that it lacked, the weight of its
+range. At the end of the era each query reads what it got in it (`rank_table`), the queries are put on shelves anew,
+with units that fit these elements, and the elements are forgotten. Further axes are seen only by the readings.
 """
 
 from __future__ import annotations
@@ -16,10 +17,25 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.ranges.ends import high_of
-from tocsin.stages.ranges.history import SHORTEST, History, build, no_history, weight_inside
+from tocsin.stages.ranges.history import (
+    LOADED,
+    SUMMED,
+    USED,
+    History,
+    no_history,
+    sum_up,
+    unit_of,
+    weight_inside,
+    weight_of_cover,
+    weight_of_units,
+)
+from tocsin.stages.ranges.rank_table import make_table, weights_inside
 from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.shelves import (
+    ALIVE,
+    BEHIND,
     COUNTS,
+    COVER,
     FIRST_DUE,
     LOAD,
     REGIONS,
@@ -36,14 +52,17 @@ RUNS = 4
 PATIENCE = 4
 # Elements of an era per query, and elements from which the borders of the next one are found.
 _ERA = 6
+# Elements that are not summed yet are at most a part of this of the cells: a look walks over them.
+_MOST_SINCE = 64
 _SAMPLED = 1 << 14
+# An era of so many elements is never too long.
+_LEAST_WIDE = 1 << 14
 
 
 class Plane(NamedTuple):
-    """Elements of the era, borders between units along two axes, and where the regions of two levels begin, or -1."""
+    """Elements of the era, and where the regions of two levels begin, or -1."""
 
     history: History
-    borders: Float
     levels: Int
 
 
@@ -54,43 +73,34 @@ def no_plane(dims: int) -> tuple[Plane, Rack]:
 
 def lay_out_again(plane: Plane, rack: Rack, more: Rows) -> tuple[Plane, Rack]:
     """Begin a new era with the alive queries and some more."""
-    slots = alive_slots(rack)
-    rows = joined(rack, slots, lacks_in_plane(plane, rack, slots), more)
-    return lay_out(rows, plane.history.points[: plane.history.used[0]], rack.counts)
+    slots, used = alive_slots(rack), plane.history.seen[USED]
+    points, weights = plane.history.points[:used], plane.history.weights[:used]
+    if points.shape[1] == 2 and 16 * len(slots) > used:
+        got = weights_inside(make_table(points, weights), rack.spans, slots)
+    else:
+        got = weights_in_plane(plane, rack, slots)
+    return lay_out(joined(rack, slots, rack.queries[slots, TARGET] - got, more), points, rack.counts)
 
 
 def lay_out(rows: Rows, points: Float, old_counts: Int) -> tuple[Plane, Rack]:
     """Put up queries by where some elements fell."""
     n, dims = len(rows.queries), points.shape[1]
     units_log2 = int(np.clip(np.ceil(np.log2(n + 1) / 2) - 1, 2, 8))
-    ends = np.clip(np.concatenate([rows.spans[:, :dims], rows.spans[:, dims:]]), -1e300, 1e300)
-    sample = points if len(points) else ends if n else np.zeros((1, dims))
-    share = np.linspace(0, 1, (1 << units_log2) + 1)[1:-1]
-    sample = sample[:: 1 + len(sample) // _SAMPLED, :2]
-    borders = np.ascontiguousarray(np.quantile(sample, share, axis=0, method="lower").T)
-    levels = np.full((units_log2 + 1, units_log2 + 1), -1)
-    region, regions = regions_of(borders, levels, rows.spans)
-    rack = put_all(rows, region, regions, old_counts, PATIENCE)
+    sample = points if len(points) else _guess(rows.spans, dims)
     size = int(np.clip(_ERA * n, 4096, 1 << 20)) if dims == 2 else 4096
-    return Plane(no_history(dims, size), borders, levels), rack
+    history = no_history(dims, size, sample[:: 1 + len(sample) // _SAMPLED], units_log2)
+    levels = np.full((units_log2 + 1, units_log2 + 1), -1)
+    region, regions = regions_of(history.borders, levels, rows.spans)
+    rows.queries[:, COVER] = rows.queries[:, TARGET]
+    return Plane(history, levels), put_all(rows, region, regions, old_counts, PATIENCE)
 
 
-@kernel
-def unit_of(borders: Float, axis: int, value: float) -> int:
-    """Give the unit of a value; one that many borders share is in the middle of them, far from its neighbours."""
-    count = borders.shape[1]
-    low, length = 0, count
-    while length > 0:
-        half = length // 2
-        if borders[axis, low + half] < value:
-            low += half + 1
-            length -= half + 1
-        else:
-            length = half
-    last = low
-    while last < count and borders[axis, last] == value:
-        last += 1
-    return (low + last) // 2
+def _guess(spans: Float, dims: int) -> Float:
+    """Guess where elements will fall: as often between the ends of ranges as where these are dense."""
+    if not len(spans):
+        return np.zeros((1, dims))
+    ends = np.clip(np.concatenate([spans[:, :dims], spans[:, dims:]])[:: 1 + len(spans) // _SAMPLED], -1e300, 1e300)
+    return np.concatenate([ends, np.linspace(ends.min(axis=0) / 2, ends.max(axis=0) / 2, len(ends)) * 2])
 
 
 @kernel
@@ -142,36 +152,73 @@ def lack_in_plane(plane: Plane, rack: Rack, slot: int) -> int:
 
 
 @kernel
-def lacks_in_plane(plane: Plane, rack: Rack, slots: Int) -> Int:
-    """Read what some queries lack."""
-    lack = np.empty(len(slots), dtype=np.int64)
+def weights_in_plane(plane: Plane, rack: Rack, slots: Int) -> Int:
+    """Read what fell into the ranges of some queries."""
+    weight = np.empty(len(slots), dtype=np.int64)
     for at in range(len(slots)):
-        lack[at] = lack_in_plane(plane, rack, slots[at])
-    return lack
+        weight[at] = weight_inside(plane.history, rack.spans, slots[at])
+    return weight
 
 
 @kernel
 def room_in_plane(plane: Plane) -> int:
     """Count the elements until the end of the era."""
-    return int(len(plane.history.weights) - plane.history.used[0])
+    return int(len(plane.history.weights) - plane.history.seen[USED])
 
 
 @kernel
-def count_in_plane(plane: Plane, rack: Rack, elements: Elements, start: int, stop: int) -> None:
-    """Keep elements, and add them to their regions; list the regions that reached something due."""
-    history, borders, levels = plane
-    points, kept, used = history.points, history.weights, history.used
-    regions, counts, values, weights = rack.regions, rack.counts, elements.values, elements.weights
-    dims, in_use = values.shape[1], np.argwhere(levels >= 0)
+def is_wide(plane: Plane, rack: Rack) -> bool:
+    """Tell whether the era has far more room than the queries that are left would get."""
+    return bool(len(plane.history.weights) > 4 * _ERA * rack.counts[ALIVE] + _LEAST_WIDE)
+
+
+@kernel
+def look_in_plane(plane: Plane, rack: Rack, slot: int) -> int:
+    """Give what a query lacks if that is nothing, else no more than it lacks."""
+    queries = rack.queries
+    cover = weight_of_cover(plane.history, rack.spans, slot)
+    if cover < queries[slot, COVER]:
+        return int(queries[slot, COVER] - cover)
+    lack = lack_in_plane(plane, rack, slot)
+    queries[slot, COVER] = cover + lack
+    return lack
+
+
+@kernel
+def count_in_plane(plane: Plane, elements: Elements, start: int, stop: int) -> None:
+    """Keep elements; cells and regions take them later."""
+    points, kept, seen = plane.history.points, plane.history.weights, plane.history.seen
+    values, weights = elements.values, elements.weights
     for at in range(start, stop):
-        weight = weights[at]
-        for axis in range(dims):
-            points[used[0], axis] = values[at, axis]
-        kept[used[0]] = weight
-        used[0] += 1
-        if used[0] % SHORTEST == 0:
-            build(history)
-        x, y = unit_of(borders, 0, values[at, 0]), unit_of(borders, 1, values[at, 1])
+        for axis in range(values.shape[1]):
+            points[seen[USED], axis] = values[at, axis]
+        kept[seen[USED]] = weights[at]
+        seen[USED] += 1
+
+
+@kernel
+def load_in_plane(plane: Plane, rack: Rack) -> None:
+    """Let regions take the elements since the last time; list those that reached something due."""
+    seen, cells, in_use = plane.history.seen, plane.history.cells.size, np.argwhere(plane.levels >= 0)
+    one_by_one = (seen[USED] - seen[LOADED]) * len(in_use) * RUNS * RUNS
+    if one_by_one < cells + 4 * rack.counts[REGIONS] and _MOST_SINCE * (seen[USED] - seen[SUMMED]) < cells:
+        load_one_by_one(plane, rack, in_use)
+    else:
+        load_from_sums(plane, rack, in_use)
+
+
+@kernel
+def load_one_by_one(plane: Plane, rack: Rack, in_use: Int) -> None:
+    """Add each element to its regions."""
+    points, weights, borders, seen = (
+        plane.history.points,
+        plane.history.weights,
+        plane.history.borders,
+        plane.history.seen,
+    )
+    levels, regions, counts = plane.levels, rack.regions, rack.counts
+    for at in range(seen[LOADED], seen[USED]):
+        x, y, weight = unit_of(borders, 0, points[at, 0]), unit_of(borders, 1, points[at, 1]), weights[at]
         for pair in range(len(in_use)):
             level_x, level_y = in_use[pair, 0], in_use[pair, 1]
             width = width_of(levels, level_y)
@@ -181,13 +228,36 @@ def count_in_plane(plane: Plane, rack: Rack, elements: Elements, start: int, sto
                     regions[region, LOAD] += weight
                     if regions[region, LOAD] >= regions[region, FIRST_DUE]:
                         list_region(regions, counts, region)
+    seen[LOADED], counts[BEHIND] = seen[USED], 0
+
+
+@kernel
+def load_from_sums(plane: Plane, rack: Rack, in_use: Int) -> None:
+    """Sum up the grid and read the load of each region."""
+    history, levels = plane
+    sums, regions, counts, units = history.sums, rack.regions, rack.counts, len(history.cells)
+    sum_up(history)
+    history.seen[LOADED], counts[BEHIND] = history.seen[USED], 0
+    for pair in range(len(in_use)):
+        level_x, level_y = in_use[pair, 0], in_use[pair, 1]
+        base, width = levels[level_x, level_y], width_of(levels, level_y)
+        for corner_x in range(width_of(levels, level_x)):
+            right = min((corner_x + 1) << level_x, units)
+            left = min(max((corner_x + 1 - RUNS) << level_x, 0), right)
+            for corner_y in range(width):
+                above = min((corner_y + 1) << level_y, units)
+                below = min(max((corner_y + 1 - RUNS) << level_y, 0), above)
+                region = base + corner_x * width + corner_y
+                regions[region, LOAD] = weight_of_units(sums, left, right, below, above)
+                if regions[region, LOAD] >= regions[region, FIRST_DUE]:
+                    list_region(regions, counts, region)
 
 
 @kernel
 def enrol_in_plane(plane: Plane, rack: Rack, key: int, span: Float, threshold: int) -> int:
     """Register a query here and now; give its slot, or -1 if there is no room for the regions of its levels."""
     levels, counts = plane.levels, rack.counts
-    level_x, level_y, corner_x, corner_y = corner_of(plane.borders, span)
+    level_x, level_y, corner_x, corner_y = corner_of(plane.history.borders, span)
     width = width_of(levels, level_y)
     if levels[level_x, level_y] < 0:
         size = width_of(levels, level_x) * width
@@ -196,9 +266,11 @@ def enrol_in_plane(plane: Plane, rack: Rack, key: int, span: Float, threshold: i
             return -1
         levels[level_x, level_y] = counts[REGIONS]
         counts[REGIONS] += size
+        load_from_sums(plane, rack, np.argwhere(levels >= 0))
     region = levels[level_x, level_y] + corner_x * width + corner_y
     slot = put(rack, region, key, threshold, threshold)
     for column in range(len(span)):
         rack.spans[slot, column] = span[column]
     rack.queries[slot, TARGET] += weight_inside(plane.history, rack.spans, slot)
+    rack.queries[slot, COVER] = threshold + weight_of_cover(plane.history, rack.spans, slot)
     return slot

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from tocsin.logic import Bools, Float, Int
 from tocsin.stages.ranges.checks import (
+    are_usable,
     first_not_a_range,
     first_not_finite,
     integers,
@@ -35,6 +36,9 @@ class Matured(NamedTuple):
     id: Int
     index: Int  # type: ignore[assignment]  # hides a method of tuples that nobody needs here
     total: Int
+
+
+_NOTHING = Matured(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
 
 
 class Elements(NamedTuple):
@@ -138,13 +142,11 @@ class Queue:
         place = "push"
         rows = points(place, "values", values, self.dims)
         n = len(rows)
-        wrong = first_not_finite(rows)
-        if wrong >= 0:
-            refuse(place, "values", "must be finite", f"{rows[wrong]} at position {wrong}")
-        if weights is None:
-            loads = np.ones(n, dtype=np.int64)
-        else:
-            loads = integers(place, "weights", weights, n)
+        loads = np.ones(n, dtype=np.int64) if weights is None else integers(place, "weights", weights, n)
+        if not are_usable(rows, loads, LARGEST_WEIGHT):
+            wrong = first_not_finite(rows)
+            if wrong >= 0:
+                refuse(place, "values", "must be finite", f"{rows[wrong]} at position {wrong}")
             within(place, "weights", loads, 1, LARGEST_WEIGHT, "2^40")
         for call in self._calls:
             if len(call.at) and call.at.max() > n:
@@ -205,7 +207,8 @@ class Queue:
 
     def _check_ids(self, place: str, ids: Int, at: Int, alive: Callable[[Int], Bools]) -> None:
         """Refuse an id that is alive or waits, unless a waiting termination comes between."""
-        if len(ids) > 1:
+        # Ids that grow, as those of a counter do, need no sorting.
+        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
             in_order = np.sort(ids)
             twice = np.flatnonzero(in_order[1:] == in_order[:-1])
             if len(twice):
@@ -249,8 +252,7 @@ def _refuse_range(place: str, lows: Float, highs: Float, row: int) -> NoReturn:
 def in_order(found: list[Int]) -> Matured:
     """Order rows of (id, index, total, number of registration) by maturing element, then by registration."""
     if not found:
-        none = np.zeros(0, dtype=np.int64)
-        return Matured(none, none, none)
+        return _NOTHING
     rows = np.concatenate(found)
     rows = rows[np.lexsort((rows[:, 3], rows[:, 1]))]
     return Matured(rows[:, 0].copy(), rows[:, 1].copy(), rows[:, 2].copy())

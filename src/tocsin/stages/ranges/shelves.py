@@ -21,11 +21,14 @@ NEVER = (1 << 63) - 1
 
 # Places in `counts`. `TABLED` are the places of the table that are not free, `MOST` the looks in vain of the query that
 # had most, `WANTED` regions for which there was no room. From `WEIGHT` on it is counted since all was laid out; `LOOKS`
-# are those in vain, and with more than `PATIENCE` per query all is laid out anew.
-ALIVE, SLOTS, SHELVES, LISTED, NUMBER, TABLED, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE = range(13)
-COUNTS = 13
+# are those in vain, and with more than `PATIENCE` per query all is laid out anew; `BEHIND` is the weight of the
+# elements that no region has taken yet.
+ALIVE, SLOTS, SHELVES, LISTED, NUMBER, TABLED, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE, BEHIND = range(
+    14
+)
+COUNTS = 14
 # Places in a row of `queries`, of `regions`, of `shelves`.
-ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME = range(6)
+ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME, COVER = range(7)
 LOAD, FIRST_DUE, FIRST, LAST, NEXT = range(5)
 START, FILLED, ROOM, LEAST, AFTER = range(5)
 NOT_LISTED = -2
@@ -39,10 +42,11 @@ class Rack(NamedTuple):
     """All queries, in few arrays, since a kernel unpacks them at every call.
 
     `queries`, a row per slot: id, threshold (0: the slot is empty), what the total is found by, number of registration,
-    the load of its region at which it is due, its region and its looks in vain; `spans`: the lows of its
-    range and the numbers before which it ends. `regions`: running weight, when a query is first due, first and last
-    shelf, next region that is listed to be looked through. `shelves`: stretch of slots, when a query is first due, next
-    shelf of the region. `table` finds a slot by id; `counts` are named above.
+    the load of its region at which it is due, its region and its looks in vain; in the plane the weight of its cover
+    before which it has not matured. `spans`: the lows of its range and the numbers before which it ends. `regions`:
+    running weight, when a query is first due, first and last shelf, next region that is listed to be looked through.
+    `shelves`: stretch of slots, when a query is first due, next shelf of the region. `table` finds a slot by id;
+    `counts` are named above.
     """
 
     queries: Int

@@ -13,6 +13,7 @@ from tocsin.stages.ranges.cuts import with_room
 from tocsin.stages.ranges.shelves import (
     AFTER,
     ALIVE,
+    COVER,
     DUE,
     FILLED,
     FIRST,
@@ -31,7 +32,6 @@ from tocsin.stages.ranges.shelves import (
     NUMBER,
     PATIENCE,
     REGIONS,
-    ROOM,
     SHELF,
     SHELVES,
     SLOTS,
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 def no_rows(dims: int) -> Rows:
     """Make an empty set of queries."""
-    return Rows(np.zeros((0, 6), dtype=np.int64), np.zeros((0, 2 * dims)))
+    return Rows(np.zeros((0, COVER + (dims > 1)), dtype=np.int64), np.zeros((0, 2 * dims)))
 
 
 def alive_slots(rack: Rack) -> Int:
@@ -93,6 +93,7 @@ def put_all(rows: Rows, region: Int, regions: int, old_counts: Int, patience: in
     counts[[ALIVE, LISTED, REGIONS, PATIENCE]] = n, -1, regions, patience
     begin, order = order_of(region, regions)
     rack = _empty_rack(rows, no_regions(regions), counts, int(np.count_nonzero(np.diff(begin))))
+    let_be_due(rows.queries, region)
     put_up(rack, rows, begin, order)
     rack.counts[TABLED] = n
     fill_table(rack.table, rack.queries, n)
@@ -104,9 +105,11 @@ def squeeze(rack: Rack) -> Rack:
     counts = rack.counts.copy()
     counts[[SLOTS, SHELVES]] = 0
     dense = _empty_rack(Rows(rack.queries, rack.spans), rack.regions, counts, count_filled(rack.regions))
-    move(rack, dense)
-    # A table that is not much too large stays, and keeps where something stood; else it was made anew.
+    begin, order = alive_in_order(rack)
+    put_up(dense, Rows(rack.queries, rack.spans), begin, order)
+    # A table that is not much too large stays, and keeps where something stood; else it is made anew.
     if len(rack.table) <= 2 * len(dense.table) and 5 * counts[TABLED] < 3 * len(rack.table):
+        follow(rack.table, order, len(rack.queries))
         return dense._replace(table=rack.table)
     counts[TABLED] = counts[ALIVE]
     fill_table(dense.table, dense.queries, int(counts[SLOTS]))
@@ -177,35 +180,34 @@ def fill_table(table: NDArray[np.int32], queries: Int, slots: int) -> None:
 
 
 @kernel
-def push_back(shelves: Int, regions: Int, counts: Int, region: int, due: int) -> int:
-    """Give the next slot, on the last shelf of a region; shelves have room for just those that they have."""
-    shelf = int(regions[region, LAST])
-    if shelf < 0 or shelves[shelf, FILLED] == SHELF:
-        shelf = append_shelf(shelves, regions, counts, region, 0)
-    slot = int(counts[SLOTS])
-    shelves[shelf, FILLED] += 1
-    shelves[shelf, ROOM] += 1
-    counts[SLOTS] += 1
-    shelves[shelf, LEAST] = min(shelves[shelf, LEAST], due)
-    regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], due)
-    return slot
+def let_be_due(queries: Int, region: Int) -> None:
+    """Note the region of each query: it is due when that took what the query lacks."""
+    for row in range(len(queries)):
+        queries[row, DUE] = queries[row, TARGET]
+        queries[row, HOME] = queries[row, HOME] // VAIN * VAIN + region[row]
+
+
+def put_up(rack: Rack, rows: Rows, begin: Int, order: Int) -> None:
+    """Put queries on shelves, in an order in which those of a region stand together."""
+    n = len(order)
+    np.take(rows.queries, order, axis=0, out=rack.queries[:n], mode="clip")
+    np.take(rows.spans, order, axis=0, out=rack.spans[:n], mode="clip")
+    fill_shelves(rack, begin)
 
 
 @kernel
-def put_up(rack: Rack, rows: Rows, begin: Int, order: Int) -> None:
-    """Put queries on shelves, in an order in which those of a region stand together."""
-    queries, spans, regions, shelves, counts = rack.queries, rack.spans, rack.regions, rack.shelves, rack.counts
-    old_queries, old_spans = rows.queries, rows.spans
+def fill_shelves(rack: Rack, begin: Int) -> None:
+    """Make shelves of the queries in the first slots, which stand region by region; they have just the room needed."""
+    queries, regions, shelves, counts = rack.queries, rack.regions, rack.shelves, rack.counts
     for region in range(len(begin) - 1):
-        for at in range(begin[region], begin[region + 1]):
-            row = order[at]
-            slot = push_back(shelves, regions, counts, region, old_queries[row, TARGET])
-            for column in range(queries.shape[1]):
-                queries[slot, column] = old_queries[row, column]
-            for column in range(spans.shape[1]):
-                spans[slot, column] = old_spans[row, column]
-            queries[slot, DUE] = queries[slot, TARGET]
-            queries[slot, HOME] = queries[slot, HOME] // VAIN * VAIN + region
+        regions[region, FIRST], regions[region, LAST], regions[region, FIRST_DUE] = -1, -1, NEVER
+        for start in range(begin[region], begin[region + 1], SHELF):
+            stop = min(start + SHELF, begin[region + 1])
+            shelf, least = append_shelf(shelves, regions, counts, region, stop - start), NEVER
+            for slot in range(start, stop):
+                least = min(least, queries[slot, DUE])
+            shelves[shelf, FILLED], shelves[shelf, LEAST] = stop - start, least
+            regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], least)
         if regions[region, FIRST_DUE] <= regions[region, LOAD]:
             list_region(regions, counts, region)
 
@@ -221,27 +223,29 @@ def count_filled(regions: Int) -> int:
 
 
 @kernel
-def move(rack: Rack, dense: Rack) -> None:
-    """Move alive queries to another rack, which shares the regions; let the old table say where they are."""
-    old_queries, old_spans, old_shelves, table = rack.queries, rack.spans, rack.shelves, rack.table
-    queries, spans, regions, shelves, counts = dense.queries, dense.spans, dense.regions, dense.shelves, dense.counts
-    moved_to = np.full(len(old_queries), GONE, dtype=np.int32)
+def alive_in_order(rack: Rack) -> tuple[Int, Int]:
+    """Give the slots of the alive queries, region by region, and where each region begins among them."""
+    queries, regions, shelves, n = rack.queries, rack.regions, rack.shelves, 0
+    begin, order = np.zeros(len(regions) + 1, dtype=np.int64), np.empty(rack.counts[ALIVE], dtype=np.int64)
     for region in range(len(regions)):
         shelf = regions[region, FIRST]
-        if shelf < 0:
-            continue
-        regions[region, FIRST], regions[region, LAST], regions[region, FIRST_DUE] = -1, -1, NEVER
         while shelf >= 0:
-            start = old_shelves[shelf, START]
-            for row in range(start, start + old_shelves[shelf, FILLED]):
-                if old_queries[row, THRESHOLD] > 0:
-                    slot = push_back(shelves, regions, counts, region, old_queries[row, DUE])
-                    for column in range(queries.shape[1]):
-                        queries[slot, column] = old_queries[row, column]
-                    for column in range(spans.shape[1]):
-                        spans[slot, column] = old_spans[row, column]
-                    moved_to[row] = slot
-            shelf = old_shelves[shelf, AFTER]
+            start = shelves[shelf, START]
+            for slot in range(start, start + shelves[shelf, FILLED]):
+                if queries[slot, THRESHOLD] > 0:
+                    order[n] = slot
+                    n += 1
+            shelf = shelves[shelf, AFTER]
+        begin[region + 1] = n
+    return begin, order
+
+
+@kernel
+def follow(table: NDArray[np.int32], order: Int, slots: int) -> None:
+    """Let the table say where queries stand that moved to the first slots, in some order."""
+    moved_to = np.full(slots, GONE, dtype=np.int32)
+    for slot in range(len(order)):
+        moved_to[order[slot]] = slot
     for place in range(len(table)):
         if table[place] >= 0:
             table[place] = moved_to[table[place]]

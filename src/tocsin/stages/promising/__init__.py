@@ -1,0 +1,1 @@
+"""Promising tuples: summaries of streams, and work that goes where they promise most."""

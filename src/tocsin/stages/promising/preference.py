@@ -1,0 +1,150 @@
+"""What a user prefers: an order and an expression over summary estimates and raw attributes.
+
+`count(s1.item)` is the estimate of how often the value of `item` occurs in `s1`, `s1.price` the attribute itself; all
+else is as in conditions. `desc` works on what has the most of it first, `asc` on what has the least, `weighted` divides
+what is worked on in the ratio of it. The fade factor makes what lies i granularities back count for its i-th power.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isnan, log
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.errors import ExprError
+from tocsin.expr import Key, Node, Program, compile_number, parse_number, run_program, variables
+from tocsin.jit import kernel
+from tocsin.logic import Float, Int
+from tocsin.stages.memory.splitmix import uniform
+
+ORDERS = ("desc", "asc", "weighted")
+DESC, ASC, WEIGHTED = range(3)
+# Below this estimate a value is taken not to be there: counts are whole numbers.
+PRESENT = 0.5
+
+_COUNT = re.compile(r"\bcount\(( *)([A-Za-z_]\w*\.[A-Za-z_]\w*)( *)\)")
+_MARK = "__count"
+
+
+@dataclass(frozen=True)
+class Preference:
+    """An order, what it is an order of, and how much the past fades."""
+
+    order: str = "desc"
+    expr: str = "count(s1.item) * count(s2.item)"
+    fade: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what orders nothing."""
+        if self.order not in ORDERS:
+            message = f"`order` of a preference must be one of {', '.join(ORDERS)}; got {self.order!r}"
+            raise ValueError(message)
+        if not 0 < self.fade <= 1:
+            message = f"`fade` of a preference must be above 0 and at most 1; got {self.fade!r}"
+            raise ValueError(message)
+        parse_preference(self.expr)
+
+    def program(self, streams: Mapping[str, Sequence[str]]) -> Program:
+        """Compile for streams with their columns, the first of which is the one that is summarised.
+
+        Slots: the estimate of each stream, the summarised column of each, then the further ones of each.
+        """
+        node = parse_preference(self.expr)
+        slots: list[Key] = [(name, columns[0] + _MARK) for name, columns in streams.items()]
+        slots += [(name, columns[0]) for name, columns in streams.items()]
+        slots += [(name, column) for name, columns in streams.items() for column in columns[1:]]
+        for variable in variables(node):
+            if variable.key not in slots:
+                raise _unknown(self.expr, variable.start, variable.stop, slots)
+        return compile_number(node, slots)
+
+
+def parse_preference(text: str) -> Node:
+    """Read a preference; mistakes are underlined in the text as it was written.
+
+    >>> str(parse_preference("count(s1.item) * s1.price"))
+    's1.item__count * s1.price'
+    """
+    if _MARK in text:
+        place = text.index(_MARK)
+        message = f"a column of a preference must not end in `{_MARK}`"
+        raise ExprError(message, text, place, place + len(_MARK))
+    # As long as what it stands for, so that places stay.
+    marked = _COUNT.sub(lambda found: f"{found[1]}{found[2]}{_MARK}{found[3]}", text)
+    try:
+        return parse_number(marked)
+    except ExprError as error:
+        raise ExprError(error.message.replace("condition", "preference"), text, error.start, error.stop) from None
+
+
+def _unknown(text: str, start: int, stop: int, slots: Sequence[Key]) -> ExprError:
+    known = [f"count({s}.{str(c).removesuffix(_MARK)})" if str(c).endswith(_MARK) else f"{s}.{c}" for s, c in slots]
+    return ExprError(f"`{text[start:stop]}` is not known here; known are {', '.join(known)}", text, start, stop)
+
+
+class Guide(NamedTuple):
+    """A preference for kernels: the program and its scratch, the order, the fade factor, the seed of `weighted`.
+
+    `share` is that of the summary's scheme; `sums` adds up the further attributes of each stream, with their number: an
+    attribute that is not known yet counts as its mean. `found` is scratch of estimates.
+    """
+
+    ops: Int
+    args: Int
+    consts: Float
+    stack: Float
+    x: Float
+    order: int
+    fade: float
+    seed: int
+    share: float
+    sums: Float
+    found: Int
+
+
+def guide(preference: Preference, streams: Mapping[str, Sequence[str]], share: float, rows: int, seed: int) -> Guide:
+    """Make a preference ready for kernels; all streams have as many further columns."""
+    program, further = preference.program(streams), len(next(iter(streams.values()))) - 1
+    return Guide(
+        program.ops,
+        program.args,
+        program.consts,
+        program.scratch(),
+        np.zeros(len(program.slots)),
+        ORDERS.index(preference.order),
+        preference.fade,
+        seed,
+        share,
+        np.zeros((len(streams), further + 1)),
+        np.zeros(max(1, rows), np.int64),
+    )
+
+
+@kernel
+def promise(guide: Guide, value: float, expected: float, grain: int, rank: int) -> float:
+    """How early a region is worked on, the largest first: by its preference, expected results, granularity.
+
+    `weighted` is a draw without replacement in which a region's chance is as its preference to what it is expected to
+    give: then what comes out is in the ratio of the preference. A tuple has one draw for all its regions.
+    """
+    if isnan(value) or isnan(expected):
+        return -inf
+    faded = guide.fade**grain
+    if guide.order == DESC:
+        return value * faded if value > 0.0 else value / faded
+    if guide.order == ASC:
+        return -value / faded if value > 0.0 else -value * faded
+    if value <= 0.0 or expected <= 0.0:
+        return -inf
+    return log(1.0 - uniform(guide.seed, rank, 0)) * expected / (value * faded)
+
+
+@kernel
+def prefer(guide: Guide) -> float:
+    """Evaluate the preference on what stands in `x`."""
+    _, _, value = run_program(guide.ops, guide.args, guide.consts, guide.stack, guide.x)
+    return value

@@ -1,0 +1,211 @@
+"""The anytime join: exact with unlimited units, never wrong and nothing twice with fewer, led by its preference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from naive import promising as naive
+from tocsin.stages.promising.anytime_join import COSTS, AnytimeJoin
+from tocsin.stages.promising.count_sketch import CountSketch
+from tocsin.stages.promising.exact_counter import ExactCounter
+from tocsin.stages.promising.histogram import Histogram
+from tocsin.stages.promising.layout import Layout
+from tocsin.stages.promising.preference import ORDERS, Preference
+from tocsin.stages.promising.probe import CREDIT, IDLE, SPENT, Costs, Pace
+
+# Pieces that cost nothing to look at are always looked at.
+CHEAP = Costs(insert=1.0, summarize=1.0, table=0.0, estimate=0.0, queue=0.0, scan=1.0, emit=1.0)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    scheme = draw(st.sampled_from([lambda: CountSketch(3, 8, 5), lambda: Histogram(0, 6, 3), ExactCounter]))
+    return Layout(
+        variant=draw(st.sampled_from(["SHJ", "T1", "T2", "T3", "T4", "T4"])),
+        granularity_us=draw(st.sampled_from([1, 4, 10])),
+        rate=draw(st.integers(1, 3)),
+        depth=draw(st.integers(1, 3)),
+        window_us=draw(st.sampled_from([0, 3, 10, 40])),
+        buckets=draw(st.integers(1, 3)),
+        zones=draw(st.integers(1, 4)),
+        theta=draw(st.sampled_from([0.0, 0.4, 1.0])),
+        scheme=scheme(),
+    )
+
+
+steps = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 1, 1, 2, 7]), st.integers(0, 5))
+preferences = st.builds(
+    Preference,
+    st.sampled_from(ORDERS),
+    st.sampled_from(["count(s1.item) * count(s2.item)", "s1.item - 3", "1 / (count(s2.item) - 2)", "0 * s2.item"]),
+    st.sampled_from([1.0, 0.5]),
+)
+paces = st.builds(Pace, st.sampled_from([0.0, 1.0, 3.0, 8.0, 30.0]), st.sampled_from([0.0, 0.5]))
+
+
+def columns(given_: Any) -> tuple[Any, Any, Any]:
+    stream, gaps, keys = (np.array([row[i] for row in given_], np.int64) for i in range(3))
+    return stream, np.cumsum(gaps, dtype=np.int64), keys
+
+
+def pairs(found: Any) -> list[tuple[int, int]]:
+    return [(i, j) for i, j in found.tolist()]
+
+
+@given(layouts(), st.lists(steps, max_size=50), preferences, st.sampled_from([CHEAP, COSTS]))
+def test_unlimited_units_give_the_exact_join(layout: Layout, given_: Any, preference: Any, costs: Any) -> None:
+    rows, join = columns(given_), AnytimeJoin(layout, preference, costs=costs)
+    found = pairs(join.take(*rows)) + pairs(join.rest())
+    assert sorted(found) == naive.window_join(*(column.tolist() for column in rows), layout.window_us)
+    assert join.report()["unprocessed"] == join.report()["waiting"] == 0
+    for side in join.sides:
+        side.check()
+
+
+@given(layouts(), st.lists(steps, max_size=50), preferences, paces)
+def test_fewer_units_give_a_part_of_it_and_nothing_twice(
+    layout: Layout, given_: Any, preference: Any, pace: Pace
+) -> None:
+    rows, join = columns(given_), AnytimeJoin(layout, preference, pace, costs=CHEAP)
+    found = pairs(join.take(*rows))
+    join.rest(5.0)
+    found += pairs(join.rest())
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(naive.window_join(*(column.tolist() for column in rows), layout.window_us))
+    assert join.report()["waiting"] == 0
+
+
+@given(layouts(), st.lists(steps, max_size=60), preferences, paces, st.integers(1, 20), st.booleans())
+def test_no_cut_into_batches_and_no_page_shows(
+    layout: Layout, given_: Any, preference: Any, pace: Pace, size: int, dear: bool
+) -> None:
+    rows, costs = columns(given_), COSTS if dear else CHEAP
+    whole, cut = (AnytimeJoin(layout, preference, pace, costs=costs) for _ in range(2))
+    wanted, found = pairs(whole.take(*rows)), []
+    for begin in range(0, len(given_), size):
+        found += pairs(cut.take(*(column[begin : begin + size] for column in rows)))
+        page, cut = cut.page(), AnytimeJoin(layout, preference, pace, costs=costs)
+        cut.read(page)
+    assert found == wanted
+    assert cut.account.tolist() == whole.account.tolist()
+    assert pairs(cut.rest()) == pairs(whole.rest())
+    assert cut.report() == whole.report()
+
+
+@given(layouts(), st.lists(steps, max_size=60), paces)
+def test_units_are_accounted_for(layout: Layout, given_: Any, pace: Pace) -> None:
+    rows, join = columns(given_), AnytimeJoin(layout, None, pace, costs=CHEAP)
+    join.take(*rows)
+    given_units = len(given_) * pace.per_arrival
+    if len(given_):
+        given_units += pace.per_us * float(rows[1][-1] - rows[1][0])
+    assert join.account[SPENT] + join.account[IDLE] + join.account[CREDIT] == pytest.approx(given_units)
+    # Work stops when the units are used up; taking a tuple in, with up to 3 rows of its summary, cannot be put off.
+    assert join.account[CREDIT] >= -(len(given_) * 4.0 + 2.0)
+
+
+def drawn(rows: int, seed: int, z: float = 1.0, values: int = 500) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, values + 1.0) ** -z
+    keys = rng.choice(values, rows, p=weights / weights.sum())
+    return rng.integers(0, 2, rows), np.arange(rows) * 50_000, keys
+
+
+def limited(preference: Preference, pace: float, layout: Layout | None = None, seed: int = 3) -> tuple[Any, Any]:
+    rows = drawn(6_000, seed)
+    layout = layout or Layout(buckets=4, scheme=CountSketch(5, 256))
+    return pairs(AnytimeJoin(layout, preference, Pace(pace, 0.0)).take(*rows)), rows
+
+
+def test_waiting_regions_come_out_in_the_order_of_the_preference() -> None:
+    stream, times, keys = drawn(400, 5, values=40)
+    layout = Layout(granularity_us=10**9, zones=1, depth=1, window_us=10**9, buckets=4, scheme=ExactCounter())
+    counts = [Counter(keys[stream == side].tolist()) for side in (0, 1)]
+    for order in ("desc", "asc"):
+        join = AnytimeJoin(layout, Preference(order, "s1.item"), Pace(0.0, 0.0), costs=CHEAP)
+        assert len(join.take(stream, times, keys)) == 0
+        values = [int(keys[i]) for i, _ in pairs(join.rest())]
+        assert values == sorted(values, reverse=order == "desc")
+        assert Counter(values) == {key: counts[0][key] * counts[1][key] for key in counts[0] if counts[1][key]}
+
+
+def test_desc_finds_more_than_a_join_without_summaries() -> None:
+    # About 2,400 tuples of each stream in a window: half of what it takes to scan a fourth of them, for each tuple.
+    found = {}
+    for variant in ("SHJ", "T4"):
+        layout = Layout(variant, window_us=240_000_000, buckets=4, scheme=CountSketch(5, 256))
+        found[variant] = len(limited(Preference(), 300.0, layout)[0])
+    assert found["T4"] > 1.3 * found["SHJ"]
+
+
+def test_asc_finds_rare_values() -> None:
+    found, (_, _, keys) = limited(Preference("asc"), 60.0)
+    often = np.bincount(keys)[[int(keys[i]) for i, _ in found]]
+    everything, _ = limited(Preference("desc"), inf)
+    usual = np.bincount(keys)[[int(keys[i]) for i, _ in everything]]
+    assert np.median(often) < 0.2 * np.median(usual)
+
+
+def test_weighted_divides_results_in_the_ratio_of_the_estimates() -> None:
+    found, (_, _, keys) = limited(Preference("weighted"), 70.0)
+    everything, _ = limited(Preference("desc"), inf)
+    share = len(found) / len(everything)
+    assert 0.1 < share < 0.8
+    # Of the ten most frequent values each has about the same share of its results.
+    got, exact = (Counter(int(keys[i]) for i, _ in rows) for rows in (found, everything))
+    shares = np.array([got[value] / exact[value] for value in range(10)])
+    assert np.all(np.abs(shares / share - 1) < 0.35)
+
+
+def test_fading_makes_fresher_pairs() -> None:
+    layout = Layout(
+        granularity_us=15_000_000, rate=2, depth=4, window_us=200_000_000, buckets=2, scheme=CountSketch(5, 256)
+    )
+    ages = []
+    for fade in (1.0, 0.3):
+        found, (_, times, _) = limited(Preference(fade=fade), 150.0, layout)
+        ages.append(np.mean([abs(int(times[i] - times[j])) for i, j in found]))
+    assert ages[1] < 0.8 * ages[0]
+
+
+def test_an_attribute_of_the_partner_counts_as_its_mean() -> None:
+    streams: Any = (("a", ["item", "price"]), ("b", ["item", "price"]))
+    join = AnytimeJoin(Layout(scheme=ExactCounter()), Preference("desc", "a.price * b.price"), streams=streams)
+    join.take(np.array([1, 1, 0]), np.arange(3), np.zeros(3, np.int64), np.array([[2.0], [4.0], [10.0]]))
+    assert join.guide.sums.tolist() == [[10.0, 1.0], [6.0, 2.0]]
+    assert join.guide.x[4:].tolist() == [10.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("expr", "message"),
+    [
+        ("count(s1.item", r"expected `\)` for this `\(`; got the end\n.*count\(s1.item\n +\^"),
+        ("count(s3.item) + 1", r"`count\(s3.item\)` is not known here; known are count\(s1.item\), "),
+        ("s1.cost", r"`s1.cost` is not known here"),
+        ("count(s1.item) > 2", "expected a number; got a condition|expected a number; got a preference"),
+        ("s1.item__count", "must not end in `__count`"),
+    ],
+)
+def test_a_preference_that_cannot_be_meant_is_underlined(expr: str, message: str) -> None:
+    from tocsin.errors import ExprError
+
+    with pytest.raises(ExprError, match=message):
+        AnytimeJoin(Layout(), Preference("desc", expr))
+
+
+def test_times_that_fall_and_odd_orders_are_refused() -> None:
+    join = AnytimeJoin(Layout())
+    join.take(np.array([0]), np.array([9]), np.array([1]))
+    with pytest.raises(ValueError, match="`times` must not fall"):
+        join.take(np.array([1]), np.array([8]), np.array([1]))
+    with pytest.raises(ValueError, match="must be one of desc, asc, weighted; got 'up'"):
+        Preference("up")
+    with pytest.raises(ValueError, match="`fade` of a preference must be above 0"):
+        Preference(fade=0.0)
