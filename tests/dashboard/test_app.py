@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +17,13 @@ from tocsin.dashboard.serve import Where
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"
+
+
+@pytest.fixture(scope="module")
+def server(plant: Path) -> Iterator[Server]:
+    """One server for all who only ask."""
+    with served(plant / "run") as started:
+        yield started
 
 
 class _Reading(HTMLParser):
@@ -130,21 +138,19 @@ def test_hostile_texts_are_shown_as_text_on_every_page(tmp_path: Path) -> None:
         "/run/run/alert/%00", "/static/../app.py", "/static/%2e%2e/app.py", "/run/..%2f..%2fetc", "/none",
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_said_in_a_page(plant: Path, path: str) -> None:
-    with served(plant / "run") as server:
-        answer = server.get(path)
+def test_what_is_not_there_is_said_in_a_page(server: Server, path: str) -> None:
+    answer = server.get(path)
     assert answer.code == 404
     assert "Traceback" not in answer.text
 
 
 @pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "\u202e", "a&b=c"])
 @pytest.mark.parametrize("name", ["q", "state", "rule", "before", "page", "last", "id", "a", "b", "part", "life"])
-def test_any_question_has_an_answer(plant: Path, name: str, text: str) -> None:
-    with served(plant / "run") as server:
-        for page in ("/run/run/alerts", "/run/run/rules", "/run/run/ranges", "/diff"):
-            answer = server.get(f"{page}?{name}={quote(text)}")
-            assert answer.code == 200
-            assert "<b>\n" not in answer.text
+def test_any_question_has_an_answer(server: Server, name: str, text: str) -> None:
+    for page in ("/run/run/alerts", "/run/run/rules", "/run/run/ranges", "/diff"):
+        answer = server.get(f"{page}?{name}={quote(text)}")
+        assert answer.code == 200
+        assert "<b>\n" not in answer.text
 
 
 @pytest.mark.parametrize(
@@ -161,9 +167,8 @@ def test_a_host_that_is_not_ours_is_refused(plant: Path, host: str, code: int) -
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_can_be_changed(plant: Path, method: str) -> None:
-    with served(plant / "run") as server:
-        assert server.get("/run/run", method=method).code == 405
+def test_nothing_can_be_changed(server: Server, method: str) -> None:
+    assert server.get("/run/run", method=method).code == 405
 
 
 def test_a_token_is_asked_for_and_a_browser_keeps_something_else(plant: Path) -> None:

@@ -19,6 +19,9 @@ from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tracer import Tracer
 from tocsin.rundir import read_manifest
 
+# Each question starts a process, which imports the planner.
+pytestmark = pytest.mark.slow
+
 RANGES = """\
 streams:
   requests:
