@@ -183,6 +183,20 @@ def test_an_attribute_of_the_partner_counts_as_its_mean() -> None:
     assert join.guide.x[4:].tolist() == [10.0, 3.0]
 
 
+def test_joins_of_one_layout_learn_values_apart() -> None:
+    layout = Layout(scheme=ExactCounter())
+    one, other = AnytimeJoin(layout), AnytimeJoin(layout)
+    one.take(np.array([0, 1]), np.array([1, 2]), np.array([7, 7]))
+    page = one.page()
+    other.take(np.array([0] * 50), np.arange(50), np.arange(50))
+    back = AnytimeJoin(layout)
+    back.read(page)
+    for join in (one, back):
+        join.take(np.array([0]), np.array([3]), np.array([7]))
+        assert join.report()["results_expected"] == 2
+    assert pairs(back.rest()) == pairs(one.rest())
+
+
 @pytest.mark.parametrize(
     ("expr", "message"),
     [

@@ -11,7 +11,6 @@ from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.pages import pack, unpack
 from tocsin.stages.memory.splitmix import mix
-from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.stored import (
     BEGIN,
@@ -104,11 +103,13 @@ class Representation:
 
     def page(self) -> bytes:
         """Write the state; of the slots, those in use."""
-        return pack(arrays_of(self.stored))
+        return pack(arrays_of(self.stored) | self.layout.scheme.learnt())
 
     def read(self, page: bytes) -> None:
         """Go on from a state that was written."""
-        self.stored = stored_of(unpack(page)[0])
+        arrays = unpack(page)[0]
+        self.stored = stored_of(arrays)
+        self.layout.scheme.relearn(arrays)
 
 
 def places_of(layout: Layout, keys: Int) -> Int:
@@ -142,14 +143,6 @@ def stored_of(arrays: dict[str, NDArray[Any]]) -> Stored:
         column[np.arange(begin, end) % room] = arrays[name]
         spread[name] = column
     return Stored(**{**{name: arrays[name] for name in Stored._fields}, **spread})
-
-
-def scheme_arrays(layout: Layout) -> dict[str, NDArray[Any]]:
-    """Give what a scheme has learnt of the stream."""
-    scheme = layout.scheme
-    return (
-        {"scheme_values": scheme.values, "scheme_numbers": scheme.numbers} if isinstance(scheme, ExactCounter) else {}
-    )
 
 
 def bucket_all(keys: Int, buckets: int) -> Int:
