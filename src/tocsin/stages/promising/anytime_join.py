@@ -52,6 +52,7 @@ from tocsin.stages.promising.representation import (
     check_order,
     places_of,
     stored_of,
+    whole_numbers,
 )
 from tocsin.stages.promising.stored import PENDING, Rows
 
@@ -95,6 +96,10 @@ class AnytimeJoin:
 
         Rows are numbered in the order of all arrivals. `values` has the further columns of either stream.
         """
+        stream, times, keys = (whole_numbers(column, len(keys)) for column in (stream, times, keys))
+        if np.any((stream != 0) & (stream != 1)):
+            message = f"`stream` must be 0 or 1; got {sorted(set(stream.tolist()))[:5]}"
+            raise ValueError(message)
         check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
         columns = self.guide.sums.shape[1]
         padded = np.zeros((len(keys), columns))

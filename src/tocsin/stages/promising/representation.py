@@ -46,6 +46,7 @@ class Representation:
 
     def insert(self, keys: Int, times: Int, rows: Int, values: Float | None = None) -> None:
         """Take tuples in order of time."""
+        keys, times, rows = (whole_numbers(column, len(keys)) for column in (keys, times, rows))
         check_order(times, self.newest_us)
         values = np.zeros((len(keys), self.stored.values.shape[1])) if values is None else values
         for begin in range(0, len(keys), _BLOCK):
@@ -115,6 +116,16 @@ class Representation:
 def places_of(layout: Layout, keys: Int) -> Int:
     """Give places in summaries; none where nothing is summarised."""
     return layout.scheme.places(keys, learn=True) if layout.nodes else np.zeros((len(keys), 0), np.int64)
+
+
+def whole_numbers(column: NDArray[Any], length: int) -> Int:
+    """Give a column as 64-bit whole numbers; refuse another length, and what is no whole number."""
+    column = np.asarray(column)
+    column = column if column.size else column.astype(np.int64)
+    if column.dtype.kind not in "iub" or column.shape != (length,):
+        message = f"columns must be whole numbers, {length} each; got {column.dtype} of shape {column.shape}"
+        raise ValueError(message)
+    return np.ascontiguousarray(column, np.int64)
 
 
 def check_order(times: Int, newest_us: int | None) -> None:

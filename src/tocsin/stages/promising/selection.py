@@ -45,7 +45,7 @@ from tocsin.stages.promising.probe import (
     Pace,
 )
 from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, new_queue, with_more_room
-from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of
+from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of, whole_numbers
 from tocsin.stages.promising.selecting import (
     Standing,
     Work,
@@ -121,6 +121,7 @@ class StandingSelection:
 
         Rows are numbered in the order of arrival.
         """
+        times = whole_numbers(times, len(values))
         check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
         if not np.all(np.isfinite(values)):
             message = "`values` must be finite; quarantine the others before"
