@@ -183,6 +183,20 @@ def test_an_attribute_of_the_partner_counts_as_its_mean() -> None:
     assert join.guide.x[4:].tolist() == [10.0, 3.0]
 
 
+def test_joins_of_one_layout_learn_values_apart() -> None:
+    layout = Layout(scheme=ExactCounter())
+    one, other = AnytimeJoin(layout), AnytimeJoin(layout)
+    one.take(np.array([0, 1]), np.array([1, 2]), np.array([7, 7]))
+    page = one.page()
+    other.take(np.array([0] * 50), np.arange(50), np.arange(50))
+    back = AnytimeJoin(layout)
+    back.read(page)
+    for join in (one, back):
+        join.take(np.array([0]), np.array([3]), np.array([7]))
+        assert join.report()["results_expected"] == 2
+    assert pairs(back.rest()) == pairs(one.rest())
+
+
 @pytest.mark.parametrize(
     ("expr", "message"),
     [
@@ -209,3 +223,31 @@ def test_times_that_fall_and_odd_orders_are_refused() -> None:
         Preference("up")
     with pytest.raises(ValueError, match="`fade` of a preference must be above 0"):
         Preference(fade=0.0)
+
+
+@pytest.mark.parametrize(
+    ("stream", "times", "keys", "message"),
+    [
+        ([0, 2], [1, 2], [1, 1], r"`stream` must be 0 or 1; got \[0, 2\]"),
+        ([0, 1], [1], [1, 1], r"columns must be whole numbers, 2 each; got int64 of shape \(1,\)"),
+        ([0, 1], [1, 2], [0.5, 1], "columns must be whole numbers, 2 each; got float64"),
+    ],
+)
+def test_columns_that_cannot_be_joined_are_refused(stream: Any, times: Any, keys: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AnytimeJoin(Layout()).take(np.array(stream), np.array(times), np.array(keys))
+
+
+def test_times_and_keys_at_the_ends_of_64_bits_are_joined() -> None:
+    last = 253_402_300_799_999_999
+    times = np.array([-62_135_596_800_000_000, -62_135_596_800_000_000, last, last])
+    keys = np.array([-(2**63), -(2**63), 2**63 - 1, 2**63 - 1])
+    for layout in (Layout(), Layout(window_us=None, memory=9)):
+        join = AnytimeJoin(layout)
+        assert pairs(join.take(np.array([0, 1, 1, 0]), times, keys)) + pairs(join.rest()) == [(0, 1), (3, 2)]
+
+
+def test_an_empty_batch_is_fine() -> None:
+    join = AnytimeJoin(Layout())
+    assert join.take(np.array([]), np.array([]), np.array([])).shape == (0, 2)
+    assert join.rest().shape == (0, 2)

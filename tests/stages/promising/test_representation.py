@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import sqrt
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import promising as naive
+from tocsin.jit import enabled
 from tocsin.stages.promising.count_sketch import CountSketch, hash_numbers
 from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.histogram import Histogram
@@ -120,6 +122,7 @@ def test_a_change_of_behaviour_ends_a_zone() -> None:
     assert all(len(numbers) < 20 for _, numbers in zones[1:])
 
 
+@pytest.mark.skipif(not enabled(), reason="300,000 tuples are too many for plain Python")
 @pytest.mark.parametrize("scheme", [CountSketch(5, 256), Histogram(0, 1000, 50), ExactCounter()])
 def test_memory_stays_as_declared_over_a_long_stream(scheme: Any) -> None:
     layout = Layout(granularity_us=1_000, rate=3, depth=3, window_us=20_000, zones=6, theta=0.2, scheme=scheme)
@@ -143,6 +146,22 @@ def test_a_whole_stream_is_kept_as_far_as_memory_goes() -> None:
     assert (stream.stored.facts[OLDEST], stream.stored.facts[SHED]) == (150, 150)
     assert not layout.exact
     assert Layout().exact
+
+
+def test_a_page_has_what_an_exact_counter_learnt() -> None:
+    stream, back = (Representation(Layout(scheme=ExactCounter())) for _ in range(2))
+    for part in (slice(0, 70), slice(70, 100)):
+        back.read(stream.page())
+        for one in (stream, back):
+            one.insert((np.arange(100)[part] * 7) % 40, np.arange(100)[part], np.arange(100)[part])
+    assert back.page() == stream.page()
+    counts, scheme, top = (
+        Counter((number * 7) % 40 for number in range(100)),
+        back.layout.scheme,
+        back.stored.tables[-1],
+    )
+    places = scheme.places(np.arange(41), learn=False)[:, 0]
+    assert top[0, places].tolist() == [counts[value] for value in range(41)]
 
 
 def test_t1_has_no_summaries() -> None:

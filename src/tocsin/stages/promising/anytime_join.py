@@ -14,13 +14,13 @@ all zones of a tuple are put into the queue at once; here only those whose granu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from tocsin.logic import Float, Int
 from tocsin.pages import pack, unpack
-from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.layout import PLAIN, Layout
 from tocsin.stages.promising.preference import Preference, guide
 from tocsin.stages.promising.probe import (
@@ -52,6 +52,7 @@ from tocsin.stages.promising.representation import (
     check_order,
     places_of,
     stored_of,
+    whole_numbers,
 )
 from tocsin.stages.promising.stored import PENDING, Rows
 
@@ -80,6 +81,8 @@ class AnytimeJoin:
             raise ValueError(message)
         # Without summaries there is no order but that of arrival, and no queue to pay for.
         self.costs = costs._replace(queue=0.0) if layout.variant in PLAIN else costs
+        # What a scheme learns is of this join alone, and of both its streams.
+        layout = replace(layout, scheme=layout.scheme.fresh())
         self.layout, self.pace = layout, pace
         self.preference = preference or Preference(expr=f"count({one}.{first[0]}) * count({two}.{second[0]})")
         scheme = layout.scheme
@@ -93,6 +96,10 @@ class AnytimeJoin:
 
         Rows are numbered in the order of all arrivals. `values` has the further columns of either stream.
         """
+        stream, times, keys = (whole_numbers(column, len(keys)) for column in (stream, times, keys))
+        if np.any((stream != 0) & (stream != 1)):
+            message = f"`stream` must be 0 or 1; got {sorted(set(stream.tolist()))[:5]}"
+            raise ValueError(message)
         check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
         columns = self.guide.sums.shape[1]
         padded = np.zeros((len(keys), columns))
@@ -171,10 +178,7 @@ class AnytimeJoin:
         arrays = {f"{name}{i}": a for i, side in enumerate(self.sides) for name, a in arrays_of(side.stored).items()}
         arrays |= {"promise": self.queue.promise[:size], "entry": self.queue.entry[:size]}
         arrays |= {"account": self.account, "counts": self.counts, "sums": self.guide.sums}
-        scheme = self.layout.scheme
-        if isinstance(scheme, ExactCounter):
-            arrays |= {"values": scheme.values, "numbers": scheme.numbers}
-        return pack(arrays)
+        return pack(arrays | self.layout.scheme.learnt())
 
     def read(self, page: bytes) -> None:
         """Go on from a state that was written."""
@@ -193,10 +197,4 @@ class AnytimeJoin:
             arrays["counts"],
             self.guide._replace(sums=arrays["sums"]),
         )
-        scheme = self.layout.scheme
-        if isinstance(scheme, ExactCounter):
-            scheme.values, scheme.numbers, scheme.known = (
-                arrays["values"],
-                arrays["numbers"],
-                int(arrays["numbers"].max()),
-            )
+        self.layout.scheme.relearn(arrays)

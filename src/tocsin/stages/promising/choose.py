@@ -39,7 +39,7 @@ def insertion(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
     units = costs.insert + rows * (costs.summarize + costs.estimate) + 6 * costs.table * layout.scheme.cells / per_zone
     # Only tuples that are expected to have results are compared by promise.
     probing = rows * costs.estimate + 2 * costs.queue
-    return units + load.matching * probing + (1 - load.matching) * min(costs.scan, costs.queue)
+    return units + load.matching * probing + (1 - load.matching) * costs.queue / 2
 
 
 def hit(layout: Layout, load: Load, costs: Costs = COSTS) -> float:

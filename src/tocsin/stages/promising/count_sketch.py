@@ -14,6 +14,7 @@ mixed before, one to one: else numbers in a row, which keys often are, would go 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,17 @@ class CountSketch:
         out = np.empty((len(values), self.rows), np.int64)
         hash_all(bits_of(values), hash_numbers(self.rows, self.seed), self.width.bit_length() - 1, out)
         return out
+
+    def fresh(self) -> CountSketch:
+        """Give itself: nothing is learnt."""
+        return self
+
+    def learnt(self) -> dict[str, Int]:
+        """Give nothing."""
+        return {}
+
+    def relearn(self, arrays: Mapping[str, Int]) -> None:
+        """Do nothing."""
 
     def count(self, table: Int, values: Values, weight: int) -> Int:
         """Hash and count values in one pass."""

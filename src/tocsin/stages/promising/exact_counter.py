@@ -10,6 +10,7 @@ volume 3, section 6.4 (linear probing).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +65,19 @@ class ExactCounter:
             self._make_room(len(np.unique(bits)))
         self.known = number_all(self.values, self.numbers, self.known, bits, learn, out)
         return out
+
+    def fresh(self) -> ExactCounter:
+        """Give a counter that knows no value."""
+        return ExactCounter()
+
+    def learnt(self) -> dict[str, Int]:
+        """Give the table of numbers."""
+        return {"scheme_values": self.values, "scheme_numbers": self.numbers}
+
+    def relearn(self, arrays: Mapping[str, Int]) -> None:
+        """Take over a table of numbers."""
+        self.values, self.numbers = arrays["scheme_values"], arrays["scheme_numbers"]
+        self.known = int(self.numbers.max())
 
     def count(self, table: Int, values: Values, weight: int) -> Int:
         """Count values at their places."""

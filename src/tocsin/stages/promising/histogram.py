@@ -11,6 +11,7 @@ Source: Ali, Aref, ElTabakh, section 3.2, which leaves the form open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -74,6 +75,17 @@ class Histogram:
     def places(self, values: Values, *, learn: bool) -> Int:
         """Give the bins of values."""
         return self.bin_of(values)[:, None]
+
+    def fresh(self) -> Histogram:
+        """Give itself: nothing is learnt."""
+        return self
+
+    def learnt(self) -> dict[str, Int]:
+        """Give nothing."""
+        return {}
+
+    def relearn(self, arrays: Mapping[str, Int]) -> None:
+        """Do nothing."""
 
     def count(self, table: Int, values: Values, weight: int) -> Int:
         """Count values at their places."""

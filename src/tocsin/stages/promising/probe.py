@@ -101,8 +101,8 @@ def charge(account: Float, units: float) -> None:
 
 @kernel
 def queueing(costs: Costs, promised: float) -> float:
-    """Units to put a region into the queue: one that promises nothing stays where it is put, behind all others."""
-    return costs.queue if promised > -inf else min(costs.scan, costs.queue)
+    """Units to put a region into the queue: one that promises nothing moves up only past older ones of its kind."""
+    return costs.queue if promised > -inf else costs.queue / 2
 
 
 @kernel

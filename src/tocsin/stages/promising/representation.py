@@ -11,7 +11,6 @@ from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.pages import pack, unpack
 from tocsin.stages.memory.splitmix import mix
-from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.stored import (
     BEGIN,
@@ -47,6 +46,7 @@ class Representation:
 
     def insert(self, keys: Int, times: Int, rows: Int, values: Float | None = None) -> None:
         """Take tuples in order of time."""
+        keys, times, rows = (whole_numbers(column, len(keys)) for column in (keys, times, rows))
         check_order(times, self.newest_us)
         values = np.zeros((len(keys), self.stored.values.shape[1])) if values is None else values
         for begin in range(0, len(keys), _BLOCK):
@@ -104,16 +104,28 @@ class Representation:
 
     def page(self) -> bytes:
         """Write the state; of the slots, those in use."""
-        return pack(arrays_of(self.stored))
+        return pack(arrays_of(self.stored) | self.layout.scheme.learnt())
 
     def read(self, page: bytes) -> None:
         """Go on from a state that was written."""
-        self.stored = stored_of(unpack(page)[0])
+        arrays = unpack(page)[0]
+        self.stored = stored_of(arrays)
+        self.layout.scheme.relearn(arrays)
 
 
 def places_of(layout: Layout, keys: Int) -> Int:
     """Give places in summaries; none where nothing is summarised."""
     return layout.scheme.places(keys, learn=True) if layout.nodes else np.zeros((len(keys), 0), np.int64)
+
+
+def whole_numbers(column: NDArray[Any], length: int) -> Int:
+    """Give a column as 64-bit whole numbers; refuse another length, and what is no whole number."""
+    column = np.asarray(column)
+    column = column if column.size else column.astype(np.int64)
+    if column.dtype.kind not in "iub" or column.shape != (length,):
+        message = f"columns must be whole numbers, {length} each; got {column.dtype} of shape {column.shape}"
+        raise ValueError(message)
+    return np.ascontiguousarray(column, np.int64)
 
 
 def check_order(times: Int, newest_us: int | None) -> None:
@@ -142,14 +154,6 @@ def stored_of(arrays: dict[str, NDArray[Any]]) -> Stored:
         column[np.arange(begin, end) % room] = arrays[name]
         spread[name] = column
     return Stored(**{**{name: arrays[name] for name in Stored._fields}, **spread})
-
-
-def scheme_arrays(layout: Layout) -> dict[str, NDArray[Any]]:
-    """Give what a scheme has learnt of the stream."""
-    scheme = layout.scheme
-    return (
-        {"scheme_values": scheme.values, "scheme_numbers": scheme.numbers} if isinstance(scheme, ExactCounter) else {}
-    )
 
 
 def bucket_all(keys: Int, buckets: int) -> Int:

@@ -45,7 +45,7 @@ from tocsin.stages.promising.probe import (
     Pace,
 )
 from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, new_queue, with_more_room
-from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of
+from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of, whole_numbers
 from tocsin.stages.promising.selecting import (
     Standing,
     Work,
@@ -121,6 +121,7 @@ class StandingSelection:
 
         Rows are numbered in the order of arrival.
         """
+        times = whole_numbers(times, len(values))
         check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
         if not np.all(np.isfinite(values)):
             message = "`values` must be finite; quarantine the others before"
@@ -202,22 +203,31 @@ class StandingSelection:
 
     def total(self, query: int) -> Estimate:
         """The sum of the values that a query selects."""
-        left, part, doubt = self._left(query)
-        mean, spread = self._means(query)
-        variance = left @ (part * (spread**2 / 12 + mean**2) - (part * mean) ** 2) + left**2 @ (doubt * mean**2)
-        return Estimate(float(self.standing.sums[query].sum() + left @ (part * mean)), _root(variance))
+        left, part, _ = self._left(query)
+        mean, _ = self._means(query)
+        return Estimate(
+            float(self.standing.sums[query].sum() + left @ (part * mean)), _root(self._variance(query, 0.0))
+        )
 
     def average(self, query: int) -> Estimate:
         """The mean of the values that a query selects; NaN if there are none."""
         count, total = self.count(query).value, self.total(query).value
         if count <= 0:
             return Estimate(np.nan, np.nan)
+        # Of a ratio, to the first order: what counts is how far values lie from the mean.
+        return Estimate(total / count, _root(self._variance(query, total / count)) / count)
+
+    def _variance(self, query: int, origin: float) -> float:
+        """The variance of the sum of what is left, by the distance of values from an origin.
+
+        Of each tuple by itself, of the part that is selected, and of the mean of a bin, which is one for all of it.
+        """
         left, part, doubt = self._left(query)
         mean, spread = self._means(query)
-        # Of a ratio, to the first order: what counts is how far values lie from the mean.
-        away = mean - total / count
-        variance = left @ (part * (spread**2 / 12 + away**2) - (part * away) ** 2) + left**2 @ (doubt * away**2)
-        return Estimate(total / count, _root(variance) / count)
+        away, within = mean - origin, spread**2 / 12
+        single = part * (within + away**2) - (part * away) ** 2
+        common = doubt * away**2 + part**2 * within / (self.standing.bins[query] + 1)
+        return float(left @ single + left**2 @ common)
 
     def median(self, query: int) -> Estimate:
         """The median of the values that a query selects, and half of the width that it may lie in; NaN if none."""

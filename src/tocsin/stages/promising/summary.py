@@ -13,6 +13,7 @@ Confidence, Add, Subtract). That one table serves all three schemes is ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -62,6 +63,15 @@ class Scheme(Protocol):
 
     def estimate_range(self, table: Int, low: float, high: float) -> float:
         """Estimate how many values lie in a closed range; ValueError where only points can be answered."""
+
+    def fresh(self) -> Scheme:
+        """Give a scheme of the same kind that has learnt nothing."""
+
+    def learnt(self) -> dict[str, Int]:
+        """Give what was learnt of the stream, for a page."""
+
+    def relearn(self, arrays: Mapping[str, Int]) -> None:
+        """Go on from what a page holds."""
 
 
 class Summary:
