@@ -105,9 +105,9 @@ def run(
     if len(_checked(cuts)):
         return _run_calls(plan, _cut(batches, cuts), restart=True)
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
-    if threads < 2:
+    # A budget is one for all keys: divided over threads, what is found would depend on the machine.
+    if threads < 2 or any(watch.budget is not None for watch in plan.watches):
         return _run_calls(plan, _calls(batches))
-    plan = plan.over(threads)
     with ThreadPoolExecutor(threads) as pool:
         return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tocsin.cli.files import load_file
-from tocsin.rundir import Progress, read_progress
+from tests.spark.test_run_shared_wait import run_until
+from tocsin.rundir import read_progress
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
@@ -54,20 +52,6 @@ def write(folder: Path) -> None:
             lines = [json.dumps({"item": names[key[i]], "ts": START + int(at[i]), "value": value[i]}) for i in mine]
             path.write_text("\n".join(lines) + "\n")
             os.utime(path, (START // SECOND + number,) * 2)  # Spark takes files in order of this time.
-
-
-def run_until(session: Any, folder: Path, batch: int) -> Any:
-    """Run as a service does, until a micro-batch is done."""
-    from tocsin.spark.run import Options, run
-
-    stop = threading.Event()
-
-    def report(progress: Progress) -> None:
-        if progress.batch >= batch:
-            stop.set()
-
-    options = Options(folder / "run", interval_s=0.05, master="local[2]", buckets=2)
-    return run(load_file(folder / "rules.yaml"), options, stop, report, sessions=lambda: nullcontext(session))
 
 
 def pages(session: Any, folder: Path) -> dict[int, dict[str, bytes]]:
