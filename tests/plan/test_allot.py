@@ -12,6 +12,7 @@ from tocsin import Rule, RunError
 from tocsin.plan import make_plan
 from tocsin.plan.allot import Allotment, Told
 from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.changes import describe_plan, plan_changes
 from tocsin.rules.memory import read_memory
 
 BUCKETS = 4
@@ -135,3 +136,10 @@ def test_what_a_bucket_tells_is_a_curve_that_rises() -> None:
     assert curve.needed == 1000
     assert curve.recall_at(500) == pytest.approx(0.5)
     assert Told(10, 1, 1000, []).curve.recall_at(250) == pytest.approx(0.25)
+
+
+def test_what_becomes_of_a_rule_that_gets_a_budget_is_said() -> None:
+    free, limited = (describe_plan(plan_of(pair("x", **more))) for more in ({}, {"memory": "800KB"}))
+    assert "keys machine: no rule has these any more" in plan_changes(free, limited)[0]
+    assert "keys machine of rules with a budget: no rule has these any more" in plan_changes(limited, free)[0]
+    assert plan_changes(limited, limited) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import bequests, digest, heirs
+from tocsin.plan.identity import bequests, digest, heirs, is_limited
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
@@ -41,6 +41,13 @@ def describe_plan(plan: Plan) -> Description:
     } | ({_RANGES: {one.name: _named(one.alert, one.labels) for one in plan.ranges}} if plan.ranges else {})
 
 
+def _keys(watch: str) -> str:
+    """Name the keys of a watch, and what tells it from others that have them."""
+    on, _, apart = watch.partition("~")
+    kind = " of rules with a budget" if is_limited(watch) else " of rules that wait" if apart else ""
+    return (f"keys {on}" if on else "no key") + kind
+
+
 def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Say what becomes of the state of one plan under another, one sentence each; nothing for what is the same."""
     said = list(_ranges(before.get(_RANGES, {}), after.get(_RANGES, {})))
@@ -56,8 +63,7 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
         if old is not None and name is not None:
             spoken = {one: rule for one, rule in old["rules"].items() if given[name].speaks_of(one, rules[1][name])}
             old = old | {"rules": spoken}
-        on, waits, _ = str(name if was is None else was).partition("~")
-        keys = (f"keys {on}" if on else "no key") + (" of rules that wait" if waits else "")
+        keys = _keys(str(name if was is None else was))
         if new is None:
             said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
         # What was described before there were silences has none.

@@ -38,6 +38,11 @@ def limited_name(keys: str, rules: Sequence[str]) -> str:
     return f"{keys}~{digest('memory')}{digest(*rules)}"
 
 
+def is_limited(name: str) -> bool:
+    """Tell whether a watch of this name has a budget."""
+    return name.partition("~")[2].startswith(digest("memory"))
+
+
 def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
     """By watch of a plan, the stored one whose state it takes over, if any; both with their rules, where rows wait.
 
