@@ -15,7 +15,7 @@ from benchmarks.disorder_runs import cuts, run, told, true_results, waiting
 from benchmarks.disorder_summary import beaten, best_fixed
 from naive import window_join as naive
 
-NEEDS_DATA = pytest.mark.skipif(not RECORDING.exists(), reason="needs the recordings in ../shared/data")
+NEEDS_DATA = pytest.mark.skipif(not RECORDING.exists(), reason="needs the recording of soccer players")
 PREDICATES = {
     "x2": lambda a, b: (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2 < 25,
     "x3": lambda a, b, c: a[0] == b[0] == c[0],

@@ -75,7 +75,7 @@ def test_the_wan_trace_comes_as_asked_and_its_age_curve_peaks_near_63_seconds() 
     assert (streams.times[1][matching] - time <= data.WAN_W1).all()
 
 
-@pytest.mark.skipif(not data.AUCTIONS.exists(), reason="needs the recordings in ../shared/data")
+@pytest.mark.skipif(not data.AUCTIONS.exists(), reason="needs the recording of auctions")
 def test_bids_come_after_their_auction_opened_and_within_a_week() -> None:
     streams = data.auctions(3, 1)
     assert len(streams.times[0]) == 3 * 284
@@ -86,7 +86,7 @@ def test_bids_come_after_their_auction_opened_and_within_a_week() -> None:
     assert all((np.diff(times) >= 0).all() for times in streams.times)
 
 
-@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recordings in ../shared/data")
+@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recording of trades")
 def test_trades_are_dealt_out_in_turn() -> None:
     by_symbol, by_price = (data.trades(600_000, by_price=whether) for whether in (False, True))
     assert [len(times) for times in by_symbol.times] == [295_506, 295_506]
@@ -137,7 +137,7 @@ def test_all_of_the_memory_is_used_on_average_where_that_is_the_budget() -> None
         assert hard.state.one.fraction[0] < p
 
 
-@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recordings in ../shared/data")
+@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recording of trades")
 def test_a_policy_that_never_changes_gives_what_one_join_gives() -> None:
     of = next(iter(memory_automatic.recordings(quick=True)))
     join = memory_runs.Join(of.arrivals, of.lengths, int(max(column.max() for column in of.streams.keys)) + 1, of.since)

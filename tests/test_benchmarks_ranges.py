@@ -184,7 +184,7 @@ def test_stochastic_queries_come_in_the_first_two_thirds() -> None:
     assert (workload.terminate_at > begun).all()
 
 
-@pytest.mark.skipif(not TRADES.exists(), reason="needs the recordings in ../shared/data")
+@pytest.mark.skipif(not TRADES.exists(), reason="needs the recording of trades")
 def test_trades_of_a_day_have_ranges_inside_its_prices() -> None:
     workload = trades("IBM", 200)
     assert (np.diff(workload.values[:, 0]) != 0).any()

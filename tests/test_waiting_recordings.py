@@ -14,7 +14,10 @@ from tocsin.local import Result, run
 from tocsin.logic import FATES
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs the recordings in ../shared/data")
+NEEDS_DATA = pytest.mark.skipif(
+    not DATA.exists(), reason="needs the recordings of radio frames, a market feed, phones and flights"
+)
+pytestmark = NEEDS_DATA
 
 MS, SECOND = 1_000, 1_000_000
 Streams = dict[str, dict[str, np.ndarray]]

@@ -18,7 +18,7 @@ from tests.edge.command import CODE
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "edge.md").read_text("utf-8")
 EXAMPLE = re.compile(r"```sh\n(.*?)```\n\n((?:    [^\n]*\n)+)", re.DOTALL)
-NEEDS_DATA = pytest.mark.skipif(not benchmark.DATA.exists(), reason="needs the recordings in ../shared/data")
+NEEDS_DATA = pytest.mark.skipif(not benchmark.DATA.exists(), reason="needs the recordings of occupancy and DEBS 2012")
 
 
 def test_the_example_runs_and_prints_what_is_shown(tmp_path: Path) -> None:

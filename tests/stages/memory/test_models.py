@@ -288,7 +288,7 @@ def test_a_change_of_keys_is_seen_and_the_model_replaced() -> None:
     assert changed.shares(1, np.append(keys, 10**6)).tolist() == [*share.tolist(), 0.0]
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs the recordings in ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason="needs the recording of trades")
 @pytest.mark.parametrize("share", [0.1, 0.2])
 def test_trades_joined_by_symbol_want_prob_and_by_symbol_and_price_recent(share: float) -> None:
     """Every second trade against the others, a window of 1,000 trades of each; judged by the join itself."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from naive import promising as naive
@@ -82,6 +82,11 @@ def test_fewer_units_give_a_part_of_it_and_nothing_twice(
     assert join.report()["waiting"] == 0
 
 
+# A value is met again after others were: numbers that a page loses would be given out anew, in another order.
+@example(
+    Layout(window_us=40, scheme=ExactCounter()), [(0, 0, 1), (0, 1, 2), (1, 1, 2), (1, 1, 1)], Preference(),
+    Pace(3.0, 0.0), 1, False,
+)  # fmt: skip
 @given(layouts(), st.lists(steps, max_size=60), preferences, paces, st.integers(1, 20), st.booleans())
 def test_no_cut_into_batches_and_no_page_shows(
     layout: Layout, given_: Any, preference: Any, pace: Pace, size: int, dear: bool
@@ -186,7 +191,7 @@ def test_an_attribute_of_the_partner_counts_as_its_mean() -> None:
 def test_joins_of_one_layout_learn_values_apart() -> None:
     layout = Layout(scheme=ExactCounter())
     one, other = AnytimeJoin(layout), AnytimeJoin(layout)
-    one.take(np.array([0, 1]), np.array([1, 2]), np.array([7, 7]))
+    one.take(np.array([0, 0, 1]), np.array([0, 1, 2]), np.array([3, 7, 7]))
     page = one.page()
     other.take(np.array([0] * 50), np.arange(50), np.arange(50))
     back = AnytimeJoin(layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -32,7 +33,7 @@ def confidence(values: list[int]) -> float:
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> Layout:
+def layouts(draw: st.DrawFn, scheme: Any = SKETCH) -> Layout:
     window = draw(st.sampled_from([None, 0, 5, 20, 100]))
     return Layout(
         variant=draw(st.sampled_from(["T2", "T3", "T4", "T4"])),
@@ -45,11 +46,12 @@ def layouts(draw: st.DrawFn) -> Layout:
         zones=draw(st.integers(1, 4)),
         theta=draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])),
         max_length_us=draw(st.sampled_from([None, 1, 3, 50])),
-        scheme=SKETCH,
+        scheme=scheme,
     )
 
 
-arrivals = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 0, 1, 1, 2, 7])), max_size=60)
+# As many values as make the table of an exact counter grow.
+arrivals = st.lists(st.tuples(st.integers(0, 6) | st.integers(0, 40), st.sampled_from([0, 0, 1, 1, 2, 7])), max_size=60)
 
 
 def oracle(layout: Layout) -> naive.Stream:
@@ -79,17 +81,23 @@ def test_every_tuple_finds_the_state_of_the_definition(layout: Layout, given_: A
         assert len(nodes) <= layout.most_zones - 1
 
 
-@given(layouts(), arrivals, st.integers(1, 20))
+def alone(layout: Layout) -> Representation:
+    """A stream whose scheme learns from no other one."""
+    return Representation(replace(layout, scheme=layout.scheme.fresh()))
+
+
+@given(st.one_of(layouts(), layouts(ExactCounter())), arrivals, st.integers(1, 20))
 def test_no_cut_into_batches_and_no_page_shows(layout: Layout, given_: Any, size: int) -> None:
     keys = np.array([key for key, _ in given_], np.int64)
     times = np.cumsum([step for _, step in given_], dtype=np.int64)
-    whole, cut = Representation(layout), Representation(layout)
+    whole, cut = alone(layout), alone(layout)
     whole.insert(keys, times, np.arange(len(keys)))
     for begin in range(0, len(keys), size):
         part = slice(begin, begin + size)
         cut.insert(keys[part], times[part], np.arange(len(keys))[part])
-        page, cut = cut.page(), Representation(layout)
+        page, cut = cut.page(), alone(layout)
         cut.read(page)
+    cut.check()
     assert cut.page() == whole.page()
 
 

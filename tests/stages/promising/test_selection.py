@@ -102,6 +102,23 @@ def test_results_are_reported_once_when_they_leave_the_window(
     assert sorted(gone) == sorted(result for result in results if result[2] < limit)
 
 
+def test_memory_is_as_said() -> None:
+    layout = Layout("T3", granularity_us=100, window_us=100, zones=2, max_length_us=10, scheme=Histogram(0, 10, 8))
+    selection = StandingSelection(layout, [Query(0, 4), Query(2, 8), Query(1, 9)])
+    found, given_out = 0, 0
+    for begin in range(0, 2_000, 50):
+        found += len(selection.take(np.arange(begin, begin + 50), np.arange(50) % 10.0))
+        given_out += len(selection.expired())
+        assert selection.reported.nbytes == 24 * (found - given_out)
+        # Each tuple of a window, and of its last microsecond, is a result of three queries at most.
+        assert found - given_out <= 3 * 101
+    standing = selection.standing
+    by_bin = (standing.part, standing.seen, standing.bins, standing.sums, standing.lost)
+    assert sum(array.nbytes for array in by_bin) == 40 * 3 * selection.scheme.width
+    # A tuple is a result of 2.1 queries, and 2,000 came; those of the last zone had no turn yet.
+    assert 2.1 * 1_980 <= found <= 2.1 * 2_000
+
+
 def test_aggregates_of_a_part_are_close_and_say_how_close() -> None:
     rng = np.random.default_rng(2)
     values = rng.gamma(2.0, 10.0, 40_000)

@@ -70,6 +70,21 @@ def test_an_exact_counter_is_exact_for_points_and_ranges(values: list[int], size
     assert summary.confidence() == 1.0
 
 
+@given(st.lists(whole, max_size=90), st.integers(1, 40))
+def test_what_an_exact_counter_learnt_does_not_depend_on_the_cut(values: list[int], size: int) -> None:
+    at_once, cut = ExactCounter(), ExactCounter()
+    at_once.places(np.array(values, np.int64), learn=True)
+    for begin in range(0, len(values), size):
+        # What is known by now takes no room.
+        for _ in range(2):
+            cut.places(np.array(values[begin : begin + size], np.int64), learn=True)
+    assert cut.known == at_once.known == len(set(values))
+    assert {name: array.tolist() for name, array in cut.learnt().items()} == {
+        name: array.tolist() for name, array in at_once.learnt().items()
+    }
+    assert cut.width <= max(16, 4 * (cut.known + 1))
+
+
 @given(schemes, streams, streams, st.integers(0, 60))
 def test_summaries_are_linear(scheme_of: Any, first: Any, second: Any, cut: int) -> None:
     scheme = scheme_of()

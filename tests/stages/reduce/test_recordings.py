@@ -14,7 +14,7 @@ from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 DATA = Path(__file__).resolve().parents[3] / "../shared/data"
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recordings are not here: {DATA}")
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs the recordings of occupancy and DEBS 2012")
 
 
 def read(file: str, time: str, value: str) -> tuple[np.ndarray, np.ndarray]:

@@ -61,9 +61,11 @@ class ExactCounter:
             message = f"an exact counter needs whole numbers; got {values.dtype}"
             raise ValueError(message)
         bits, out = bits_of(values), np.zeros((len(values), 1), np.int64)
-        if learn:
-            self._make_room(len(np.unique(bits)))
-        self.known = number_all(self.values, self.numbers, self.known, bits, learn, out)
+        number_all(self.values, self.numbers, self.known, bits, False, out)
+        unknown = out[:, 0] == 0
+        if learn and unknown.any():
+            self._make_room(len(np.unique(bits[unknown])))
+            self.known = number_all(self.values, self.numbers, self.known, bits, True, out)
         return out
 
     def fresh(self) -> ExactCounter:
@@ -92,12 +94,13 @@ class ExactCounter:
         return float(table[0, self.numbers[inside]].sum())
 
     def _make_room(self, more: int) -> None:
-        if 2 * (self.known + more + 1) <= len(self.values):
+        # The least power of two that is at most half used: so it does not depend on how many came at once.
+        size = 1 << (2 * (self.known + more + 1) - 1).bit_length()
+        if size <= len(self.values):
             return
         used = self.numbers > 0
         # Numbers go up in the order in which values came.
         values = self.values[used][np.argsort(self.numbers[used])]
-        size = 1 << (2 * (self.known + more + 1)).bit_length()
         self.values, self.numbers = np.zeros(size, np.int64), np.zeros(size, np.int64)
         number_all(self.values, self.numbers, 0, values, True, np.zeros((len(values), 1), np.int64))
 

@@ -8,7 +8,8 @@ Guarantee: every tuple given out satisfies its query, and is given out once; wit
 shorter than a zone, all of them are. Work is counted in units: the same input does the same work. The error estimate of
 an aggregate supposes values spread evenly over the part of a bin that a range covers.
 Cost: per tuple one update; per query and zone one entry of the queue for each bin that holds tuples and meets its
-range. Memory as declared by the layout, and 32 bytes per query and bin.
+range. Memory as declared by the layout, 40 bytes per query and bin, 64 per cell that waits; and 24 bytes per result in
+the window, which stay beyond it until `expired` is called (where the window is the whole stream, none are kept).
 Source: Ali, Aref, ElTabakh, sections 4.2 and 4.3, Figure 8. There turns go over the queries for ever; here a turn comes
 with the end of a zone, so that it does not depend on a clock. Bins as cells, and counts that stand for what was not
 worked on, are ours.
@@ -148,7 +149,10 @@ class StandingSelection:
         return self._report(found)
 
     def expired(self) -> Int:
-        """Give the results (query, row, time) that have left the window, once; without a window there are none."""
+        """Give the results (query, row, time) that have left the window, once; without a window there are none.
+
+        To be called now and then, as results are kept until they were given out here.
+        """
         limit = int(self.counts[NEWEST]) - self.stream.limits.window_us
         gone = self.reported[:, 2] < limit
         out, self.reported = self.reported[gone], self.reported[~gone]
