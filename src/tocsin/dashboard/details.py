@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from tocsin.dashboard.alertindex import Known, micros, token_of
+from tocsin.dashboard.alertindex import Known, token_of
 from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.margins import bars_of, margins
@@ -20,7 +20,7 @@ from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Asked, Store, rules_of
 from tocsin.dashboard.tracer import Tracer
-from tocsin.deliver.encode import Alert
+from tocsin.deliver.encode import Alert, micros_of
 from tocsin.plan import Plan
 from tocsin.report import Result
 from tocsin.report.bars import bars
@@ -53,9 +53,12 @@ def _life(store: Store, run: RunData, one: Known) -> dict[str, Any]:
             changes.append({**known, "delivered": store.delivered(run, place.position)})
     last: Alert | None = changes[-1]["change"] if changes else None
     witness = last["witness"] if last else []
-    # What decided last: the row of the largest margin is the anchor that others are measured by.
-    anchor = max((micros(part["time"]) for part in witness), default=0)
-    rows = [{**part, "apart_us": micros(part["time"]) - anchor, "time_us": micros(part["time"])} for part in witness]
+    times = [micros_of(part["time"]) for part in witness]
+    # The last row is the anchor that others are measured by.
+    anchor = max(times, default=0)
+    rows = [
+        {**part, "apart_us": time_us - anchor, "time_us": time_us} for part, time_us in zip(witness, times, strict=True)
+    ]
     return {
         "one": one,
         "changes": changes,
@@ -95,7 +98,7 @@ def picture_part(store: Store, run: RunData, request: Request) -> str:
 
 def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     change = store.change(run, one.changes[-1].position)
-    witness = [{**part, "time": micros(part["time"])} for part in (change["witness"] if change else [])]
+    witness = [{**part, "time": micros_of(part["time"])} for part in (change["witness"] if change else [])]
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **_whose(run, "alert"),
