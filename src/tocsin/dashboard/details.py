@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.margins import bars_of, margins
 from tocsin.dashboard.charts.trend import trend, trend_of
-from tocsin.dashboard.pages import head, short_number, stream_names, wait_text
+from tocsin.dashboard.pages import head, page_number, short_number, stream_names, wait_text, whole_number
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Asked, Store, rules_of
@@ -81,16 +82,19 @@ def why_not_traced(run: RunData) -> str:
 
 
 def picture_part(store: Store, run: RunData, request: Request) -> str:
-    """The rows around an alert, what was left out and why: a part of its page that takes some seconds to make."""
+    """The rows around an alert, what was left out and why: a part of its page that takes some seconds to make.
+
+    Of several alerts with one id `life` names one by its place in the log; without it, it is the latest.
+    """
     lives = store.by_id(run, request.path_params["alert"])
-    number = request.query_params.get("life", "0")
-    if not number.isdecimal() or not lives or int(number[:6]) >= len(lives):
+    life = request.query_params.get("life")
+    mine = lives if life is None else [one for one in lives if one.place == whole_number(life)]
+    if not mine:
         raise HTTPException(404, "no such alert")
     why_not = why_not_traced(run)
     if why_not:
         return render("picture.html", answer={"error": why_not}, drawing=None)
-    one = lives[int(number)]
-    answer = _TRACER.ask(_question(store, run, one))
+    answer = _TRACER.ask(_question(store, run, mine[-1]))
     # Our own drawing: what stands in it was escaped when it was drawn.
     drawing = Markup(answer["svg"]) if answer.get("svg") else None
     return render("picture.html", answer=answer, drawing=drawing)
@@ -271,7 +275,9 @@ def ranges_page(store: Store, run: RunData, request: Request) -> str:
         row = store.rule_row(run, str(rule["alert"]))
         shown.append({"rule": rule, "alive": requests.now if requests else 0, "reached": row.fired, "some": reached})
     found = _request(store, run, rules, name) if name else []
-    told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run)}
+    # It is copied into a shell, and the id is whatever the address has.
+    command = shlex.join(["tocsin", "ranges", "progress", str(run.folder), name])
+    told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run), "command": command}
     return render("ranges.html", **head(store, run, "ranges"), **told)
 
 
@@ -299,8 +305,7 @@ def diff_page(store: Store, request: Request) -> str:
     first, second = (request.query_params.get(side, "") for side in ("a", "b"))
     one, two = store.runs.get(first), store.runs.get(second)
     part = request.query_params.get("part", "")
-    page = request.query_params.get("page", "0")
-    number = int(page) if page.isdecimal() and len(page) < 8 else 0
+    number = page_number(request)
     told: dict[str, Any] = {"names": names, "a": first, "b": second, "one": one, "two": two, "numbers": None}
     if one is not None and two is not None:
         difference = store.difference(one, two)
