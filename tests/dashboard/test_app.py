@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import shlex
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from dashboard.asked import Server, evil_run, served
-from dashboard.plant import copied
-from tocsin.dashboard.guard import HEADERS
+from dashboard.plant import change, copied
+from tocsin.dashboard.alertindex import token_of
+from tocsin.dashboard.guard import HEADERS, Guard
+from tocsin.dashboard.render import address
 from tocsin.dashboard.serve import Where
+from tocsin.dashboard.store import Asked
+from tocsin.deliver import AlertWriter
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -144,13 +153,83 @@ def test_what_is_not_there_is_said_in_a_page(server: Server, path: str) -> None:
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "\u202e", "a&b=c"])
-@pytest.mark.parametrize("name", ["q", "state", "rule", "before", "page", "last", "id", "a", "b", "part", "life"])
+@pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "0" * 9, "\u202e", "a&b=c"])
+@pytest.mark.parametrize("name", ["q", "state", "rule", "before", "page", "id", "a", "b", "part"])
 def test_any_question_has_an_answer(server: Server, name: str, text: str) -> None:
     for page in ("/run/run/alerts", "/run/run/rules", "/run/run/ranges", "/diff"):
         answer = server.get(f"{page}?{name}={quote(text)}")
         assert answer.code == 200
-        assert "<b>\n" not in answer.text
+
+
+@pytest.mark.parametrize("page", ["alerts?q=", "rules?q=", "ranges?id="])
+def test_what_was_asked_is_shown_again_as_text(server: Server, page: str) -> None:
+    text = server.get(f"/run/run/{page}{quote('<b>x')}").text
+    assert 'value="&lt;b&gt;x"' in text
+    assert "<b>x" not in text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "0" * 9 + "99999", "\u202e"])
+def test_the_pages_of_a_rule_and_of_an_alert_take_any_span_and_any_life(server: Server, text: str) -> None:
+    run = server.store.runs["run"]
+    one = server.store.alerts(run, Asked(alert="Condensation")).alerts[0]
+    for path in (address(run, "rule", token_of(one.alert)), address(run, "alert", one.id)):
+        assert server.get(f"{path}?last={quote(text)}&life={quote(text)}").code == 200
+    assert server.get(f"{address(run, 'alert', one.id, 'picture')}?life={quote(text)}").code == 404
+
+
+def test_a_picture_is_of_the_life_beside_which_it_is_shown(
+    plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    rows = [change("Condensation", "match", n * 10**6, id="same", ends_us=n * 10**6) for n in range(7)]
+    AlertWriter(folder / "alerts").write(99, rows)
+    asked: list[int] = []
+
+    class Asking:
+        def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+            asked.append(question["start_us"] // 10**6)
+            return {"svg": "", "said": []}
+
+    monkeypatch.setattr("tocsin.dashboard.details._TRACER", Asking())
+    with served(folder) as server:
+        for page in ("alert/same", f"rule/{token_of('Condensation')}"):
+            parts = re.findall(r'data-part="([^"]*)"', server.get(f"/run/run/{page}").text)
+            assert [server.get(part).code for part in parts] == [200] * len(parts)
+        assert asked == [2, 3, 4, 5, 6, 6]
+        place = server.store.by_id(server.store.runs["run"], "same")[1].place
+        assert server.get(f"/run/run/alert/same/picture?life=0000000{place}").code == 200
+        assert server.get("/run/run/alert/same/picture").code == 200
+    assert asked[-2:] == [1, 6]
+
+
+def test_a_rule_with_a_memory_budget_is_not_called_exact(plant: Path, tmp_path: Path) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    exact = f"/run/run/rule/{token_of('Disagreement')}"
+    with served(folder) as server:
+        text = server.get(exact).text
+    assert "exact: every alarm" in text
+    assert "1: rows are joined on arrival" in text
+    for rule in manifest["rules"]:
+        rule["memory"] = "at most 1000 rows"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with served(folder) as server:
+        text = server.get(exact).text
+    assert "asked: at most 1000 rows" in text
+    assert "exact: every alarm" not in text
+    assert "1: rows are joined on arrival" not in text
+
+
+def test_the_command_for_a_shell_is_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "a run; date"
+    evil_run(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "archive": None}))
+    name = "x; $(touch gone) 'y"
+    with served(folder) as server:
+        text = server.get(f"/run/{quote(folder.name)}/ranges?id={quote(name)}").text
+    (command,) = re.findall(r'aria-label="Command">([^<]*)<', text)
+    assert shlex.split(unescape(command)) == ["tocsin", "ranges", "progress", str(folder), name]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +257,8 @@ def test_a_token_is_asked_for_and_a_browser_keeps_something_else(plant: Path) ->
         assert server.get("/run/run", Authorization="Bearer wrong").code == 401
         assert server.get("/run/run", Authorization=f"Bearer {TOKEN}").code == 200
         assert server.get("/static/dashboard.css").code == 200
+        assert server.get("/login").code == 200
+        assert server.get("/loginX").code == 401
         sent = server.get("/run/run?x=1", Accept="text/html")
         assert sent.code == 303
         assert sent.headers["location"] == "/login?back=/run/run%3Fx%3D1"
@@ -191,12 +272,34 @@ def test_a_token_is_asked_for_and_a_browser_keeps_something_else(plant: Path) ->
         assert "HttpOnly" in cookie
         assert "samesite=strict" in cookie.lower()
         assert TOKEN not in cookie
+        assert "secure" not in cookie.lower()
+        safe = server.get("/login", body=f"token={TOKEN}", X_Forwarded_Proto="https", **form)
+        assert "; secure" in safe.headers["set-cookie"].lower()
         assert server.get("/run/run", Cookie=cookie.partition(";")[0]).code == 200
         assert server.get("/run/run", Cookie="tocsin_session=" + "0" * 64).code == 401
         for back in ("//evil.org", "https://evil.org", "/\\evil.org"):
             told = server.get("/login", body=f"token={TOKEN}&back={quote(back)}", **form)
             assert told.headers["location"] == "/"
         assert server.get("/login", body="token=" + "x" * 10_000, **form).code == 413
+
+
+def test_a_query_of_any_bytes_is_sent_to_the_login() -> None:
+    """Asked without a server: not every one lets such bytes pass."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def never(*_: Any) -> None:
+        raise AssertionError
+
+    headers = [(b"host", b"localhost"), (b"accept", b"text/html")]
+    scope = {"type": "http", "method": "GET", "path": "/run/run", "query_string": b"q=\xff", "headers": headers}
+    asyncio.run(Guard(never, TOKEN)(scope, never, send))
+    assert sent[0]["status"] == 303
+    told = dict(sent[0]["headers"])
+    assert told[b"location"] == b"/login?back=/run/run%3Fq%3D%C3%BF"
+    assert b"content-security-policy" in told
 
 
 def test_an_address_that_others_can_reach_needs_a_token_that_is_long() -> None:

@@ -3,7 +3,8 @@
 Idea: files of the log are read once, in order; each change of state opens, moves or ends a life. What is large (the
 witness, annotations) stays on disk, and is read again for the one alert that is looked at.
 Guarantee: a file that was replaced by an equal one changes nothing; by another one, everything is read anew. A line
-that cannot be read is counted, and stops nothing. Of more than `MOST` alerts the oldest that have ended are forgotten.
+that cannot be read is counted, and stops nothing; each is taken once, even if the disk fails inside a file. Of more
+than `MOST` alerts the oldest that have ended are forgotten.
 Cost: some 40 microseconds per change of state, and 700 bytes per alert.
 """
 
@@ -15,12 +16,12 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tocsin.deliver import AlertLog, Position
-from tocsin.deliver.encode import Alert, decode
+from tocsin.deliver.encode import Alert, decode, micros_of
 from tocsin.deliver.parquet import read_parquet
 from tocsin.trace.model import Life
 
@@ -31,8 +32,6 @@ _LOOKED_AT_AGAIN = 16
 # A longer line is no alert, and its pieces are none.
 _MOST_LINE = 1 << 26
 _PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -114,6 +113,8 @@ class AlertIndex:
         self._labels: dict[Labels, Labels] = {}
         self._words: dict[Labels, str] = {}
         self._files: dict[int, tuple[tuple[int, int, int], int]] = {}
+        # Files that a disk failed to give to their end: lines that were taken, and the code of those.
+        self._begun: dict[int, tuple[int, int]] = {}
         self._next = 0
 
     @property
@@ -132,25 +133,27 @@ class AlertIndex:
         """Take what is new in the log; each step tells whether something was."""
         try:
             status = os.stat(self.log.folder)
+        except FileNotFoundError:
+            status = None
         except OSError:
             return
-        seen = (status.st_mtime_ns, status.st_ino)
-        files = dict(self.log.batches()) if seen != self._folder_seen else {}
+        seen = None if status is None else (status.st_mtime_ns, status.st_ino)
+        if seen is not None and seen == self._folder_seen:
+            return
+        files = dict(self.log.batches())
         if self._replaced(files):
             self._forget()
-            files = dict(self.log.batches())
             yield True
         for batch, path in files.items():
             if batch not in self._files:
                 yield from self._read_file(batch, path)
         # A file that came while others were read may not show in a time of the folder that is coarse.
-        self._folder_seen = seen if status.st_mtime < datetime.now(UTC).timestamp() - 2 else None
+        is_old = status is not None and status.st_mtime < datetime.now(UTC).timestamp() - 2
+        self._folder_seen = seen if is_old and files.keys() <= self._files.keys() else None
 
     def _replaced(self, files: Mapping[int, Path]) -> bool:
         """Tell whether a file that was read has gone, or has other content now."""
-        if not files:
-            return False
-        if not self._files.keys() <= files.keys():
+        if not self._files.keys() | self._begun.keys() <= files.keys():
             return True
         # A micro-batch that is run again is one of the last.
         for batch in sorted(self._files)[-_LOOKED_AT_AGAIN:]:
@@ -165,22 +168,41 @@ class AlertIndex:
         return False
 
     def _read_file(self, batch: int, path: Path) -> Iterator[bool]:
+        """Take a file; where the disk fails inside it, the next time goes on behind the lines that were taken."""
         mark = mark_of(path)
         if mark is None:
             return
-        code = 0
+        code, line, (taken, taken_code) = 0, 0, self._begun.get(batch, (0, 0))
         try:
-            for line, (raw, alert) in enumerate(_lines(path)):
+            for raw, alert in _lines(path):
                 code = zlib.crc32(raw, code)
-                self._take(Position(batch, line), path, raw, alert)
-                if line % _STEP == _STEP - 1:
+                line += 1
+                if line > taken:
+                    self._take(Position(batch, line - 1), path, raw, alert)
+                elif line == taken and code != taken_code:
+                    break
+                if line % _STEP == 0:
                     yield True
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            self._disk_failed(batch, f"{path.name}: {error}", (line, code))
+            return
+        except ValueError as error:
             self._cannot_read(f"{path.name}: {error}")
-            if isinstance(error, OSError):
-                return  # The disk, not the file, has failed: it is tried again.
-        self._files[batch] = (mark, code)
+        if line < taken or (line == taken and code != taken_code):
+            self._forget()  # Not the file that was begun: the next look reads everything anew.
+        else:
+            self._read_whole(batch, mark, code)
         yield True
+
+    def _disk_failed(self, batch: int, what: str, so_far: tuple[int, int]) -> None:
+        """Note how far a file was taken; it is one fault, however often it is tried."""
+        self.unreadable += batch not in self._begun
+        self.fault = what
+        self._begun[batch] = max(so_far, self._begun.get(batch, (0, 0)))
+
+    def _read_whole(self, batch: int, mark: tuple[int, int, int], code: int) -> None:
+        self._files[batch] = (mark, code)
+        self.unreadable -= self._begun.pop(batch, None) is not None
 
     def _take(self, position: Position, path: Path, raw: bytes, alert: Alert | None) -> None:
         try:
@@ -198,12 +220,14 @@ class AlertIndex:
         labels = tuple(sorted(change["labels"].items()))
         labels = self._labels.setdefault(labels, labels)
         late = "late" in change["quality"].split()
-        start_us = micros(change["startsAt"])
+        start_us = micros_of(change["startsAt"])
         ends = change.get("endsAt")
-        end_us = None if ends is None else micros(ends)
+        end_us = None if ends is None else micros_of(ends)
         whose = (change["alert"], labels, late)
         one = self._open.pop(whose, None)
         if one is None or one.id != change["id"] or one.start_us != start_us:
+            if one is not None:
+                self._close(one, start_us)
             one = self._begin(change["alert"], labels, change["id"], start_us, late=late)
         mine = self.rules[one.alert]
         one.changes = (*one.changes, Change(position, change["state"]))
@@ -217,6 +241,11 @@ class AlertIndex:
             self._open[whose] = mine.open[one.place] = one
         else:
             mine.open.pop(one.place, None)
+
+    def _close(self, one: Known, end_us: int) -> None:
+        """End a life whose end the log does not have, since another of the same labels has begun."""
+        one.state, one.end_us = "resolved" if one.has_fired else "inactive", max(one.start_us, end_us)
+        self.rules[one.alert].open.pop(one.place, None)
 
     def _begin(self, alert: str, labels: Labels, name: str, start_us: int, *, late: bool) -> Known:
         mine = self.rules.setdefault(alert, RuleAlerts())
@@ -257,15 +286,6 @@ def id_in_address(name: str) -> str:
     ('0a45a578afe27080', True)
     """
     return name if _PLAIN.fullmatch(name) else f"~{token_of(name)}"
-
-
-def micros(text: str) -> int:
-    """Read a time of the log as microseconds since 1970.
-
-    >>> micros("1970-01-01T00:00:01.500000Z")
-    1500000
-    """
-    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Alert | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,17 +11,17 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from tocsin.dashboard.alertindex import Known, micros, token_of
+from tocsin.dashboard.alertindex import Known, token_of
 from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.margins import bars_of, margins
 from tocsin.dashboard.charts.trend import trend, trend_of
-from tocsin.dashboard.pages import head, short_number, stream_names, wait_text
+from tocsin.dashboard.pages import head, page_number, short_number, stream_names, wait_text, whole_number
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Asked, Store, rules_of
 from tocsin.dashboard.tracer import Tracer
-from tocsin.deliver.encode import Alert
+from tocsin.deliver.encode import Alert, micros_of
 from tocsin.plan import Plan
 from tocsin.report import Result
 from tocsin.report.bars import bars
@@ -53,9 +54,12 @@ def _life(store: Store, run: RunData, one: Known) -> dict[str, Any]:
             changes.append({**known, "delivered": store.delivered(run, place.position)})
     last: Alert | None = changes[-1]["change"] if changes else None
     witness = last["witness"] if last else []
-    # What decided last: the row of the largest margin is the anchor that others are measured by.
-    anchor = max((micros(part["time"]) for part in witness), default=0)
-    rows = [{**part, "apart_us": micros(part["time"]) - anchor, "time_us": micros(part["time"])} for part in witness]
+    times = [micros_of(part["time"]) for part in witness]
+    # The last row is the anchor that others are measured by.
+    anchor = max(times, default=0)
+    rows = [
+        {**part, "apart_us": time_us - anchor, "time_us": time_us} for part, time_us in zip(witness, times, strict=True)
+    ]
     return {
         "one": one,
         "changes": changes,
@@ -78,16 +82,19 @@ def why_not_traced(run: RunData) -> str:
 
 
 def picture_part(store: Store, run: RunData, request: Request) -> str:
-    """The rows around an alert, what was left out and why: a part of its page that takes some seconds to make."""
+    """The rows around an alert, what was left out and why: a part of its page that takes some seconds to make.
+
+    Of several alerts with one id `life` names one by its place in the log; without it, it is the latest.
+    """
     lives = store.by_id(run, request.path_params["alert"])
-    number = request.query_params.get("life", "0")
-    if not number.isdecimal() or not lives or int(number[:6]) >= len(lives):
+    life = request.query_params.get("life")
+    mine = lives if life is None else [one for one in lives if one.place == whole_number(life)]
+    if not mine:
         raise HTTPException(404, "no such alert")
     why_not = why_not_traced(run)
     if why_not:
         return render("picture.html", answer={"error": why_not}, drawing=None)
-    one = lives[int(number)]
-    answer = _TRACER.ask(_question(store, run, one))
+    answer = _TRACER.ask(_question(store, run, mine[-1]))
     # Our own drawing: what stands in it was escaped when it was drawn.
     drawing = Markup(answer["svg"]) if answer.get("svg") else None
     return render("picture.html", answer=answer, drawing=drawing)
@@ -95,7 +102,7 @@ def picture_part(store: Store, run: RunData, request: Request) -> str:
 
 def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     change = store.change(run, one.changes[-1].position)
-    witness = [{**part, "time": micros(part["time"])} for part in (change["witness"] if change else [])]
+    witness = [{**part, "time": micros_of(part["time"])} for part in (change["witness"] if change else [])]
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **_whose(run, "alert"),
@@ -268,7 +275,9 @@ def ranges_page(store: Store, run: RunData, request: Request) -> str:
         row = store.rule_row(run, str(rule["alert"]))
         shown.append({"rule": rule, "alive": requests.now if requests else 0, "reached": row.fired, "some": reached})
     found = _request(store, run, rules, name) if name else []
-    told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run)}
+    # It is copied into a shell, and the id is whatever the address has.
+    command = shlex.join(["tocsin", "ranges", "progress", str(run.folder), name])
+    told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run), "command": command}
     return render("ranges.html", **head(store, run, "ranges"), **told)
 
 
@@ -296,8 +305,7 @@ def diff_page(store: Store, request: Request) -> str:
     first, second = (request.query_params.get(side, "") for side in ("a", "b"))
     one, two = store.runs.get(first), store.runs.get(second)
     part = request.query_params.get("part", "")
-    page = request.query_params.get("page", "0")
-    number = int(page) if page.isdecimal() and len(page) < 8 else 0
+    number = page_number(request)
     told: dict[str, Any] = {"names": names, "a": first, "b": second, "one": one, "two": two, "numbers": None}
     if one is not None and two is not None:
         difference = store.difference(one, two)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 COOKIE = "tocsin_session"
 LOGIN = "/login"
 # What may be asked for without a token: the way to give it, and what makes that readable.
-_OPEN = ("/login", "/static/")
+_STATIC = "/static/"
 _MOST_BODY = 4096
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -81,10 +81,13 @@ class Guard:
             return PlainTextResponse("only GET is answered here\n", 405)
         if scope["method"] == "POST" and scope["path"] != LOGIN:
             return PlainTextResponse("nothing can be changed here\n", 405)
-        if self.token is None or scope["path"].startswith(_OPEN) or self._has_token(headers, scope):
+        is_open = scope["path"] == LOGIN or scope["path"].startswith(_STATIC)
+        if self.token is None or is_open or self._has_token(headers, scope):
             return None
         if headers.get("sec-fetch-mode", "navigate") == "navigate" and "text/html" in headers.get("accept", ""):
-            back = quote(scope["path"] + ("?" + scope["query_string"].decode() if scope["query_string"] else ""))
+            # Whatever bytes a query has: those that are no ASCII are quoted once more.
+            asked = scope["query_string"].decode("latin-1")
+            back = quote(scope["path"] + (f"?{asked}" if asked else ""))
             return RedirectResponse(f"{LOGIN}?back={back}", 303)
         return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
 
@@ -128,7 +131,8 @@ class Guard:
         if self.token is None or not self._is_token(fields.get("token", [""])[0].strip()):
             return RedirectResponse(f"{LOGIN}?wrong=1&back={quote(back)}", 303)
         answer = RedirectResponse(quote(back, safe="/?=&%~"), 303)
-        answer.set_cookie(COOKIE, self._session(), httponly=True, samesite="strict", path="/")
+        is_secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, self._session(), httponly=True, samesite="strict", secure=is_secure, path="/")
         return answer
 
 

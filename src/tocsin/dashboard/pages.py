@@ -173,17 +173,29 @@ def asked_of(store: Store, run: RunData, request: Request) -> Asked:
     """What an address asks for; what it cannot ask is left out."""
     given = request.query_params
     state = given.get("state", "")
-    before = given.get("before", "")
     alert = store.rule(run, given["rule"][:64]) if given.get("rule") else None
-    place = int(before) if before.isdecimal() and len(before) < 16 else None
-    return Asked(state if state in STATES else "", alert, given.get("q", "")[:200], place)
+    before = whole_number(given.get("before", ""))
+    return Asked(state if state in STATES else "", alert, given.get("q", "")[:200], before)
+
+
+def whole_number(text: str) -> int | None:
+    """A number as an address has it; None if it is none, or longer than any that we give.
+
+    >>> whole_number("0000012"), whole_number("-1"), whole_number("9" * 40)
+    (12, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) < 16 else None
+
+
+def page_number(request: Request) -> int:
+    """Which page of a list is asked for; the first, if none is."""
+    return whole_number(request.query_params.get("page", "")) or 0
 
 
 def rules_page(store: Store, run: RunData, request: Request) -> str:
     """All rules, some at a time."""
     text = request.query_params.get("q", "")[:200].casefold().strip()
-    page = request.query_params.get("page", "0")
-    number = int(page) if page.isdecimal() and len(page) < 8 else 0
+    number = page_number(request)
     rows: Sequence[RuleRow] = [row for row in store.rules(run) if text in row.alert.casefold()]
     conditions = {str(rule["alert"]): str(rule.get("condition") or rule.get("does", "")) for rule in rules_of(run)}
     begin = number * MOST_RULES * 2

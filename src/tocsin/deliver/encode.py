@@ -119,6 +119,15 @@ def seconds_of(text: str) -> float:
     return (datetime.fromisoformat(text) - _EPOCH) / timedelta(seconds=1)
 
 
+def micros_of(text: str) -> int:
+    """Read a time of the log as microseconds since 1970.
+
+    >>> micros_of("1970-01-01T00:00:01.500000Z")
+    1500000
+    """
+    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+
+
 def _time_of(time: Any, place: str) -> str:
     if isinstance(time, int) and not isinstance(time, bool):
         return event_text(time)

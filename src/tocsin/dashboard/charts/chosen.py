@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from tocsin.dashboard.alertindex import micros
+from tocsin.deliver.encode import micros_of
 from tocsin.report.axis import Scale, time_ticks
 from tocsin.report.svg import Drawing
 from tocsin.trace.words import date, named, number
@@ -30,7 +30,7 @@ def chosen_of(witness: Sequence[Mapping[str, Any]]) -> list[Chosen]:
     for part in witness:
         values = [(str(name), value) for name, value in part["values"].items()]
         words = ", ".join(f"{named('', n).strip('.') or 'value'} {'-' if v is None else number(v)}" for n, v in values)
-        found.append(Chosen(str(part["stream"]), micros(part["time"]), words))
+        found.append(Chosen(str(part["stream"]), micros_of(part["time"]), words))
     return found
 
 
