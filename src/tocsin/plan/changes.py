@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import bequests, digest, heirs
+from tocsin.plan.identity import bequests, digest, heirs, is_limited
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
@@ -56,8 +56,10 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
         if old is not None and name is not None:
             spoken = {one: rule for one, rule in old["rules"].items() if given[name].speaks_of(one, rules[1][name])}
             old = old | {"rules": spoken}
-        on, waits, _ = str(name if was is None else was).partition("~")
-        keys = (f"keys {on}" if on else "no key") + (" of rules that wait" if waits else "")
+        of = str(name if was is None else was)
+        on, apart, _ = of.partition("~")
+        which = " of rules whose memory is limited" if is_limited(of) else " of rules that wait"
+        keys = (f"keys {on}" if on else "no key") + (which if apart else "")
         if new is None:
             said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
         # What was described before there were silences has none.
