@@ -13,9 +13,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.test_laws import Driver, parts_of, plan_of, settled, stories
-from tocsin import PlanError, Rule, RuleError, local
+from tocsin import NoData, PlanError, Rule, RuleError, local
 from tocsin.columns import EPOCH
-from tocsin.logic import Out
+from tocsin.logic import FATES, Out
 from tocsin.plan import Plan
 from tocsin.plan.budgeted import BudgetedLogic
 
@@ -138,6 +138,22 @@ def test_what_is_found_is_a_part_of_what_there_is_and_says_so() -> None:
     assert qualities["subset"] > 0.9 * found.total()
 
 
+@pytest.mark.parametrize("more", [{}, {"for_": "100ms"}])
+def test_lives_that_say_exact_are_those_of_unlimited_memory(more: dict[str, Any]) -> None:
+    """Rows are shed while they are dense; a life that should have begun then goes on long after."""
+    stated = {"within": "100ms", "on": "machine", "outage": "1s", "keep_firing_for": "1s", **more}
+    for seed in (0, 1):
+        streams = zipf_streams(900, 30, seed)
+        for columns in streams.values():
+            columns["ts"] = np.where(columns["ts"] > 300_000, columns["ts"] * 8 - 2_100_000, columns["ts"])
+            columns["arrival"] = columns["ts"]
+        limited, _ = run(streams, Rule("pair", "a + b > 1", memory="60 rows", **stated), through_pages=False)
+        free, _ = run(streams, Rule("pair", "a + b > 1", **stated), through_pages=False)
+        exact = [row for row in limited.alerts if row["quality"] == "exact"]
+        assert exact
+        assert all(row in free.alerts for row in exact)
+
+
 def test_models_find_more_than_the_newest_rows_do() -> None:
     """Keys are Zipf, so frequent ones give most: PROB is right, and is found without being asked for."""
     streams = zipf_streams(14_000, 3000, 9)
@@ -191,6 +207,71 @@ def test_open_alerts_that_fill_the_memory_are_kept_and_rows_that_come_are_counte
         assert counts["shed"] > 0
 
 
+def test_a_row_that_is_larger_than_the_memory_costs_no_other_row_its_place() -> None:
+    streams = zipf_streams(600, 60, 3, payload=True)
+    before, _ = run(streams, pairs("witness", memory="60KB"))
+    streams["a"]["note"][200] = "é" * 30_000
+    out, driver = run(streams, pairs("witness", memory="60KB"), [100, 500])
+    assert driver.most <= 60_000
+    shed, shed_before = (sum(counts["shed"] for counts in one.counts.values()) for one in (out, before))
+    assert abs(shed - shed_before) < 5
+
+
+def most_rows(streams: Columns, rule: Rule) -> int:
+    plan = plan_of(streams, rule, arrival="arrival")
+    logic, most = plan.build({}), 0
+    for part in parts_of(plan, streams, range(2 * len(streams["a"]["ts"])), "arrival"):
+        logic.on_data(part)
+        most = max(most, sum(len(memory.time) for page in logic.watches[0].pages for memory in page.remembered))
+    return most
+
+
+def test_nothing_is_shed_where_all_rows_just_fit() -> None:
+    streams, stated = zipf_streams(500, 4, 3), {"within": "20ms", "on": "machine", "emit": "all", "outage": "0s"}
+    most = most_rows(streams, Rule("pair", "a + b > 1", **stated))
+    assert most < 400
+    # A row that comes has its place before those go that it puts past their window.
+    limited, _ = run(streams, Rule("pair", "a + b > 1", memory=f"{most + 1} rows", **stated), through_pages=False)
+    assert sum(counts.get("shed", 0) for counts in limited.counts.values()) == 0
+
+
+def filled(memory: str, emit: str = "all") -> tuple[Plan, Watcher]:
+    """A watch whose memory is full, of rows or of open alerts."""
+    keys = 800
+    time = np.arange(keys) * 10
+    machine = np.array([f"machine-with-a-long-name-{i}" for i in range(keys)], dtype=object)
+    stream = {"ts": time, "machine": machine, "value": np.ones(keys), "arrival": time}
+    streams = {"a": stream, "b": stream}
+    rule = Rule("open", "a + b > 0", within="1h", on="machine", stale="1h", memory=memory, emit=emit)
+    plan = plan_of(streams, rule, arrival="arrival").over(1, told=True)
+    driver = Watcher(plan)
+    for part in parts_of(plan, streams, range(0, 2 * keys, 100), "arrival"):
+        driver.take(driver.logic.on_data(part))
+    return plan, driver
+
+
+def test_what_open_alerts_take_beyond_a_share_is_told_and_nobody_else_gets_it() -> None:
+    plan, driver = filled("80KB", "witness")
+    terms = {"watch": plan.watches[0].name, "terms": plan.watches[0].budget.terms}
+    driver.take(driver.logic.on_control([terms | {"share": 33_000}]))
+    taken = sum(map(len, driver.pages.values()))
+    assert taken > 33_000
+    assert driver.logic.on_data([]).stats[0]["share"] >= taken
+
+
+@pytest.mark.parametrize("call", ["on_data", "on_time"])
+def test_a_smaller_memory_holds_from_the_first_call_though_no_row_comes(call: str) -> None:
+    plan, driver = filled("80KB")
+    small, rule = plan.watches[0].budget.memory.amount // 2, plan.watches[0].rules[0]
+    assert driver.most > small
+    streams = {name: {"ts": [], "machine": [], "value": [], "arrival": []} for name in "ab"}
+    smaller = Rule(rule.alert, "a + b > 0", within="1h", on="machine", stale="1h", memory=small, emit="all")
+    driver.plan = plan_of(streams, smaller, arrival="arrival").over(1, told=True)
+    driver.logic = driver.plan.build(driver.pages)
+    driver.take(driver.logic.on_data([]) if call == "on_data" else driver.logic.on_time(0))
+    assert sum(map(len, driver.pages.values())) <= small
+
+
 def test_joins_that_share_the_memory_of_a_run_have_parts_of_it() -> None:
     streams = zipf_streams(3000, 300, 10)
     rules = [pairs(), Rule("other", "a - b > 1", within="50ms", on="machine", emit="all", weight=2.0)]
@@ -209,7 +290,8 @@ def test_joins_that_share_the_memory_of_a_run_have_parts_of_it() -> None:
         ({"memory": True}, "`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got True"),
         ({"prefer": "best"}, "`prefer` must be one of subset, sample; got 'best'"),
         ({"prefer": "sample", "emit": "witness"}, "`prefer` sample needs `emit` all"),
-        ({"weight": 0}, "`weight` must be a number above 0; got 0"),
+        ({"weight": 0}, "`weight` must be a number above 0 and at most 1,000,000; got 0"),
+        ({"weight": 10**400}, "`weight` must be a number above 0 and at most 1,000,000; got 1000"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(more: dict[str, Any], message: str) -> None:
@@ -230,3 +312,27 @@ def test_what_cannot_be_meant_is_refused(more: dict[str, Any], message: str) -> 
 def test_what_a_plan_cannot_keep_is_refused(rule: Rule, message: str) -> None:
     with pytest.raises(PlanError, match=f'rule "x": {message}'):
         plan_of(zipf_streams(1, 1, 0), rule, arrival="arrival")
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1MB"), ("1MB", None), ("1MB", "50KB"), ("1MB", "99 rows")])
+def test_open_alerts_and_rows_stay_when_memory_becomes_another(before: str | None, after: str | None) -> None:
+    """Beside it are a rule of one stream and a silence, which share its key columns and go on too."""
+    streams, out = zipf_streams(200, 5, 1), Out()
+    whole = 2 * len(streams["a"]["ts"])
+    pages: dict[str, bytes] = {}
+    for memory, cut in ((before, slice(0, 1)), (after, slice(1, 2))):
+        others = [Rule("hot", "a > 0", within="5ms", on="machine", stale="1h"), NoData("a", "10ms", ["machine"])]
+        # Without limit all of them share pages; with it the join has its own, and takes along what it had.
+        rules = [Rule("pair", "a + b > -99", within="100ms", on="machine", stale="1h", memory=memory)]
+        plan = plan_of(streams, rules + (others if before is None else []), arrival="arrival")
+        logic = plan.build(pages)
+        for part in parts_of(plan, streams, [whole // 2], "arrival")[cut]:
+            out.add(logic.on_data(part))
+        for name, page in logic.changed_pages().items():
+            pages[name] = page or b""
+        pages = {name: page for name, page in pages.items() if page}
+    opened = [row["id"] for row in out.alerts if row["state"] == "firing" and row["alert"] == "pair"]
+    assert len(opened) == len(set(opened)) == 5
+    assert not [row for row in out.alerts if "rule-changed" in row["quality"]]
+    for name, counts in out.counts.items():
+        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), (name, counts)

@@ -17,11 +17,12 @@ from tocsin import Rule
 from tocsin.logic import FATES, Out
 from tocsin.plan import plan_changes
 from tocsin.plan.changes import describe_plan
-from tocsin.plan.identity import bequests, heirs
+from tocsin.plan.identity import bequests, heirs, limited_name
 
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
 FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", f"m~{'b' * 16}{'5' * 16}", "m"
 SEVEN = f"{FIVE[:-1]}7"
+LIMITED = limited_name("m", ["A"])
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,13 @@ SEVEN = f"{FIVE[:-1]}7"
         ({FIVE: {"A"}}, {FIVE: {"B"}}, {FIVE: FIVE}),
         ({FIVE: {"A"}}, {FIVE: {"B"}, SIX: {"A"}}, {SIX: FIVE}),
         ({OTHER: {"A"}}, {FIVE: {"A"}}, {}),
+        # Memory is limited from now on, for some of the rules or for all, or no more, or for others.
+        ({PLAIN: {"A"}}, {LIMITED: {"A"}}, {LIMITED: PLAIN}),
+        ({PLAIN: {"A", "B"}}, {LIMITED: {"A"}, PLAIN: {"B"}}, {LIMITED: PLAIN, PLAIN: PLAIN}),
+        ({LIMITED: {"A"}}, {PLAIN: {"A"}}, {PLAIN: LIMITED}),
+        ({LIMITED: {"A"}, PLAIN: {"B"}}, {PLAIN: {"A", "B"}}, {PLAIN: PLAIN}),
+        ({LIMITED: {"A"}}, {f"{LIMITED[:-1]}0": {"A", "B"}}, {f"{LIMITED[:-1]}0": LIMITED}),
+        ({FIVE: {"A"}}, {LIMITED: {"A"}}, {}),
     ],
 )
 def test_state_goes_to_the_rules_that_it_is_of(stored: Any, planned: Any, expected: dict[str, str]) -> None:

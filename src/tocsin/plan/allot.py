@@ -33,19 +33,22 @@ Place = tuple[str, int]
 
 
 class Share(NamedTuple):
-    """How much a bucket may keep of a watch."""
+    """How much a bucket may keep of a watch, under the terms of one budget."""
 
     watch: str
     share: int
+    terms: str
 
 
 def read_share(row: Mapping[str, Any]) -> Share:
     """Read a control row, or refuse it."""
     share = row.get("share")
-    if row.keys() != {"watch", "share"} or not isinstance(row["watch"], str) or type(share) is not int or share < 1:
+    texts = [row.get(name) for name in ("watch", "terms")]
+    named = row.keys() == set(Share._fields) and all(isinstance(text, str) for text in texts)
+    if not named or type(share) is not int or share < 1:
         message = f"control rows must address a step of the plan; no step takes {row!r}"
         raise RunError(message)
-    return Share(row["watch"], share)
+    return Share(row["watch"], share, row["terms"])
 
 
 class Told(NamedTuple):
@@ -80,6 +83,8 @@ class Allotment:
         self.growing: dict[Place, int] = {}
         # Places that were asked to give up memory and have not told yet that they did.
         self.lowered: set[Place] = set()
+        # What places were asked to shrink to that could not yet: open alerts are kept. They shrink as these end.
+        self.asked: dict[Place, int] = {}
         self.news = False
 
     def hear(self, bucket: int, told: Mapping[str, Any]) -> None:
@@ -89,6 +94,8 @@ class Allotment:
             self.told[place] = Told(told["share"], told["fixed"], told["need"], told["points"])
             # What was given may be on its way still; what was lowered holds from now on.
             self.lowered.discard(place)
+            if told["share"] <= self.asked.get(place, 0):
+                self.asked.pop(place)
             if told["share"] >= self.growing.get(place, 0):
                 self.growing.pop(place, None)
             self.given[place] = self.growing.get(place, told["share"])
@@ -118,16 +125,18 @@ class Allotment:
         rows, free = [], total - sum(self.given[place] for place in wanted)
         for place, share in wanted.items():
             settled = place not in self.growing and place not in self.lowered
-            if settled and share < (1 - WORTH_TELLING) * self.given[place]:
+            if settled and share < (1 - WORTH_TELLING) * self.asked.get(place, self.given[place]):
                 self.lowered.add(place)
-                rows.append(_row(place, share))
+                self.asked[place] = share
+                rows.append(self._row(place, share))
         for place, share in wanted.items():
             more = 0 if place in self.lowered else min(share - self.given[place], free)
             if more > WORTH_TELLING * self.given[place]:
                 self.given[place] += more
                 self.growing[place] = self.given[place]
+                self.asked.pop(place, None)
                 free -= more
-                rows.append(_row(place, self.given[place]))
+                rows.append(self._row(place, self.given[place]))
         return rows
 
     def _wanted(self, pool: Sequence[str], total: int) -> dict[Place, int]:
@@ -153,6 +162,5 @@ class Allotment:
         budget: Budget = self.budgets[place[0]]
         return min(max(LEAST[budget.memory.unit], self.told[place].fixed * 2), budget.share)
 
-
-def _row(place: Place, share: int) -> dict[str, Any]:
-    return {"bucket": place[1], "watch": place[0], "share": share}
+    def _row(self, place: Place, share: int) -> dict[str, Any]:
+        return {"bucket": place[1], **Share(place[0], share, self.budgets[place[0]].terms)._asdict()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tocsin.plan.identity import digest
 from tocsin.rules.memory import BYTES, SAMPLE, Memory, size_text
 from tocsin.rules.model import Rule
 
@@ -20,7 +21,7 @@ class Budget:
     """What a watch may keep over all `buckets`; `pooled`: it is a part of what the run may keep.
 
     `told`: a bucket tells what its memory buys, and takes the share that it is given. `windows_us` has, per lane, how
-    far a row of it may lie behind another stream and still be joined in order.
+    far a row of it may lie behind another stream and still be joined in order. `pool` names those that share it.
     """
 
     memory: Memory
@@ -30,6 +31,12 @@ class Budget:
     pooled: bool = False
     buckets: int = 1
     told: bool = False
+    pool: str = ""
+
+    @property
+    def terms(self) -> str:
+        """Name what is divided, and between whom: shares of one budget are none of another."""
+        return digest(self.memory.amount, self.memory.unit, self.buckets, self.pool)
 
     @property
     def share(self) -> int:

@@ -26,7 +26,7 @@ from tocsin.plan.clock import Clock
 from tocsin.plan.identity import Bequest
 from tocsin.plan.lanes import in_no_lane, lane_of
 from tocsin.plan.page import Loss
-from tocsin.plan.remember import Sampled, StreamRows
+from tocsin.plan.remember import NO_TEXT, Sampled, StreamRows
 from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.shed import Shedder, number_of, stamps
 from tocsin.plan.steps import Watch
@@ -37,8 +37,6 @@ from tocsin.plan.worth import Worth
 PART = 16
 # So many rows in a row are given up where no room can be made, before it is tried again.
 DEAF = 64
-# What a text that is not there takes on a page.
-_NOTHING = len("null, ")
 
 Lane = tuple[StreamRows, Int]
 
@@ -51,8 +49,10 @@ class BudgetedLogic(WatchLogic):
         assert watch.budget is not None
         self.budget, self.shedder = watch.budget, Shedder(watch)
         self.share, self.dirty = self.budget.share, False
-        # Room that was made and is not used yet; rows to be given up as they come; the longest text so far.
-        self.left, self.deaf, self.longest = 0, 0, _NOTHING
+        # Room that was made and is not used yet; rows to be given up as they come; the longest text remembered.
+        self.left, self.deaf, self.longest = 0, 0, NO_TEXT
+        # What was stored under another budget, or under none, is yet to be cut to this one.
+        self.foreign = bool(self.pages)
         # What was shed of late, in the units of memory, and when that was last added to.
         self.pressure, self.pressed_us = 0.0, NEVER_SEEN
         self.loss = Loss(NEVER_SEEN, "")
@@ -65,6 +65,7 @@ class BudgetedLogic(WatchLogic):
         if stored in pages:
             with readable(stored):
                 self._load(*unpack(pages[stored]))
+        self.dirty |= stored != f"{watch.name}/{MEMORY}" and stored in pages
         self._tell_pages()
 
     def _models(self) -> Worth | None:
@@ -75,6 +76,7 @@ class BudgetedLogic(WatchLogic):
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Hand over the rows in pieces, and make room between them."""
+        self._cut_to_share(out)
         self._keys: list[tuple[str, ...]] = []
         self._refused: dict[int, Int] = {}
         self._number: dict[tuple[str, ...], int] = {}
@@ -92,6 +94,22 @@ class BudgetedLogic(WatchLogic):
             self.dirty = True
             self._pieces(lanes, arrived, now_us, out)
         self.say(out)
+
+    def on_nothing(self, out: Out) -> None:
+        """Take a call that has no rows for this watch."""
+        self._cut_to_share(out)
+        self.say(out)
+
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Let quiet keys go on."""
+        super().on_time(now_us, out)
+        self._cut_to_share(out)
+
+    def _cut_to_share(self, out: Out) -> None:
+        """Give up at once what does not fit, of state that was stored under another budget."""
+        if self.foreign:
+            self.foreign = False
+            self.give(self.share, out)
 
     def say(self, out: Out) -> None:
         """Say what the memory finds, and what the engine needs to divide it."""
@@ -112,31 +130,47 @@ class BudgetedLogic(WatchLogic):
     def _pieces(self, lanes: Sequence[Lane], arrived: Int, now_us: int | None, out: Out) -> None:
         lane = np.repeat(np.arange(len(lanes)), [len(rows.time) for rows, _ in lanes])[arrived]
         key, time, text = (np.concatenate(parts)[arrived] for parts in zip(*map(self._facts, lanes), strict=True))
-        longest = np.maximum.accumulate(np.concatenate([[self.longest], text]))[1:]
-        cost, begin = self._costs(lane, text, longest), 0
+        cost, begin = self._costs(lane, text), 0
         while begin < len(arrived):
-            fit = 0 if self.deaf else self._fitting(cost[begin:], key[begin:])
+            fit = 0 if self.deaf else self._fitting(cost[begin:], text[begin:], key[begin:])
             if fit:
                 piece = slice(begin, begin + fit)
                 self._piece(lanes, arrived[piece], now_us, out)
                 self._learn_of(lane[piece], time[piece], key[piece])
-            elif self.deaf or not self._make_room(int(cost[begin]) + self._key_cost(int(key[begin])), out):
-                fit, self.deaf = 1, (self.deaf or DEAF) - 1
+                self.longest = max(self.longest, int(text[piece].max()))
+            elif not self._admits(int(cost[begin]) + self._key_cost(int(key[begin])), int(text[begin]), out):
+                fit = 1
                 self._refuse(int(lane[begin]), int(time[begin]), out)
             begin += fit
-            self.longest = int(longest[begin - 1]) if begin else self.longest
+
+    def _admits(self, cost: int, text: int, out: Out) -> bool:
+        """Make room for a row; tell whether there is. One that is too large in any case costs no other its place."""
+        if self.deaf:
+            self.deaf -= 1
+            return False
+        if cost + self.shown * text > self.share - self.fixed - self.shedder.page_bytes * len(self.pages):
+            return False
+        if not self._make_room(cost, text, out):
+            self.deaf = DEAF - 1
+            return False
+        return True
 
     def _facts(self, lane: Lane) -> tuple[Int, Int, Int]:
         """The key and the time of each row of a lane, and what its text takes on a page."""
         rows = lane[0]
-        text = np.full(len(rows.time), _NOTHING)
+        text = np.full(len(rows.time), NO_TEXT)
         if self.shedder.in_bytes and rows.payload is not None:
             texts = rows.texts(np.arange(len(rows.time)))
             text = np.fromiter((len(json.dumps(one)) + 2 for one in texts), np.int64, len(texts))
         return rows.key, rows.time, text
 
-    def _costs(self, lane: Int, text: Int, longest: Int) -> Int:
-        """What each row may take of the memory, its key apart: as often as it is remembered, and as a witness."""
+    @property
+    def shown(self) -> int:
+        """How many texts a row may bring into witnesses: an evaluation may wait, and may be the best of a life."""
+        return sum(2 * len(rule.stores) for rule in self.watch.rules if rule.emit != "all") * self.shedder.in_bytes
+
+    def _costs(self, lane: Int, text: Int) -> Int:
+        """What each row may take of the memory, its key and the texts of witnesses apart: as often as remembered."""
         stores = [
             [store for store in self.watch.stores if store.remember and store.lane == of] for of in self.watch.lanes
         ]
@@ -149,10 +183,10 @@ class BudgetedLogic(WatchLogic):
         plain = np.array([sum(8 * (more + len(store.columns)) for store in mine) for mine in stores])[lane]
         cost = plain + times * text
         for rule in self.watch.rules:
-            # An evaluation may wait, and may be the best of a life; a rule that emits all keeps none.
+            # As in `shown`; a rule that emits all keeps no witness.
             if rule.emit != "all":
                 values = sum(len(self.watch.stores[i].columns) for i in rule.stores)
-                cost += 2 * (40 + 8 * len(rule.stores) + 8 * values + len(rule.stores) * longest)
+                cost += 2 * (40 + 8 * len(rule.stores) + 8 * values)
         return cost
 
     def _key_cost(self, key: int) -> int:
@@ -161,10 +195,11 @@ class BudgetedLogic(WatchLogic):
             return 0
         return self.shedder.key_bytes + len(json.dumps(self._keys[key]))
 
-    def _fitting(self, cost: Int, key: Int) -> int:
+    def _fitting(self, cost: Int, text: Int, key: Int) -> int:
         """How many of the next rows fit into the room that was made."""
         some = slice(0, max(1, self.left // max(int(cost.min()), 1) + 1))
         cost, key = cost[some].copy(), key[some]
+        cost += self.shown * np.maximum(np.maximum.accumulate(text[some]), self.longest)
         if self.shedder.in_bytes:
             for first in np.unique(key, return_index=True)[1].tolist():
                 cost[first] += self._key_cost(int(key[first]))
@@ -173,18 +208,21 @@ class BudgetedLogic(WatchLogic):
         self.left -= int(taken[fit - 1]) if fit else 0
         return fit
 
-    def _make_room(self, least: int, out: Out) -> bool:
-        """Make room for a part of the share, and for the next row at least; tell whether there is."""
-        wanted = max(self.share // PART, least)
-        lacks = wanted - (self.share - self.fixed - self.shedder.size(self.pages))
-        for _ in range(3):
-            if lacks <= 0:
+    def _make_room(self, cost: int, text: int, out: Out) -> bool:
+        """Make room for a part of the share, and for the next row at least; tell whether there is.
+
+        Nothing is shed while the next row fits; in bytes, where sizes take time, while there is room for a few.
+        """
+        for attempt in range(4):
+            self.longest = self.shedder.longest(self.pages)
+            least = cost + self.shown * max(self.longest, text)
+            wanted = max(self.share // PART, least)
+            room = self.share - self.fixed - self.shedder.size(self.pages)
+            enough = max(least, wanted // PART) if self.shedder.in_bytes else least
+            if room >= enough or attempt == 3 or self._judge_and_shed(wanted - room, out) == 0:
                 break
-            if self._judge_and_shed(lacks, out) == 0:
-                break
-            lacks = wanted - (self.share - self.fixed - self.shedder.size(self.pages))
-        self.left = max(wanted - max(lacks, 0), 0)
-        if self.sampler is not None and lacks < -self.share // 2:
+        self.left = max(min(wanted, room), 0)
+        if self.sampler is not None and room > self.share // 2:
             self.sampler.rise()
         return self.left >= least
 
@@ -282,13 +320,17 @@ class BudgetedLogic(WatchLogic):
         self.share, self.dirty = share, True
         if self.shedder.size(self.pages) + self.fixed + self.left > self.share:
             self.left = 0
-            self._make_room(0, out)
+            self._make_room(0, 0, out)
 
     def tell(self) -> dict[str, Any]:
-        """What the memory of this bucket is, how much it would use, and what share of results memory buys."""
+        """What the memory of this bucket is, how much it would use, and what share of results memory buys.
+
+        Open alerts are not given up: where they take more than the share, it is more, and nobody else may have that.
+        """
         used, known = self.shedder.size(self.pages), self.worth is not None and self.worth.learns
         points = self.worth.points.tolist() if self.worth is not None and known else []
-        return {"share": self.share, "fixed": self.fixed, "need": used + int(self.pressure), "points": points}
+        share = max(self.share, used + self.fixed)
+        return {"share": share, "fixed": self.fixed, "need": used + int(self.pressure), "points": points}
 
     @property
     def predicted(self) -> float | None:
@@ -309,10 +351,15 @@ class BudgetedLogic(WatchLogic):
 
     def to_bytes(self) -> bytes:
         """Write the page of the budget."""
-        return pack(self.arrays(), promise=self.loss.promise, begun=self.budget.share)
+        budget = self.budget
+        facts = {"begun": budget.share, "unit": budget.memory.unit, "pool": budget.pool}
+        return pack(self.arrays(), promise=self.loss.promise, **facts)
 
     def _load(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-        """State that was written. Of a smaller budget each bucket takes its part at once, a larger one is told."""
+        """State that was written. Of a smaller budget each bucket takes its part at once, a larger one is told.
+
+        Where others share it than before, what they had is not known here: no bucket has more than its first part.
+        """
         self.share, self.left, self.deaf, self.longest, until_us, self.pressed_us = arrays["numbers"].tolist()
         self.pressure = float(arrays["pressure"][0])
         self.loss = Loss(until_us, facts["promise"])
@@ -321,7 +368,13 @@ class BudgetedLogic(WatchLogic):
             self.sampler.load(arrays)
         if self.worth is not None:
             self.worth.load({name.removeprefix("worth."): part for name, part in arrays.items()})
-        if facts["begun"] != self.budget.share:
-            smaller = self.budget.share < facts["begun"] or not self.budget.told
-            self.share = self.share * self.budget.share // facts["begun"] if smaller else self.share
+        budget, unit = self.budget, self.budget.memory.unit
+        self.foreign = (facts["begun"], facts["unit"], facts["pool"]) != (budget.share, unit, budget.pool)
+        if facts["unit"] != unit:
+            self.share, self.pressure = budget.share, 0.0
+        elif budget.share < facts["begun"] or not budget.told:
+            self.share = self.share * budget.share // facts["begun"]
+        if facts["pool"] != budget.pool:
+            self.share = min(self.share, budget.share)
+        if self.foreign:
             self.left, self.dirty = 0, True

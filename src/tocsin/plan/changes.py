@@ -44,7 +44,7 @@ def describe_plan(plan: Plan) -> Description:
 def _keys(watch: str) -> str:
     """Name the keys of a watch, and what tells it from others that have them."""
     on, _, apart = watch.partition("~")
-    kind = " of rules with a budget" if is_limited(watch) else " of rules that wait" if apart else ""
+    kind = " of rules whose memory is limited" if is_limited(watch) else " of rules that wait" if apart else ""
     return (f"keys {on}" if on else "no key") + kind
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tocsin.errors import PlanError
 from tocsin.plan.budget import LEAST, Budget, memory_of
+from tocsin.plan.identity import digest
 from tocsin.plan.steps import Watch
 from tocsin.rules.memory import SAMPLE, Memory, read_memory
 from tocsin.rules.model import Rule
@@ -57,8 +58,9 @@ def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...
         message += f"; {run} less what single rules have leaves {given} for {pooled}"
         raise PlanError(message)
     part = Memory(left // max(pooled, 1), run.unit)
+    pool = digest(*sorted(watch.name for watch in watches if watch.budget is not None and watch.budget.pooled))
     return tuple(
-        replace(watch, budget=replace(watch.budget, memory=part))
+        replace(watch, budget=replace(watch.budget, memory=part, pool=pool))
         if watch.budget is not None and watch.budget.pooled
         else watch
         for watch in watches

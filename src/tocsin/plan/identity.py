@@ -4,7 +4,7 @@ A store is found by what it takes and cuts: stream, columns, hopping windows. A 
 in Prometheus; it keeps its alerts if what they mean has not changed. Everything else may change while state stays.
 A watch is found by its key columns; one whose rows wait also by what it reads and how long they wait, which is all that
 its rules have in common. So no rule beside them changes its name, and where the wait itself changes, state is found by
-the rules that it is of (`heirs`).
+the rules that it is of (`heirs`). So it is where memory is limited from now on, by another budget, or no more.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_DIGITS]
 
 
+_LIMITED = digest("memory")
+
+
 def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
     """Name a watch whose rows wait; those that read the same have names that differ in the last digest alone."""
     return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
@@ -35,20 +38,15 @@ def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
 
 def limited_name(keys: str, rules: Sequence[str]) -> str:
     """Name a watch whose memory is limited by what its rules are found by."""
-    return f"{keys}~{digest('memory')}{digest(*rules)}"
-
-
-def is_limited(name: str) -> bool:
-    """Tell whether a watch of this name has a budget."""
-    return name.partition("~")[2].startswith(digest("memory"))
+    return f"{keys}~{_LIMITED}{digest(*rules)}"
 
 
 def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
-    """By watch of a plan, the stored one whose state it takes over, if any; both with their rules, where rows wait.
+    """By watch of a plan, the stored one whose state it takes over, if any; both with their rules.
 
-    That is the one of its name if they share a rule, else one that differs in how rows wait alone and shares a rule,
-    else the one of its name, if nobody has that. Rules that waited together and part all take over what they had; of
-    rules that did not and join, those go on that are found first.
+    That is the one of its name if they share a rule, else one that differs in how rows wait, or in what memory is
+    limited, alone and shares a rule, else the one of its name, if nobody has that. Rules that were together and part
+    all take over what they had; of rules that were not and join, those go on that are found first.
     """
     found = {
         name: name for name, rules in planned.items() if name in stored and ("~" not in name or rules & stored[name])
@@ -77,8 +75,14 @@ def bequests(taken: Mapping[str, str], planned: Mapping[str, Set[str]]) -> dict[
 
 
 def _reading(name: str) -> str:
-    """The name of a watch, without how its rows wait, if they do."""
-    return name[:-_DIGITS] if "~" in name else name
+    """The name of a watch, without how its rows wait, if they do, and without those that share its memory."""
+    keys, apart, _ = name.partition("~")
+    return keys if is_limited(name) or not apart else name[:-_DIGITS]
+
+
+def is_limited(name: str) -> bool:
+    """Tell whether a name is that of a watch whose memory is limited."""
+    return name.partition("~")[2].startswith(_LIMITED)
 
 
 @dataclass(frozen=True)

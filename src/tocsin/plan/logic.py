@@ -32,7 +32,7 @@ class PlanLogic:
         of_ranges = {name: page for name, page in pages.items() if name.startswith(RANGES)}
         of_watches = {name: page for name, page in pages.items() if name not in of_ranges}
         planned = {watch.name: watch.rules_found_again for watch in plan.watches}
-        taken = heirs(stored_watches(of_watches), planned)
+        taken = heirs(stored_watches(of_watches, planned), planned)
         given = bequests(taken, planned)
         self.watches = [
             _logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in enumerate(plan.watches)
@@ -68,7 +68,7 @@ class PlanLogic:
             if mine:
                 logic.on_data(mine, now_us, out)
             elif isinstance(logic, BudgetedLogic):
-                logic.say(out)
+                logic.on_nothing(out)
         for ranges in self.ranges:
             mine = [batch for batch in batches if batch.key_set == ranges.number]
             if mine:
@@ -94,7 +94,9 @@ class PlanLogic:
     def _give(self, given: Share, out: Out) -> None:
         for logic in self.watches:
             if logic.watch.name == given.watch and isinstance(logic, BudgetedLogic) and logic.budget.told:
-                logic.give(given.share, out)
+                # A share that was told before the budget became another is one of what nobody has.
+                if logic.budget.terms == given.terms:
+                    logic.give(given.share, out)
 
     def on_time(self, now_us: int) -> Out:
         """Let quiet keys go on."""

@@ -284,19 +284,21 @@ class Page:
 
     def _report(self, followed: Followed, changes: Sequence[Any], out: Out) -> None:
         for key, state, start, end, shown, late in changes:
-            quality = f"{self._promise(shown)}{' late' * late}"
+            # What is missing may have begun this life, or a life before that would not have ended yet.
+            since = min(start, int(shown.times.min())) - followed.rule.keep_us - followed.rule.stale_us
+            quality = f"{self._promise(since)}{' late' * late}"
             out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
         for i, key in enumerate(matches.key.tolist()):
             shown = matches.take([i])
             start, end = int(shown.times.min()), int(shown.times.max())
-            promise = self._promise(shown) if followed.chances is None else _sampled(float(followed.chances[i]))
+            promise = self._promise(start) if followed.chances is None else _sampled(float(followed.chances[i]))
             out.alerts.append(self._row(followed, key, "match", (start, end), shown, promise))
 
-    def _promise(self, shown: Witnesses) -> str:
-        """What is promised of the results around a witness: all, unless rows that they may need were shed."""
-        return self.loss.promise if int(shown.times.min()) <= self.loss.until_us else "exact"
+    def _promise(self, since_us: int) -> str:
+        """What is promised of the results from a time on: all, unless rows that they may need were shed."""
+        return self.loss.promise if since_us <= self.loss.until_us else "exact"
 
     def _row(
         self,
@@ -370,7 +372,8 @@ class Page:
         stay += [one for one in known if not given.speaks_of(one.id, own)]
         stores = [store.id for store in self.watch.stores if store.remember]
         if given.is_copy:
-            self.last_words = last_words(arrays, facts | {"stores": {}, "lanes": []}, self.watch.on, stay)
+            others: dict[str, Any] = {"stores": {}, "lanes": [], "silences": []}
+            self.last_words = last_words(arrays, facts | others, self.watch.on, stay)
             self._count_copies(self.last_words)
         else:
             self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)

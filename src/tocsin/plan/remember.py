@@ -25,6 +25,9 @@ from tocsin.stages.reduce.dominance import going_dominated
 
 Texts = NDArray[np.object_]
 
+# What a text that is not there takes on a page.
+NO_TEXT = len("null, ")
+
 
 class Sampled(NamedTuple):
     """With which chance each row was to stay, and which do not: they are joined, and seen by no row after them."""
@@ -332,9 +335,17 @@ class Remembered:
 
     def row_bytes(self) -> Int:
         """How many bytes of state each row takes: its columns, and its text with what stands around it."""
-        texts = [None] * len(self.time) if self.payload is None else self.payload.tolist()
-        lengths = np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(texts))
-        return lengths + 8 * (1 + len(self.values) + bool(len(self.chance)))
+        return self._text_bytes() + 8 * (1 + len(self.values) + bool(len(self.chance)))
+
+    @property
+    def longest(self) -> int:
+        """How many bytes the longest text takes, with what stands around it; of no text, as many as none takes."""
+        return int(self._text_bytes().max(initial=NO_TEXT))
+
+    def _text_bytes(self) -> Int:
+        if self.payload is None:
+            return np.full(len(self.time), NO_TEXT)
+        return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
 
     def out_of_domain(self, rows: StreamRows) -> int:
         """How many new rows carry a value outside the declared domain."""

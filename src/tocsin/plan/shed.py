@@ -74,6 +74,11 @@ class Shedder:
             return sum(page.size for page in pages)
         return sum(len(memory.time) for page in pages for memory in page.remembered)
 
+    def longest(self, pages: Sequence[Page]) -> int:
+        """What the longest text of a remembered row takes on a page."""
+        texts = [memory.longest for page in pages for memory in page.remembered] if self.in_bytes else []
+        return max(texts, default=0)
+
     def average_cost(self, kept: Kept) -> list[float]:
         """What a row of each lane costs, on average."""
         costs = []

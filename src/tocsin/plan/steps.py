@@ -305,9 +305,8 @@ class Watch:
 
     @property
     def rules_found_again(self) -> set[str]:
-        """By what its rules are found again, where that tells it from other watches of its key columns."""
-        apart = self.order is not None or self.budget is not None
-        return {rule.identity(self.stores).id for rule in self.rules} if apart else set()
+        """By what its rules are found again."""
+        return {rule.identity(self.stores).id for rule in self.rules}
 
     @property
     def store_names(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -50,13 +50,17 @@ def readable(page: str) -> Iterator[None]:
         raise RunError(message) from error
 
 
-def stored_watches(pages: Pages) -> dict[str, set[str]]:
-    """The watches that pages are of; where rows wait, by what the rules that each had are found again."""
-    found: dict[str, set[str]] = {}
+def stored_watches(pages: Pages, planned: Iterable[str]) -> dict[str, set[str]]:
+    """The watches that pages are of, and by what the rules that each had are found again.
+
+    Where all that is planned is stored under its name, those that have but key columns for one are not looked into.
+    """
+    found: dict[str, set[str]] = {named(name)[0]: set() for name in pages}
+    moved = not set(planned) <= found.keys()
     for name, data in pages.items():
         watch, keys, number = named(name)
-        mine = found.setdefault(watch, set())
-        if watch != keys and number not in APART:
+        mine = found[watch]
+        if (watch != keys or moved) and number not in APART:
             with readable(name):
                 mine |= {Identity.of_json(one).id for one in unpack(data)[1]["rules"]}
     return found

@@ -13,7 +13,7 @@ SUBSET, SAMPLE = "subset", "sample"
 PREFERS = (SUBSET, SAMPLE)
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([a-zA-Z]*)", re.ASCII)
+_AMOUNT = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,9})?) ?([a-zA-Z]*)", re.ASCII)
 # More than any machine has; sums of a few stay far from the end of 64 bits.
 _MOST = 10**15
 

@@ -31,6 +31,8 @@ RESERVED = ("alertname", "alertstate")
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _VALUE = re.compile(r"\{\{[^}]*\$values?\b")
+# Beyond this, what memory is divided by has no meaning any more.
+_MOST_WEIGHT = 1_000_000
 
 
 class FieldError(RuleError):
@@ -343,8 +345,9 @@ def _check_waiting(rule: Rule) -> None:
 
 def _check_memory(rule: Rule) -> None:
     number = isinstance(rule.weight, int | float) and not isinstance(rule.weight, bool)
-    if not number or not 0 < rule.weight < math.inf:
-        _refuse(rule, f"`weight` must be a number above 0; got {rule.weight!r}", "weight")
+    if not number or not 0 < rule.weight <= _MOST_WEIGHT:
+        message = f"`weight` must be a number above 0 and at most {_MOST_WEIGHT:,}; got {rule.weight!r:.40}"
+        _refuse(rule, message, "weight")
     if rule.prefer == SAMPLE and rule.emit != "all":
         _refuse(rule, f"`prefer` sample needs `emit` all: a sample is of every result; got {rule.emit!r}", "prefer")
     if rule.memory is not None:
