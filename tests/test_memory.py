@@ -99,18 +99,18 @@ def test_splits_and_pages_change_nothing_where_rows_are_shed(
 @pytest.mark.parametrize("payload", [False, True])
 @pytest.mark.parametrize("memory", [40_000, 70_000])
 def test_the_pages_never_take_more_than_the_memory(memory: int, payload: bool, emit: str) -> None:
-    streams = zipf_streams(2000, 800, 5, payload=payload)
-    out, driver = run(streams, pairs(emit, memory=memory), list(range(100, 4_000, 100)))
+    streams = zipf_streams(1200, 800, 5, payload=payload)
+    out, driver = run(streams, pairs(emit, memory=memory), list(range(100, 2_400, 200)))
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     assert 0.5 * memory < driver.most <= memory
 
 
 @pytest.mark.parametrize("rows", [16, 100, 1000])
 def test_no_more_rows_are_remembered_than_the_memory_has(rows: int) -> None:
-    streams = zipf_streams(4000, 50, 6)
+    streams = zipf_streams(1500, 50, 6)
     plan = plan_of(streams, pairs(memory=f"{rows} rows"), arrival="arrival")
     driver = Driver(plan, through_pages=False)
-    for part in parts_of(plan, streams, list(range(37, 8000, 37)), "arrival"):
+    for part in parts_of(plan, streams, list(range(37, 3000, 37)), "arrival"):
         driver.take(driver.logic.on_data(part))
         logic = driver.logic.watches[0]
         assert sum(len(memory.time) for page in logic.pages for memory in page.remembered) <= rows
@@ -127,7 +127,7 @@ def test_nothing_is_shed_and_alerts_are_exact_while_everything_fits(emit: str) -
 
 
 def test_what_is_found_is_a_part_of_what_there_is_and_says_so() -> None:
-    streams = zipf_streams(4000, 200, 8)
+    streams = zipf_streams(2500, 200, 8)
     out, _ = run(streams, pairs(memory="100 rows"))
     exact, _ = run(streams, pairs())
     found, whole = matches(out), matches(exact)
@@ -245,7 +245,7 @@ def filled(memory: str, emit: str = "all") -> tuple[Plan, Watcher]:
     rule = Rule("open", "a + b > 0", within="1h", on="machine", stale="1h", memory=memory, emit=emit)
     plan = plan_of(streams, rule, arrival="arrival").over(1, told=True)
     driver = Watcher(plan)
-    for part in parts_of(plan, streams, range(0, 2 * keys, 100), "arrival"):
+    for part in parts_of(plan, streams, range(0, 2 * keys, 400), "arrival"):
         driver.take(driver.logic.on_data(part))
     return plan, driver
 

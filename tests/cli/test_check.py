@@ -229,3 +229,14 @@ def test_proofs_are_shown_for_each_rule_and_stream(capsys: pytest.CaptureFixture
     (file,) = json.loads(capsys.readouterr().out)["files"]
     proofs = {one["alert"]: one["proofs"] for one in file["rules_proved"]}
     assert proofs["DoorOpen"]["surface.temp"]["verdict"] == "decreasing"
+
+
+def test_a_memory_that_is_too_small_for_the_joins_that_share_it_is_a_mistake(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("small.yaml").write_text(f"memory: 20KB\n{GOOD}")
+    assert main(["check", "small.yaml"]) == 1
+    said = "rule file: `memory` of the run must leave at least 32.77KB for each join that shares it"
+    assert said in capsys.readouterr().err
+    Path("small.yaml").write_text(f"memory: 2MB\n{GOOD}")
+    assert main(["check", "small.yaml"]) == 0
