@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from benchmarks.memory_bars import Row, least, median_errors, of
 
-PLOTS = Path(__file__).resolve().parent / "plots"
 STYLES = {
     "AGE": ("tab:red", "-o"), "PROB": ("tab:red", "-o"), "RECENT": ("tab:blue", "-s"),
     "UNTIL-EXPIRY": ("tab:green", "-^"), "RANDOM": ("tab:grey", "-x"),
 }  # fmt: skip
 WAYS = {"UNIFORM": ("tab:blue", "-s"), "EQ-CLUSTER": ("tab:green", "-^"), "PPS-CLUSTER": ("tab:red", "-o")}
-
-
-def draw(runs: list[Row], folder: Path) -> None:
-    """Draw what the results allow into a folder."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, (part, function) in FIGURES.items():
-        if of(runs, part):
-            figure = function(runs, part)
-            figure.tight_layout()
-            figure.savefig(folder / f"memory_{name}.png", dpi=100)
 
 
 def _axes(columns: int, title: str) -> Any:

@@ -99,7 +99,7 @@ def scanning(rows: int, runs: int) -> float:
     join = AnytimeJoin(Layout("SHJ", buckets=4), pace=Pace(0.0, 0.0))
     join.take(np.arange(1200) % 2, np.arange(1200) * 1000, np.arange(1200) % 400)
     first, second = (side.stored for side in join.sides)
-    books, pairs = join._books(), np.empty((5000, 2), np.int64)
+    books, pairs = join.books, np.empty((5000, 2), np.int64)
     books.line[HIGH], books.account[0] = 1 << 40, np.inf
     often = rows // 150
     scan_often(second, first, join._terms(), books, pairs, 1)

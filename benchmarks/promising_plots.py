@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from benchmarks.memory_bars import of
 from benchmarks.promising_bars import names
 
 Row = dict[str, Any]
-PLOTS = Path(__file__).parent / "plots"
 STYLES = {"SHJ": "k--s", "T1": "-v", "T2": "-^", "T3": "-D", "T4": "-o", "desc": "-o", "weighted": "-D", "asc": "-v",
           "desc, fade 0.8": "-^"}  # fmt: skip
 
 
-def draw(runs: list[Row], folder: Path) -> None:
-    """Draw each figure whose part was run."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, (part, make) in FIGURES.items():
-        if of(runs, part):
-            figure = make(runs, part)
-            figure.tight_layout()
-            figure.savefig(folder / f"promising_{name}.png", dpi=110)
-
-
 def _grid(lines: int, columns: int, title: str) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(lines, columns, figsize=(3.9 * columns, 3.1 * lines), squeeze=False)
+    figure = Figure(figsize=(3.9 * columns, 3.1 * lines), dpi=110)
+    axes = figure.subplots(lines, columns, squeeze=False)
     figure.suptitle(title, fontsize=11)
     return figure, axes
 

@@ -7,16 +7,13 @@ stream they get the queries then alive and one batch, from which the whole is re
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import multiprocessing
 import os
-import platform
 import resource
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import ranges_baselines as baselines
+from benchmarks.conditions import conditions
+from benchmarks.parts import PLOTS, asked, parser_of, write
 from benchmarks.ranges_bars import bars
 from benchmarks.ranges_data import TRADES, Setting, make, trades
-from benchmarks.ranges_plots import PLOTS, draw
+from benchmarks.ranges_plots import draw
 from benchmarks.ranges_runs import GROUP, SAMPLED, Clock, alike, estimate, state_bytes, whole
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.tracking import Tracking
@@ -59,31 +58,19 @@ PARTS = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks ranges", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the results to this file too, after every run")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, of {', '.join(PARTS)}")
+    parser = parser_of("ranges", __doc__, PARTS)
     parser.add_argument("--dims", default="1,2", help="1, 2 or both")
     parser.add_argument("--points", type=int, default=5, help="settings of each sweep, from the first to the last")
     parser.add_argument("--limit", type=float, default=150, help="seconds after which Tracking and `single` stop")
     parser.add_argument("--full", action="store_true", help="two dimensions at the paper's size, and no limit")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times as many queries (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="small, in this process: only to see that it runs")
-    parser.add_argument("--plots", type=Path, help=f"draw into this folder (the published ones are in {PLOTS.name}/)")
     parser.add_argument("--draw", type=Path, help="run nothing; draw what --json wrote to this file before")
     options = parser.parse_args(argv)
     if options.draw:
         draw(json.loads(options.draw.read_text(encoding="utf-8")), options.plots or PLOTS)
         return 0
-    parts = options.only.split(",")
-    if not set(parts) <= set(PARTS):
-        parser.error(f"--only must name parts of {', '.join(PARTS)}; got {options.only}")
-    results: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "quick": options.quick,
-        "full": options.full,
-        "runs": [],
-    }
+    parts = asked(parser, options.only, PARTS)
+    results: dict[str, Any] = conditions() | {"quick": options.quick, "full": options.full, "runs": []}
     start = time.perf_counter()
     known: dict[Any, list[dict[str, Any]]] = {}
     for job in jobs(parts, [int(dims) for dims in options.dims.split(",")], options):
@@ -97,8 +84,7 @@ def main(argv: list[str] | None = None) -> int:
             print(told(row), flush=True)
         results["bars"] = bars(results["runs"])
         results["seconds"] = round(time.perf_counter() - start, 1)
-        if options.json:
-            options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(results, options.json)
     print(json.dumps(results["bars"], indent=1))
     if options.plots:
         draw(results, options.plots)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.parts import save
 from benchmarks.ranges_bars import Row, of
 
-PLOTS = Path(__file__).resolve().parent / "plots"
 STYLES = {
     "RangeIndex": ("tab:red", "o-"),
     "Tracking": ("tab:blue", "s-"),
@@ -28,16 +28,10 @@ SWEPT = {
 
 def draw(results: dict[str, Any], folder: Path) -> None:
     """Draw what the results allow into a folder."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
     runs = results["runs"]
     figures = {name: _over_time(runs, name) for name, (part, _) in OVER_TIME.items() if _has(runs, part)}
     figures |= {name: _swept(runs, name) for name, (part, _, _) in SWEPT.items() if _has(runs, part)}
-    for name, figure in figures.items():
-        figure.tight_layout()
-        figure.savefig(folder / f"ranges_{name}.png", dpi=100)
+    save(figures, "ranges", folder)
 
 
 def _has(runs: list[Row], part: str) -> bool:

@@ -99,7 +99,7 @@ def test_no_cut_into_batches_and_no_page_shows(
         page, cut = cut.page(), AnytimeJoin(layout, preference, pace, costs=costs)
         cut.read(page)
     assert found == wanted
-    assert cut.account.tolist() == whole.account.tolist()
+    assert cut.books.account.tolist() == whole.books.account.tolist()
     assert pairs(cut.rest()) == pairs(whole.rest())
     assert cut.report() == whole.report()
 
@@ -111,9 +111,11 @@ def test_units_are_accounted_for(layout: Layout, given_: Any, pace: Pace) -> Non
     given_units = len(given_) * pace.per_arrival
     if len(given_):
         given_units += pace.per_us * float(rows[1][-1] - rows[1][0])
-    assert join.account[SPENT] + join.account[IDLE] + join.account[CREDIT] == pytest.approx(given_units)
+    assert join.books.account[SPENT] + join.books.account[IDLE] + join.books.account[CREDIT] == pytest.approx(
+        given_units
+    )
     # Work stops when the units are used up; taking a tuple in, with up to 3 rows of its summary, cannot be put off.
-    assert join.account[CREDIT] >= -(len(given_) * 4.0 + 2.0)
+    assert join.books.account[CREDIT] >= -(len(given_) * 4.0 + 2.0)
 
 
 def drawn(rows: int, seed: int, z: float = 1.0, values: int = 500) -> tuple[Any, Any, Any]:

@@ -83,7 +83,7 @@ def test_no_cut_and_no_page_shows_and_fewer_units_select_a_part(
         cut.read(page)
     assert found == wanted
     assert cut.rest(7.0).tolist() == whole.rest(7.0).tolist()
-    assert cut.account.tolist() == whole.account.tolist()
+    assert cut.books.account.tolist() == whole.books.account.tolist()
     results = [(query, row) for query, row, _ in wanted]
     assert len(set(results)) == len(results)
     assert set(results) <= set(naive.selected(times.tolist(), values.tolist(), asked))

@@ -37,14 +37,15 @@ from tocsin.stages.promising.probe import (
     SPENT,
     SUMMARISING,
     UNPROCESSED,
-    Books,
     Costs,
     Pace,
     Terms,
+    end_rest,
     join_rows,
+    new_books,
     work_off,
 )
-from tocsin.stages.promising.queue import new_queue, with_more_room
+from tocsin.stages.promising.queue import arrays_of_queue, new_queue, queue_of, with_more_room
 from tocsin.stages.promising.representation import (
     Representation,
     arrays_of,
@@ -60,6 +61,7 @@ from tocsin.stages.promising.stored import PENDING, Rows
 COSTS = Costs(insert=5.0, summarize=1.6, table=0.06, estimate=1.1, queue=5.5, scan=1.0, emit=1.0)
 UNLIMITED = Pace(inf, 0.0)
 _BLOCK = 4096
+_ROOM = 256
 
 
 class AnytimeJoin:
@@ -88,8 +90,7 @@ class AnytimeJoin:
         scheme = layout.scheme
         self.guide = guide(self.preference, {one: first, two: second}, scheme.share, scheme.rows, seed)
         self.sides = [Representation(layout, len(first)) for _ in range(2)]
-        self.queue = new_queue()
-        self.account, self.counts, self._line = np.zeros(5), np.zeros(7, np.int64), np.zeros(7, np.int64)
+        self.queue, self.books = new_queue(_ROOM), new_books()
 
     def take(self, stream: Int, times: Int, keys: Int, values: Float | None = None) -> Int:
         """Take tuples of both streams (0 and 1) in order of time; gives results as pairs of row numbers.
@@ -100,7 +101,7 @@ class AnytimeJoin:
         if np.any((stream != 0) & (stream != 1)):
             message = f"`stream` must be 0 or 1; got {sorted(set(stream.tolist()))[:5]}"
             raise ValueError(message)
-        check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
+        check_order(times, int(self.books.counts[NEWEST]) if self.books.counts[ARRIVED] else None)
         columns = self.guide.sums.shape[1]
         padded = np.zeros((len(keys), columns))
         if values is not None:
@@ -113,88 +114,73 @@ class AnytimeJoin:
 
     def rest(self, units: float = inf) -> Int:
         """Work on without arrivals."""
-        self.account[CREDIT] += units
+        self.books.account[CREDIT] += units
         found = [np.empty((0, 2), np.int64)]
         why = NO_ROOM
         while why != DONE:
             pairs = self._fresh(found)
             first, second = (side.stored for side in self.sides)
-            why = work_off(self.queue, first, second, self._terms(), self._books(), pairs)
+            why = work_off(self.queue, first, second, self._terms(), self.books, pairs)
             self._after(why, pairs, found)
-        self.account[IDLE] += max(0.0, self.account[CREDIT]) if self.account[CREDIT] < inf else 0.0
-        self.account[CREDIT] = min(self.account[CREDIT], 0.0)
+        end_rest(self.books.account)
         return np.concatenate(found)
 
     def _take(self, stream: Int, times: Int, keys: Int, values: Float) -> list[Int]:
-        numbers = np.arange(len(keys)) + self.counts[ARRIVED]
+        numbers = np.arange(len(keys)) + self.books.counts[ARRIVED]
         places, buckets = places_of(self.layout, keys), bucket_all(keys, self.layout.parts)
         for number, side in enumerate(self.sides):
             side.make_room(int(np.sum(stream == number)))
         rows, why = Rows(keys, times, numbers, buckets, places, values), NO_ROOM
         found: list[Int] = []
-        self.counts[AT] = 0
+        self.books.counts[AT] = 0
         while why != DONE:
             pairs = self._fresh(found)
             first, second = (side.stored for side in self.sides)
-            why = join_rows(self.queue, first, second, self._terms(), self._books(), rows, stream, pairs)
+            why = join_rows(self.queue, first, second, self._terms(), self.books, rows, stream, pairs)
             self._after(why, pairs, found)
         return found
 
     def _terms(self) -> Terms:
         return Terms(self.guide, self.costs, self.sides[0].limits, self.pace, self.layout.scheme.cells)
 
-    def _books(self) -> Books:
-        return Books(self.account, self.counts, self._line)
-
     def _fresh(self, found: list[Int]) -> Int:
-        self.counts[FOUND] = 0
+        self.books.counts[FOUND] = 0
         return np.empty((max(_BLOCK, 2 * len(found[-1]) if found else 0), 2), np.int64)
 
     def _after(self, why: int, pairs: Int, found: list[Int]) -> None:
-        found.append(pairs[: self.counts[FOUND]].copy())
+        found.append(pairs[: self.books.counts[FOUND]].copy())
         if why == LONG_QUEUE:
             self.queue = with_more_room(self.queue)
 
     @property
     def spent(self) -> float:
         """Units of work done so far."""
-        return float(self.account[SPENT])
+        return float(self.books.account[SPENT])
 
     def report(self) -> dict[str, float]:
         """Say what the budget bought: units, tuples, and results that were to be expected by the summaries."""
         return {
-            "rows": int(self.counts[ARRIVED]),
-            "unprocessed": int(self.counts[UNPROCESSED : UNPROCESSED + 2].sum()),
+            "rows": int(self.books.counts[ARRIVED]),
+            "unprocessed": int(self.books.counts[UNPROCESSED : UNPROCESSED + 2].sum()),
             "waiting": int(sum(arrays_of(side.stored)["tuples"][:, PENDING].astype(bool).sum() for side in self.sides)),
             "units": self.spent,
-            "units_summarising": float(self.account[SUMMARISING]),
-            "units_idle": float(self.account[IDLE]),
-            "results_expected": float(self.account[EXPECTED]),
+            "units_summarising": float(self.books.account[SUMMARISING]),
+            "units_idle": float(self.books.account[IDLE]),
+            "results_expected": float(self.books.account[EXPECTED]),
         }
 
     def page(self) -> bytes:
         """Write the whole state."""
-        size = int(self.queue.size[0])
         arrays = {f"{name}{i}": a for i, side in enumerate(self.sides) for name, a in arrays_of(side.stored).items()}
-        arrays |= {"promise": self.queue.promise[:size], "entry": self.queue.entry[:size]}
-        arrays |= {"account": self.account, "counts": self.counts, "sums": self.guide.sums}
-        return pack(arrays | self.layout.scheme.learnt())
+        arrays |= arrays_of_queue(self.queue) | {"account": self.books.account, "counts": self.books.counts}
+        return pack(arrays | {"sums": self.guide.sums} | self.layout.scheme.learnt())
 
     def read(self, page: bytes) -> None:
         """Go on from a state that was written."""
         arrays, _ = unpack(page)
         for i, side in enumerate(self.sides):
             side.stored = stored_of({name: arrays[f"{name}{i}"] for name in side.stored._fields})
-        size = len(arrays["promise"])
-        self.queue = new_queue(max(256, 1 << (2 * size).bit_length()))
-        self.queue.promise[:size], self.queue.entry[:size], self.queue.size[0] = (
-            arrays["promise"],
-            arrays["entry"],
-            size,
-        )
-        self.account, self.counts, self.guide = (
-            arrays["account"],
-            arrays["counts"],
-            self.guide._replace(sums=arrays["sums"]),
-        )
+        self.queue = queue_of(arrays, _ROOM)
+        self.books = self.books._replace(account=arrays["account"], counts=arrays["counts"])
+        self.guide = self.guide._replace(sums=arrays["sums"])
         self.layout.scheme.relearn(arrays)

@@ -19,7 +19,7 @@ from tocsin.jit import kernel
 from tocsin.logic import Int
 from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.count_sketch import bits_of
-from tocsin.stages.promising.summary import Noise, Values, count_all, widened
+from tocsin.stages.promising.summary import Noise, Values, counted
 
 
 @dataclass(eq=False)
@@ -83,10 +83,7 @@ class ExactCounter:
 
     def count(self, table: Int, values: Values, weight: int) -> Int:
         """Count values at their places."""
-        places = self.places(values, learn=True)
-        table = widened(table, self.width)
-        count_all(table, places, weight)
-        return table
+        return counted(self, table, values, weight)
 
     def estimate_range(self, table: Int, low: float, high: float) -> float:
         """Count the values in a closed range."""

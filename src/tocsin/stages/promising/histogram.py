@@ -18,7 +18,7 @@ from math import inf, isfinite
 import numpy as np
 
 from tocsin.logic import Float, Int
-from tocsin.stages.promising.summary import Noise, Values, count_all, widened
+from tocsin.stages.promising.summary import Noise, Values, counted
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,7 @@ class Histogram:
 
     def count(self, table: Int, values: Values, weight: int) -> Int:
         """Count values at their places."""
-        places = self.places(values, learn=True)
-        table = widened(table, self.width)
-        count_all(table, places, weight)
-        return table
+        return counted(self, table, values, weight)
 
     def estimate_range(self, table: Int, low: float, high: float) -> float:
         """Estimate how many values lie in a closed range; of what lies outside the domain, half where a range cuts it.

@@ -10,11 +10,27 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Limits
 from tocsin.stages.promising.preference import PRESENT, Guide, prefer, promise
-from tocsin.stages.promising.queue import HIGH, KIND, LOW, NUMBER, POINT, RANK, SIDE, Queue, keep_alive, pop, push, room
+from tocsin.stages.promising.queue import (
+    COLUMNS,
+    HIGH,
+    KIND,
+    LOW,
+    NUMBER,
+    POINT,
+    RANK,
+    SIDE,
+    Queue,
+    keep_alive,
+    pop,
+    push,
+    room,
+)
 from tocsin.stages.promising.stored import (
     BEGIN,
     BUCKET,
@@ -90,6 +106,25 @@ class Books(NamedTuple):
     account: Float
     counts: Int
     line: Int
+
+
+def new_books() -> Books:
+    """Nothing done, no units."""
+    return Books(np.zeros(5), np.zeros(7, np.int64), np.zeros(COLUMNS, np.int64))
+
+
+def end_rest(account: Float) -> None:
+    """Lose what a rest left of its units, unlimited ones too."""
+    lose_idle(account)
+    account[CREDIT] = min(account[CREDIT], 0.0)
+
+
+@kernel
+def lose_idle(account: Float) -> None:
+    """Lose units that found nothing to do, as idle time is lost; unlimited ones stay."""
+    if 0.0 < account[CREDIT] < inf:
+        account[IDLE] += account[CREDIT]
+        account[CREDIT] = 0.0
 
 
 @kernel
@@ -188,7 +223,7 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
             and promised > -inf
             and pays(until - since, first.shape[1], pieces * other.tables.shape[1], pieces, costs)
         )
-        push(queue, promised, rank, side, number, GRAINS if pieces > 1 and deeper else LEAF, point, since, until)
+        push(queue, promised, rank, side, number, GRAINS if deeper else LEAF, point, since, until)
         charge(account, costs.estimate * other.tables.shape[1] + queueing(costs, promised))
         parts += 1
     return parts
@@ -290,9 +325,7 @@ def join_rows(
             keep_alive(queue, first.facts[OLDEST], second.facts[OLDEST])
             if room(queue) < 1 + queue.size[0]:
                 return LONG_QUEUE
-        if 0.0 < account[CREDIT] < inf:
-            account[IDLE] += account[CREDIT]
-            account[CREDIT] = 0.0
+        lose_idle(account)
         if stream[i] == 0:
             arrive(queue, first, second, terms, books, rows, i, 0)
         else:

@@ -6,9 +6,11 @@ last. So the order is total, and no cut of the input, no growth and no page can 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
@@ -16,7 +18,7 @@ from tocsin.logic import Float, Int
 # Columns of `entry`: the tuple's number among all arrivals, its stream, its number in it; what is to be done; where the
 # region begins in the bucket, the first and the last arrival (exclusive) that belong to it.
 RANK, SIDE, NUMBER, KIND, POINT, LOW, HIGH = range(7)
-_COLUMNS = 7
+COLUMNS = 7
 
 
 class Queue(NamedTuple):
@@ -27,9 +29,23 @@ class Queue(NamedTuple):
     size: Int
 
 
-def new_queue(room: int = 256) -> Queue:
+def new_queue(room: int) -> Queue:
     """Nothing to be done."""
-    return Queue(np.zeros(room), np.zeros((room, 7), np.int64), np.zeros(1, np.int64))
+    return Queue(np.zeros(room), np.zeros((room, COLUMNS), np.int64), np.zeros(1, np.int64))
+
+
+def arrays_of_queue(queue: Queue) -> dict[str, NDArray[Any]]:
+    """Give the regions that wait, for a page."""
+    size = int(queue.size[0])
+    return {"promise": queue.promise[:size], "entry": queue.entry[:size]}
+
+
+def queue_of(arrays: Mapping[str, NDArray[Any]], room: int) -> Queue:
+    """Make a queue of what a page holds, with as much room at least."""
+    size = len(arrays["promise"])
+    queue = new_queue(max(room, 1 << (2 * size).bit_length()))
+    queue.promise[:size], queue.entry[:size], queue.size[0] = arrays["promise"], arrays["entry"], size
+    return queue
 
 
 def with_more_room(queue: Queue) -> Queue:
@@ -57,7 +73,7 @@ def before(promise: Float, entry: Int, one: int, other: int) -> bool:
 def copy(promise: Float, entry: Int, source: int, target: int) -> None:
     """Write a region to another place."""
     promise[target] = promise[source]
-    for column in range(_COLUMNS):
+    for column in range(COLUMNS):
         entry[target, column] = entry[source, column]
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-import numpy as np
-
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Limits
@@ -23,15 +21,16 @@ from tocsin.stages.promising.probe import (
     DONE,
     FOUND,
     GIVEN,
-    IDLE,
     LONG_QUEUE,
     NEWEST,
     NO_ROOM,
     SUMMARISING,
+    TIRED,
     Books,
     Costs,
     Pace,
     charge,
+    lose_idle,
 )
 from tocsin.stages.promising.queue import (
     HIGH,
@@ -165,7 +164,7 @@ def give(stored: Stored, standing: Standing, work: Work, books: Books, found: In
         slot = number & mask
         if number >= low:
             if account[CREDIT] <= 0.0:
-                why = NO_ROOM + LONG_QUEUE
+                why = TIRED
                 break
             if counts[FOUND] == found.shape[0]:
                 why = NO_ROOM
@@ -249,9 +248,7 @@ def select_rows(
         why = work_on_cells(queue, stored, standing, work, books, found)
         if why != DONE:
             return why
-        if 0.0 < account[CREDIT] < np.inf:
-            account[IDLE] += account[CREDIT]
-            account[CREDIT] = 0.0
+        lose_idle(account)
         tables = stored.facts[TABLES]
         insert_rows(stored, limits, rows, i, i + 1)
         units = costs.insert + costs.summarize + costs.table * cells * (stored.facts[TABLES] - tables)

@@ -36,16 +36,16 @@ from tocsin.stages.promising.probe import (
     CREDIT,
     DONE,
     FOUND,
-    IDLE,
     LONG_QUEUE,
     NEWEST,
     NO_ROOM,
     SPENT,
-    Books,
     Costs,
     Pace,
+    end_rest,
+    new_books,
 )
-from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, new_queue, with_more_room
+from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, arrays_of_queue, new_queue, queue_of, with_more_room
 from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of, whole_numbers
 from tocsin.stages.promising.selecting import (
     Standing,
@@ -64,6 +64,7 @@ PROMISES = {
     "median": Preference("weighted", "count(s.value)"),
 }
 _BLOCK = 4096
+_ROOM = 1024
 # The fields of `Standing` that change.
 _FOUND = ("seen", "bins", "sums", "lost", "served")
 
@@ -109,8 +110,7 @@ class StandingSelection:
         self.scheme, self.queries = layout.scheme, list(queries)
         self.layout = layout_by_bins(layout, self.scheme)
         self.stream = Representation(self.layout, 2)
-        self.queue = new_queue(1024)
-        self.account, self.counts, self._line = np.zeros(5), np.zeros(7, np.int64), np.zeros(7, np.int64)
+        self.queue, self.books = new_queue(_ROOM), new_books()
         self.standing = stand(self.queries, self.scheme)
         self.reported = np.empty((0, 3), np.int64)
         led = guide(preference, {"s": ["value"]}, 1.0, 1, seed)
@@ -123,7 +123,7 @@ class StandingSelection:
         Rows are numbered in the order of arrival.
         """
         times = whole_numbers(times, len(values))
-        check_order(times, int(self.counts[NEWEST]) if self.counts[ARRIVED] else None)
+        check_order(times, int(self.books.counts[NEWEST]) if self.books.counts[ARRIVED] else None)
         if not np.all(np.isfinite(values)):
             message = "`values` must be finite; quarantine the others before"
             raise ValueError(message)
@@ -136,16 +136,15 @@ class StandingSelection:
 
     def rest(self, units: float = inf) -> Int:
         """Offer what came since the last turn, and work on without arrivals."""
-        self.account[CREDIT] += units
-        while not offer(self.queue, self.stream.stored, self.standing, self._work, self._books()):
+        self.books.account[CREDIT] += units
+        while not offer(self.queue, self.stream.stored, self.standing, self._work, self.books):
             self.queue = with_more_room(self.queue)
         found, why = [np.empty((0, 3), np.int64)], NO_ROOM
         while why != DONE:
             out = self._fresh()
-            why = work_on_cells(self.queue, self.stream.stored, self.standing, self._work, self._books(), out)
-            found.append(out[: self.counts[FOUND]])
-        self.account[IDLE] += max(0.0, self.account[CREDIT]) if self.account[CREDIT] < inf else 0.0
-        self.account[CREDIT] = min(self.account[CREDIT], 0.0)
+            why = work_on_cells(self.queue, self.stream.stored, self.standing, self._work, self.books, out)
+            found.append(out[: self.books.counts[FOUND]])
+        end_rest(self.books.account)
         return self._report(found)
 
     def expired(self) -> Int:
@@ -153,7 +152,7 @@ class StandingSelection:
 
         To be called now and then, as results are kept until they were given out here.
         """
-        limit = int(self.counts[NEWEST]) - self.stream.limits.window_us
+        limit = int(self.books.counts[NEWEST]) - self.stream.limits.window_us
         gone = self.reported[:, 2] < limit
         out, self.reported = self.reported[gone], self.reported[~gone]
         return out
@@ -166,30 +165,27 @@ class StandingSelection:
 
     def _take(self, times: Int, columns: Float) -> list[Int]:
         places = self.scheme.places(columns[:, 0], learn=True)
-        numbers = np.arange(len(times)) + self.counts[ARRIVED]
+        numbers = np.arange(len(times)) + self.books.counts[ARRIVED]
         self.stream.make_room(len(times))
         rows = Rows(places[:, 0], times, numbers, places[:, 0], places, columns)
         found: list[Int] = []
-        self.counts[AT], why = 0, NO_ROOM
+        self.books.counts[AT], why = 0, NO_ROOM
         while why != DONE:
             out = self._fresh()
-            why = select_rows(self.queue, self.stream.stored, self.standing, self._work, self._books(), rows, out)
-            found.append(out[: self.counts[FOUND]])
+            why = select_rows(self.queue, self.stream.stored, self.standing, self._work, self.books, rows, out)
+            found.append(out[: self.books.counts[FOUND]])
             if why == LONG_QUEUE:
                 self.queue = with_more_room(self.queue)
         return found
 
-    def _books(self) -> Books:
-        return Books(self.account, self.counts, self._line)
-
     def _fresh(self) -> Int:
-        self.counts[FOUND] = 0
+        self.books.counts[FOUND] = 0
         return np.empty((4 * _BLOCK, 3), np.int64)
 
     @property
     def spent(self) -> float:
         """Units of work done so far."""
-        return float(self.account[SPENT])
+        return float(self.books.account[SPENT])
 
     @property
     def unprocessed(self) -> int:
@@ -264,12 +260,10 @@ class StandingSelection:
 
     def page(self) -> bytes:
         """Write the whole state."""
-        size = int(self.queue.size[0])
         arrays = arrays_of(self.stream.stored) | {
-            "promise": self.queue.promise[:size],
-            "entry": self.queue.entry[:size],
-            "account": self.account,
-            "counts": self.counts,
+            **arrays_of_queue(self.queue),
+            "account": self.books.account,
+            "counts": self.books.counts,
             "reported": self.reported,
             **{name: getattr(self.standing, name) for name in _FOUND},
         }
@@ -279,11 +273,8 @@ class StandingSelection:
         """Go on from a state that was written by a selection with the same queries."""
         arrays, _ = unpack(page)
         self.stream.stored = stored_of({name: arrays[name] for name in self.stream.stored._fields})
-        size = len(arrays["promise"])
-        self.queue = new_queue(max(1024, 1 << (2 * size).bit_length()))
-        self.queue.promise[:size], self.queue.entry[:size] = arrays["promise"], arrays["entry"]
-        self.queue.size[0] = size
-        self.account, self.counts, self.reported = arrays["account"], arrays["counts"], arrays["reported"]
+        self.queue, self.reported = queue_of(arrays, _ROOM), arrays["reported"]
+        self.books = self.books._replace(account=arrays["account"], counts=arrays["counts"])
         self.standing = self.standing._replace(**{name: arrays[name] for name in _FOUND})
 
 

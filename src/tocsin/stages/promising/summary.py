@@ -121,6 +121,14 @@ class Summary:
         self.total += sign * other.total
 
 
+def counted(scheme: Scheme, table: Int, values: Values, weight: int) -> Int:
+    """Count values at the places that a scheme gives them; gives the table, which may have been widened."""
+    places = scheme.places(values, learn=True)
+    table = widened(table, scheme.width)
+    count_all(table, places, weight)
+    return table
+
+
 def widened(table: Int, width: int) -> Int:
     """Give the table room for more places, behind those that it has."""
     lacking = width - table.shape[-1]
