@@ -9,11 +9,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.test_laws import Driver, parts_of, plan_of, settled, stories
+from tests.test_laws import plan_of, settled, stories
 from tests.test_memory import matches, pairs, run, zipf_streams
 from tocsin import PlanError, Rule
-from tocsin.plan.budgeted import BudgetedLogic
-from tocsin.plan.sample import draws
+from tocsin.plan.sample import Sampler, draws
+from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import PPS_CLUSTER
 
 
@@ -23,7 +23,7 @@ def chance(row: dict[str, Any]) -> float:
     return float(number[0]) if word == "sample" else 1.0
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 1200), max_size=8).map(sorted),
@@ -59,18 +59,21 @@ def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them() ->
 
 
 def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
-    streams = zipf_streams(10_000, 3000, 9)
-    stated: dict[str, Any] = {"within": "1s", "on": "machine", "emit": "all", "outage": "0s"}
-    plan = plan_of(streams, Rule("pair", "a + b > 2", memory="200 rows", prefer="sample", **stated), arrival="arrival")
-    driver = Driver(plan, through_pages=False)
-    out = driver.run(parts_of(plan, streams, (), "arrival"))
-    logic = driver.logic.watches[0]
-    assert isinstance(logic, BudgetedLogic)
-    assert logic.sampler is not None
-    assert logic.sampler.kind == PPS_CLUSTER
-    frequent = [chance(row) for row in out.alerts[-300:] if row["labels"]["machine"] == "k0"]
-    rare = [chance(row) for row in out.alerts[-300:] if row["labels"]["machine"] != "k0"]
-    assert np.median(frequent) > np.median(rare)
+    draw, rows, keys = np.random.default_rng(9), 60_000, 3000
+    chance_of = 1 / np.arange(1, keys + 1)
+    lane, time = np.arange(rows) % 2, np.arange(rows) * 500
+    monitor = Monitor((2_000_000, 2_000_000))
+    monitor.take(lane, time, draw.choice(keys, rows, p=chance_of / chance_of.sum()))
+    sampler = Sampler(monitor)
+    sampler.judge([200.0, 200.0])
+    assert sampler.kind == PPS_CLUSTER
+    some = np.arange(keys)
+    drawn = draws(some * 0, some, some, [])
+    stays, most = sampler.thin(0, drawn, some, np.ones(keys), 100.0)
+    assert stays.sum() == 100
+    frequent, rare = most[0], float(np.median(most))
+    assert frequent > 10 * rare
+    assert (sampler.chances(0, some) == most).all()
 
 
 def test_what_is_drawn_for_a_row_is_even_and_its_own() -> None:
