@@ -106,7 +106,7 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **_whose(run, "alert"),
-        "batch": one.changes[0].position.batch,
+        "batches": _batches(run, one),
         "alert": one.alert,
         "id": one.id,
         "labels": dict(one.labels),
@@ -118,6 +118,12 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
         "witness": witness,
         "newest_us": newest,
     }
+
+
+def _batches(run: RunData, one: Known) -> list[int]:
+    """The first and the last micro-batch of an alert: all between may have rows of it."""
+    first, last = (one.changes[at].position.batch for at in (0, -1))
+    return [first, max(last, run.last.batch) if one.is_open and run.last else last]
 
 
 def _whose(run: RunData, kind: str) -> dict[str, Any]:
