@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
 from tocsin.dashboard.alertindex import AlertIndex
+from tocsin.dashboard.details import alert_page
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver import AlertLog, AlertWriter, Position
@@ -81,9 +83,10 @@ def test_nothing_is_written_into_a_run_directory(plant: Path, tmp_path: Path) ->
     before = _tree(folder)
     store = _store(folder)
     run = store.runs["run"]
+    delivery = store.delivery(run)
     for one in store.alerts(run, Asked()).alerts:
         store.change(run, one.changes[0].position)
-        store.delivered(run, one.changes[0].position)
+        delivery.of(one.changes[0].position)
     store.dead(run)
     assert _tree(folder) == before
 
@@ -355,7 +358,8 @@ def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) 
     (folder / "delivery" / "webhook.rejected.jsonl").write_text("{torn\n" + json.dumps(rejected) + "\n")
     store = _store(folder)
     run = store.runs["run"]
-    said = {place: store.delivered(run, Position(*place))[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
+    delivery = store.delivery(run)
+    said = {place: delivery.of(Position(*place))[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
     assert [said[place].what for place in said] == [
         "taken",
         "refused: 400 no such team",
@@ -363,6 +367,27 @@ def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) 
         "not yet: connection refused",
     ]
     assert [said[place].is_good for place in said] == [True, False, True, False]
+
+
+def test_what_sinks_refused_is_read_once_for_a_page(
+    plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    (folder / "delivery" / "webhook.rejected.jsonl").write_text('{"position": [0, 0], "status": 400}\n5\n')
+    opened: list[str] = []
+    whole = Path.open
+
+    def counted(path: Path, *given: Any, **named: Any) -> Any:
+        opened.append(path.name)
+        return whole(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", counted)
+    store = _store(folder)
+    run = store.runs["run"]
+    one = next(one for one in run.index.all if len(one.changes) > 1 and one.changes[-1].position.batch < 5)
+    page = alert_page(store, run, Request({"type": "http", "path_params": {"alert": one.id}, "query_string": b""}))
+    assert page.count("webhook: ") >= 2
+    assert opened.count("webhook.rejected.jsonl") == 1
 
 
 def test_rows_that_could_not_be_used_are_told_by_reason(plant: Path) -> None:
@@ -443,6 +468,8 @@ def test_a_look_that_fails_is_followed_by_another(tmp_path: Path, monkeypatch: p
     while len(looks) < 5:
         until.wait(0.01)
     store.close()
+    assert len(looks) >= 5
+    assert not store._thread.is_alive()
 
 
 def test_whether_a_run_goes_on_is_told_by_its_lock_and_its_last_line(plant: Path, tmp_path: Path) -> None:
