@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,14 +15,17 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.requests import Request
 
 from dashboard.asked import Server, evil_run, served
 from dashboard.plant import change, copied
+from tocsin.dashboard import details, pages
 from tocsin.dashboard.alertindex import token_of
 from tocsin.dashboard.guard import HEADERS, Guard
 from tocsin.dashboard.render import address
+from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.serve import Where
-from tocsin.dashboard.store import Asked
+from tocsin.dashboard.store import Asked, Store
 from tocsin.deliver import AlertWriter
 from tocsin.errors import RunError
 
@@ -329,6 +333,36 @@ def test_news_are_told_once_something_is_new(plant: Path, tmp_path: Path) -> Non
         assert answer.readline() != first
         connection.close()
         assert "micro-batch 99" in server.get("/run/run").text
+
+
+class _Growing:
+    """A lock of a store of which something is new whenever it is asked."""
+
+    def __init__(self, run: RunData) -> None:
+        self.run = run
+
+    def __enter__(self) -> None:
+        self.run.version += 1
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_page_says_of_which_version_it_is_and_never_one_that_is_newer(plant: Path) -> None:
+    store = Store([plant / "run"])
+    store.look()
+    run = store.runs["run"]
+    one = run.index.rules["Condensation"].all[0]
+    store.lock = _Growing(run)  # type: ignore[assignment]
+    params = {"alert": one.id, "rule": token_of(one.alert), "stream": token_of("air")}
+    request = Request({"type": "http", "path_params": params, "query_string": b"a=run&b=run", "headers": []})
+    of_run = [pages.overview_page, pages.alerts_page, pages.rules_page, pages.streams_page, pages.plan_page]
+    of_run += [details.alert_page, details.rule_page, details.stream_page, details.ranges_page]
+    made = [partial(page, store, run) for page in of_run]
+    for page in [*made, partial(pages.runs_page, store), partial(details.diff_page, store)]:
+        before = store.version
+        assert f'<body data-version="{before}">' in page(request)
+    assert store.version != "1"
 
 
 def test_the_pages_of_a_directory_that_is_empty_or_damaged_are_made(plant: Path, tmp_path: Path) -> None:

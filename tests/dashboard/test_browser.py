@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
-from dashboard.asked import evil_run
+from dashboard.asked import evil_run, served
 from dashboard.browser import browsing, dashboard, look, shoot, until
 from dashboard.plant import RULES, Plant, backtest, copied, ranges_run
+from tocsin.dashboard import app
+from tocsin.dashboard.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
@@ -158,6 +163,30 @@ def test_a_live_run_changes_on_the_page_without_a_reload(browser: Any, tmp_path:
         assert browser.execute_script("return window.stays") == "the same page"
     until(lambda: "no connection" in find(browser, "#live-text").text)
     browser.get("about:blank")
+    browser.get_log("browser")
+
+
+def test_news_that_come_before_the_first_word_of_the_server_are_shown(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, go_on, told = Plant(tmp_path / "live"), threading.Event(), app._news
+    plant.step(1)
+
+    async def later(store: Store, request: Request) -> AsyncIterator[str]:
+        while not go_on.is_set():
+            await asyncio.sleep(0.05)
+        async for news in told(store, request):
+            yield news
+
+    monkeypatch.setattr(app, "_news", later)
+    with served(plant.run.folder) as server:
+        open_page(browser, f"http://127.0.0.1:{server.port}/run/run")
+        assert "micro-batch 0" in text(browser)
+        plant.step(1)
+        until(lambda: "micro-batch 1" in server.get("/run/run").text)
+        go_on.set()
+        until(lambda: "micro-batch 1" in text(browser))
+        browser.get("about:blank")
     browser.get_log("browser")
 
 

@@ -9,18 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
-from tocsin.dashboard.alertindex import AlertIndex
+from tocsin.dashboard import rundata
+from tocsin.dashboard.details import alert_page
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver import AlertLog, AlertWriter, Position
@@ -81,9 +81,10 @@ def test_nothing_is_written_into_a_run_directory(plant: Path, tmp_path: Path) ->
     before = _tree(folder)
     store = _store(folder)
     run = store.runs["run"]
+    delivery = store.delivery(run)
     for one in store.alerts(run, Asked()).alerts:
         store.change(run, one.changes[0].position)
-        store.delivered(run, one.changes[0].position)
+        delivery.of(one.changes[0].position)
     store.dead(run)
     assert _tree(folder) == before
 
@@ -113,106 +114,6 @@ def test_alerts_are_found_by_state_rule_text_and_id_some_at_a_time(plant: Path) 
     assert late
     assert all(known.is_late for known in late)
     assert store.alerts(run, Asked(text="no such thing")).alerts == []
-
-
-def test_a_log_that_grows_is_read_on_and_a_batch_that_was_run_again_changes_nothing(tmp_path: Path) -> None:
-    writer, index = AlertWriter(tmp_path), AlertIndex(tmp_path)
-
-    def read() -> list[tuple[str, str]]:
-        list(index.read())
-        return [(one.id, one.state) for one in index.all]
-
-    assert read() == []
-    first = change("Hot", "firing", 5 * SECOND, id="a")
-    writer.write(1, [first])
-    assert read() == [("a", "firing")]
-    writer.write(1, [first])
-    assert read() == [("a", "firing")]
-    writer.write(2, [change("Hot", "resolved", 5 * SECOND, id="a", ends_us=9 * SECOND)])
-    assert read() == [("a", "resolved")]
-    assert index.open == []
-    # Run again with another result, as never should be: all is read anew.
-    writer.write(2, [change("Hot", "firing", 7 * SECOND, id="b", labels={"machine": "m2"})])
-    assert read() == [("a", "firing"), ("b", "firing")]
-    (tmp_path / "000000000002.jsonl").unlink()
-    assert read() == [("a", "firing")]
-
-
-def _fails_after(lines: int) -> Callable[[Path], Iterator[tuple[bytes, None]]]:
-    """A disk that fails inside a file, which cannot be had otherwise."""
-
-    def failing(path: Path) -> Iterator[tuple[bytes, None]]:
-        with path.open("rb") as file:
-            yield from ((raw, None) for raw in islice(file, lines))
-        raise OSError(5, "the disk failed")
-
-    return failing
-
-
-def test_a_disk_that_fails_inside_a_file_makes_no_change_of_state_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = AlertIndex(tmp_path)
-    rows = [change("Hot", "firing", n * SECOND, id=f"{n}", labels={"m": str(n)}) for n in range(5)]
-    ended = change("Hot", "resolved", 0, id="0", labels={"m": "0"}, ends_us=9 * SECOND)
-    path = AlertWriter(tmp_path).write(0, [*rows, ended])
-    assert path is not None
-    os.utime(tmp_path, (1, 1))
-    for lines in (3, 2, 6, 4):
-        with monkeypatch.context() as patched:
-            patched.setattr("tocsin.dashboard.alertindex._lines", _fails_after(lines))
-            list(index.read())
-        assert index.unreadable == 1
-        assert "the disk failed" in index.fault
-    list(index.read())
-    assert [one.id for one in index.all] == ["0", "1", "2", "3", "4"]
-    assert (index.changes, index.rules["Hot"].fired, index.unreadable) == (6, 5, 0)
-
-
-def test_a_file_that_was_replaced_after_its_disk_failed_is_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = AlertIndex(tmp_path)
-    AlertWriter(tmp_path).write(0, [change("Hot", "firing", n * SECOND, id=f"a{n}") for n in range(3)])
-    with monkeypatch.context() as patched:
-        patched.setattr("tocsin.dashboard.alertindex._lines", _fails_after(2))
-        list(index.read())
-    AlertWriter(tmp_path).write(0, [change("Hot", "firing", 7 * SECOND, id="b")])
-    for _ in range(2):
-        list(index.read())
-    assert [one.id for one in index.all] == ["b"]
-    assert index.unreadable == 0
-
-
-def test_an_alert_that_another_replaces_before_its_end_fires_no_more(tmp_path: Path) -> None:
-    writer = AlertWriter(tmp_path / "run" / "alerts")
-    writer.write(0, [change("Hot", "firing", 1 * SECOND, id="a"), change("Cold", "pending", 1 * SECOND, id="c")])
-    writer.write(1, [change("Hot", "firing", 5 * SECOND, id="b"), change("Cold", "pending", 6 * SECOND, id="d")])
-    writer.write(2, [change("Hot", "resolved", 5 * SECOND, id="b", ends_us=9 * SECOND)])
-    store = _store(tmp_path / "run")
-    run = store.runs["run"]
-    rows = {row.alert: row for row in store.rules(run)}
-    assert (rows["Hot"].firing, rows["Hot"].fired, rows["Cold"].pending) == (0, 2, 1)
-    assert store.alerts(run, Asked(state="firing")).alerts == []
-    found = {one.id: (one.state, one.end_us) for one in run.index.all}
-    assert found == {
-        "a": ("resolved", 5 * SECOND),
-        "b": ("resolved", 9 * SECOND),
-        "c": ("inactive", 6 * SECOND),
-        "d": ("pending", None),
-    }
-
-
-@pytest.mark.parametrize("folder_too", [False, True])
-def test_a_log_whose_files_have_all_gone_has_no_alerts(tmp_path: Path, *, folder_too: bool) -> None:
-    index = AlertIndex(tmp_path / "alerts")
-    AlertWriter(tmp_path / "alerts").write(0, [change("Hot", "firing", SECOND, id="a")])
-    list(index.read())
-    shutil.rmtree(tmp_path / "alerts")
-    if not folder_too:
-        (tmp_path / "alerts").mkdir()
-    list(index.read())
-    assert (index.all, index.open, index.rules) == ([], [], {})
 
 
 def test_lines_that_cannot_be_read_are_counted_and_hide_no_others(tmp_path: Path) -> None:
@@ -248,6 +149,9 @@ def test_a_torn_line_waits_for_its_end_and_a_file_that_shrank_is_read_anew(tmp_p
     assert tail.news() == ([b"two", b"", b"three"], False, False)
     path.write_bytes(b"new\n")
     assert tail.news() == ([b"new"], True, False)
+    # Longer than it was, and in the same inode.
+    path.write_bytes(b"other\nlines\n")
+    assert tail.news() == ([b"other", b"lines"], True, False)
     path.unlink()
     assert tail.news().lines == []
 
@@ -355,7 +259,8 @@ def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) 
     (folder / "delivery" / "webhook.rejected.jsonl").write_text("{torn\n" + json.dumps(rejected) + "\n")
     store = _store(folder)
     run = store.runs["run"]
-    said = {place: store.delivered(run, Position(*place))[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
+    delivery = store.delivery(run)
+    said = {place: delivery.of(Position(*place))[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
     assert [said[place].what for place in said] == [
         "taken",
         "refused: 400 no such team",
@@ -363,6 +268,27 @@ def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) 
         "not yet: connection refused",
     ]
     assert [said[place].is_good for place in said] == [True, False, True, False]
+
+
+def test_what_sinks_refused_is_read_once_for_a_page(
+    plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    (folder / "delivery" / "webhook.rejected.jsonl").write_text('{"position": [0, 0], "status": 400}\n5\n')
+    opened: list[str] = []
+    whole = Path.open
+
+    def counted(path: Path, *given: Any, **named: Any) -> Any:
+        opened.append(path.name)
+        return whole(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", counted)
+    store = _store(folder)
+    run = store.runs["run"]
+    one = next(one for one in run.index.all if len(one.changes) > 1 and one.changes[-1].position.batch < 5)
+    page = alert_page(store, run, Request({"type": "http", "path_params": {"alert": one.id}, "query_string": b""}))
+    assert page.count("webhook: ") >= 2
+    assert opened.count("webhook.rejected.jsonl") == 1
 
 
 def test_rows_that_could_not_be_used_are_told_by_reason(plant: Path) -> None:
@@ -396,6 +322,37 @@ def test_two_backtests_are_compared_as_reports_compare_them(tmp_path: Path) -> N
     assert [len(part) for part in (difference.only_first, difference.only_second, difference.both)] == [0, 1, 3]
     assert [one.id for one, _ in difference.moved] == ["0"]
     assert [(one.name, one.received, one.now) for one in store.stores(store.runs["january"])] == [("air", 4, 4)]
+
+
+def test_nothing_is_parsed_while_pages_wait(plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    (folder / "summary.json").write_text("{}")
+    store = Store([folder])
+    parsed: list[bool] = []
+
+    def watched(name: str) -> None:
+        whole = getattr(rundata, name)
+
+        def parse(*given: Any) -> Any:
+            parsed.append(store.lock.locked())
+            return whole(*given)
+
+        monkeypatch.setattr(rundata, name, parse)
+
+    for name in ("read_manifest", "_read_summary", "parse_progress", "numbers_of"):
+        watched(name)
+    store.look()
+    assert len(parsed) >= 2 + 2 * 7
+    assert not any(parsed)
+    assert store.runs["run"].is_backtest
+
+
+def test_of_numbers_by_alert_fewer_are_kept(plant: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.dashboard.rundata.MOST_OF_ALERT", 4)
+    history = _store(plant / "run").runs["run"].history
+    assert len(history["state bytes"]) == 7
+    assert 0 < len(history["wait TooDamp"]) <= 4
+    assert 0 < len(history["recall TooDamp"]) <= 4
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
@@ -443,6 +400,8 @@ def test_a_look_that_fails_is_followed_by_another(tmp_path: Path, monkeypatch: p
     while len(looks) < 5:
         until.wait(0.01)
     store.close()
+    assert len(looks) >= 5
+    assert not store._thread.is_alive()
 
 
 def test_whether_a_run_goes_on_is_told_by_its_lock_and_its_last_line(plant: Path, tmp_path: Path) -> None:

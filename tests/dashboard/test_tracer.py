@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 
 from dashboard.asked import served
 from dashboard.plant import ranges_run
+from tocsin.dashboard.archive import files_around, files_of
 from tocsin.dashboard.details import _question
 from tocsin.dashboard.store import Asked, Store
-from tocsin.dashboard.tracer import Tracer
+from tocsin.dashboard.tracer import CannotTraceError, Tracer, answered
+from tocsin.rules.rulefile import Source, Stream
 from tocsin.rundir import read_manifest
 
 # Each question starts a process, which imports the planner.
@@ -148,3 +151,91 @@ def test_the_page_of_ranges_tells_it(tmp_path: Path) -> None:
     assert "<b>alive</b>" in part
     assert f"{inside:,.0f} of 1,000" in part
     assert "<progress" in part
+
+
+def test_an_answer_out_of_some_of_the_files_of_a_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, _, _ = _archived(tmp_path / "plant")
+    monkeypatch.setattr("tocsin.dashboard.archive.MOST_FILES", 5)
+    with pytest.raises(CannotTraceError, match="`air` must be in at most 5 files; they are in 6"):
+        answered({**asked, "id": "anna"})
+
+
+MINUTE = 60_000_000
+AIR = Stream("air", Source("json", {}))
+
+
+def _minutes(folder: Path, batches: range) -> dict[int, list[Path]]:
+    """An archive with one minute in each micro-batch, in two files."""
+    for batch in batches:
+        time = batch * MINUTE + np.arange(60) * 1_000_000
+        _write(folder, "air", "1", batch, {"machine": ["m1"] * 60, "ts": time, "value": [1.0] * 60})
+        path = folder / "kept" / "air" / f"1-{batch:012}-00000.parquet"
+        shutil.copy(path, path.with_name(f"1-{batch:012}-00001.parquet"))
+    return files_of({"archive": str(folder / "kept"), "run": "1"}, "air")
+
+
+def test_files_are_those_of_the_whole_alert_and_of_its_surroundings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = _minutes(tmp_path, range(30))
+
+    def taken(batches: tuple[int, int], first: int, last: int) -> list[int]:
+        paths = files_around(files, batches, (first * MINUTE, last * MINUTE), AIR)
+        return [batch for batch in files if set(files[batch]) <= set(paths)]
+
+    assert taken((5, 25), 0, 30) == list(range(30))
+    monkeypatch.setattr("tocsin.dashboard.archive.MOST_FILES", 21)
+    # Nothing of the alert is cut off at its end, and what is left out lies outside of what is looked at.
+    assert taken((5, 12), 5, 13) == list(range(4, 14))
+    assert taken((0, 7), 0, 8) == list(range(10))
+    assert taken((22, 29), 22, 30) == list(range(20, 30))
+    for batches, first, last in (((5, 25), 5, 25), ((5, 12), 2, 13), ((5, 12), 5, 20), ((10, 10), 0, 11)):
+        with pytest.raises(CannotTraceError, match="at most 21 files; they are in more"):
+            taken(batches, first, last)
+
+
+def test_the_question_about_an_alert_names_all_its_micro_batches(plant: Path) -> None:
+    store = Store([plant / "run"])
+    store.look()
+    run = store.runs["run"]
+    lives = [one for one in store.alerts(run, Asked(), 10_000).alerts if len(one.changes) > 1]
+    told = {one.is_open: (one, _question(store, run, one)["batches"]) for one in lives}
+    assert set(told) == {True, False}
+    for one, batches in told.values():
+        last = 6 if one.is_open else one.changes[-1].position.batch
+        assert batches == [one.changes[0].position.batch, last]
+
+
+def test_few_wait_for_an_answer_and_others_hear_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(name: str) -> dict[str, Any]:
+        begun.release()
+        go_on.wait()
+        return {"said": name}
+
+    monkeypatch.setattr("tocsin.dashboard.tracer._asked", slow)
+    monkeypatch.setattr("tocsin.dashboard.tracer.MOST_WAITING", 1)
+    tracer = Tracer()
+    first = threading.Thread(target=tracer.ask, args=({"id": "a"},))
+    first.start()
+    begun.acquire()
+    assert "others are being traced" in tracer.ask({"id": "b"})["error"]
+    go_on.set()
+    first.join()
+    assert tracer.ask({"id": "b"}) == {"said": '{"id": "b"}'}
+    # What is known is told at once, whoever waits.
+    go_on.clear()
+    other = threading.Thread(target=tracer.ask, args=({"id": "c"},))
+    other.start()
+    assert tracer.ask({"id": "a"}) == {"said": '{"id": "a"}'}
+    go_on.set()
+    other.join()
+
+
+def test_why_tracing_failed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    answer = Tracer().ask({"kind": "none"})
+    assert answer["error"].startswith("tracing failed")
+    assert "KeyError: 'rule_file'" in caplog.text

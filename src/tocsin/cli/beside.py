@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tocsin.cli.given import GivenUpError
 
-PORT = 8484
 _END_S = 5.0
 
 

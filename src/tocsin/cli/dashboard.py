@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from tocsin.cli.given import GivenUpError, give_up
+from tocsin.dashboard import PORT
 
 SUMMARY = "show runs and backtests in a browser"
 EPILOG = """\
@@ -33,7 +34,7 @@ It needs tocsin[dashboard]. docs/dashboard.md shows the pages.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="the directory of a run or a backtest")
-    parser.add_argument("--port", type=int, default=8484, metavar="PORT", help="(default: %(default)s; 0: a free one)")
+    parser.add_argument("--port", type=int, default=PORT, metavar="PORT", help="(default: %(default)s; 0: a free one)")
     parser.add_argument(
         "--address", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: this machine alone)"
     )

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from tocsin.cli.beside import dashboard_beside, needs_dashboard
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
 from tocsin.cli.remarks import counted, remarks
+from tocsin.dashboard import PORT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,9 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dashboard",
         nargs="?",
         type=int,
-        const=8484,
+        const=PORT,
         metavar="PORT",
-        help="show the run in a browser while it runs, at this port of this machine (8484; 0: a free one)",
+        help="show the run in a browser while it runs, at this port of this machine (%(const)s; 0: a free one)",
     )
     _add_sinks(parser.add_argument_group("metrics and sinks"))
     add_spark(parser).add_argument(

@@ -3,6 +3,9 @@
 tail, alertindex, series → rundata   one run directory, read while it grows: alerts by life, numbers by time
 store                                all of them, and what pages ask of them
 charts                               drawings as SVG, each with the records that it draws
-tracer                               a process of its own: why an alert fired, out of the rows that a run archived
+archive → tracer, range_progress     a process of its own: why an alert fired, out of the rows that a run archived
 guard, pages → app                   who may ask; what a page shows; the routes
 """
+
+# Here, since the command line needs it where what serves pages is not installed.
+PORT = 8484

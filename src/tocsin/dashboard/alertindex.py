@@ -272,6 +272,8 @@ class AlertIndex:
         for one in self.all:
             by_id.setdefault(id_in_address(one.id), []).append(one)
         self.by_id = by_id
+        self._labels = {one.labels: one.labels for one in self.all}
+        self._words = {labels: text for labels, text in self._words.items() if labels in self._labels}
 
 
 def token_of(name: str) -> str:

@@ -16,6 +16,7 @@ from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.margins import bars_of, margins
 from tocsin.dashboard.charts.trend import trend, trend_of
+from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.pages import head, page_number, short_number, stream_names, wait_text, whole_number
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
@@ -37,21 +38,23 @@ _TRACER = Tracer()
 
 def alert_page(store: Store, run: RunData, request: Request) -> str:
     """An alert: its witness, its life, its delivery, and the rows around it where the run archived them."""
+    top = head(store, run, "alerts")
     lives = store.by_id(run, request.path_params["alert"])
     if not lives:
         raise HTTPException(404, "no such alert in this run; it may be older than what is shown")
-    told = [_life(store, run, one) for one in lives[-5:]]
+    delivery = store.delivery(run)
+    told = [_life(store, run, one, delivery) for one in lives[-5:]]
     rule = next((rule for rule in rules_of(run) if rule["alert"] == lives[-1].alert), None)
-    return render("alert.html", **head(store, run, "alerts"), lives=told, rule=rule, why_not=why_not_traced(run))
+    return render("alert.html", **top, lives=told, rule=rule, why_not=why_not_traced(run))
 
 
-def _life(store: Store, run: RunData, one: Known) -> dict[str, Any]:
+def _life(store: Store, run: RunData, one: Known, delivery: Delivery) -> dict[str, Any]:
     changes: list[dict[str, Any]] = []
     for place in one.changes[-MOST_CHANGES:]:
         change = store.change(run, place.position)
         if change is not None:
             known = {"state": place.state, "position": place.position, "change": change}
-            changes.append({**known, "delivered": store.delivered(run, place.position)})
+            changes.append({**known, "delivered": delivery.of(place.position)})
     last: Alert | None = changes[-1]["change"] if changes else None
     witness = last["witness"] if last else []
     times = [micros_of(part["time"]) for part in witness]
@@ -106,7 +109,7 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **_whose(run, "alert"),
-        "batch": one.changes[0].position.batch,
+        "batches": _batches(run, one),
         "alert": one.alert,
         "id": one.id,
         "labels": dict(one.labels),
@@ -120,6 +123,12 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     }
 
 
+def _batches(run: RunData, one: Known) -> list[int]:
+    """The first and the last micro-batch of an alert: all between may have rows of it."""
+    first, last = (one.changes[at].position.batch for at in (0, -1))
+    return [first, max(last, run.last.batch) if one.is_open and run.last else last]
+
+
 def _whose(run: RunData, kind: str) -> dict[str, Any]:
     """What a question to the archive must say of its run."""
     manifest = run.manifest
@@ -131,6 +140,7 @@ def _whose(run: RunData, kind: str) -> dict[str, Any]:
 
 def rule_page(store: Store, run: RunData, request: Request) -> str:
     """A rule: its condition and what was proved of it, its margins and alerts over time, quality asked and reached."""
+    top = head(store, run, "rules")
     alert = store.rule(run, request.path_params["rule"])
     if alert is None:
         raise HTTPException(404, "no such rule in this run")
@@ -142,7 +152,7 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
     traced = next((one for one in reversed(lives) if one.has_fired), None)
     return render(
         "rule.html",
-        **head(store, run, "rules"),
+        **top,
         alert=alert,
         rules=rules,
         row=store.rule_row(run, alert),
@@ -220,7 +230,7 @@ def _quality(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> di
 
 def stream_page(store: Store, run: RunData, request: Request) -> str:
     """A stream: what became of its rows, how late they came, its clock, and rows that could not be used."""
-    stores = store.stores(run)
+    top, stores = head(store, run, "streams"), store.stores(run)
     token = request.path_params["stream"]
     name = next((name for name in stream_names(run, stores) if token_of(name) == token), None)
     if name is None:
@@ -234,7 +244,7 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
     charts += [trend(trend_of("rows per micro-batch", [("rows", rows)], short_number))] if rows else []
     return render(
         "stream.html",
-        **head(store, run, "streams"),
+        **top,
         stream=name,
         told=run.manifest.streams.get(name) if run.manifest else None,
         stores=mine,
@@ -265,7 +275,7 @@ def _clock(run: RunData, name: str) -> dict[str, Any] | None:
 
 def ranges_page(store: Store, run: RunData, request: Request) -> str:
     """Rules with ranges: requests alive and reached, and how far one has come."""
-    name = request.query_params.get("id", "")[:200]
+    top, name = head(store, run, "ranges"), request.query_params.get("id", "")[:200]
     rules = [rule for rule in rules_of(run) if rule.get("kind") == "ranges"]
     counts = {one.name: one for one in store.stores(run)}
     shown = []
@@ -278,7 +288,7 @@ def ranges_page(store: Store, run: RunData, request: Request) -> str:
     # It is copied into a shell, and the id is whatever the address has.
     command = shlex.join(["tocsin", "ranges", "progress", str(run.folder), name])
     told = {"shown": shown, "id": name, "found": found, "why_not": why_not_traced(run), "command": command}
-    return render("ranges.html", **head(store, run, "ranges"), **told)
+    return render("ranges.html", **top, **told)
 
 
 def request_part(store: Store, run: RunData, request: Request) -> str:
@@ -301,7 +311,7 @@ def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], nam
 
 def diff_page(store: Store, request: Request) -> str:
     """Two runs over the same history: alerts only in one, only in the other, in both."""
-    names = list(store.runs)
+    top, names = head(store, None, "diff"), list(store.runs)
     first, second = (request.query_params.get(side, "") for side in ("a", "b"))
     one, two = store.runs.get(first), store.runs.get(second)
     part = request.query_params.get("part", "")
@@ -315,7 +325,7 @@ def diff_page(store: Store, request: Request) -> str:
         begin = number * MOST_LISTED
         pairs = [item if isinstance(item, tuple) else (item, item) for item in listed[begin : begin + MOST_LISTED]]
         told |= {"pairs": pairs, "part": part, "page": number, "more": begin + MOST_LISTED < len(listed)}
-    return render("diff.html", **head(store, None, "diff"), **told, moved=_moved)
+    return render("diff.html", **top, **told, moved=_moved)
 
 
 def _moved(one: int | None, two: int | None) -> str:

@@ -33,8 +33,12 @@ class Tile:
 
 
 def head(store: Store, run: RunData | None, here: str) -> dict[str, Any]:
-    """What every page has: the runs to choose from, where one is, how a run goes and what of it cannot be read."""
-    told = {"runs": store.own_runs(), "run": run, "here": here, "faults": [] if run is None else run.faults}
+    """What every page has: the runs to choose from, where one is, how a run goes and what of it cannot be read.
+
+    A page asks for it first: its version must not be newer than what the page shows, or news would be missed.
+    """
+    told: dict[str, Any] = {"version": store.version, "runs": store.own_runs(), "run": run, "here": here}
+    told["faults"] = [] if run is None else run.faults
     has_ranges = run is not None and any(rule.get("kind") == "ranges" for rule in rules_of(run))
     return told | {"status": "" if run is None else status(run), "has_ranges": has_ranges, "against": AGAINST}
 
@@ -55,18 +59,20 @@ def status(run: RunData) -> str:
 
 def runs_page(store: Store, request: Request) -> str:
     """All runs side by side."""
+    top = head(store, None, "runs")
     cards = [(run, status(run), tiles(store, run)[:6], rate_chart(run)) for run in store.own_runs()]
-    return render("runs.html", **head(store, None, "runs"), cards=cards, problems=store.problems())
+    return render("runs.html", **top, cards=cards, problems=store.problems())
 
 
 def overview_page(store: Store, run: RunData, request: Request) -> str:
     """What fires now, how the run goes, and what is kept."""
+    top = head(store, run, "overview")
     alerts, numbers = store.open_alerts(run, 20)
     stores = store.stores(run)
     rules = store.rules(run)
     return render(
         "overview.html",
-        **head(store, run, "overview"),
+        **top,
         tiles=tiles(store, run),
         alerts=alerts,
         open=sum(numbers.values()),
@@ -159,14 +165,14 @@ def short_number(value: float) -> str:
 
 def alerts_page(store: Store, run: RunData, request: Request) -> str:
     """Alerts, some at a time, by state, rule and text."""
-    asked = asked_of(store, run, request)
+    top, asked = head(store, run, "alerts"), asked_of(store, run, request)
     part = store.alerts(run, asked)
     text = request.query_params
     given = {"state": asked.state, "rule": text.get("rule", "")[:64], "q": asked.text}
     more = address(run, "alerts", **given, before=part.before) if part.before is not None else ""
     first = address(run, "alerts", **given) if asked.before is not None else ""
     known = {"asked": asked, "given": given, "states": STATES, "forgotten": run.index.forgotten}
-    return render("alerts.html", **head(store, run, "alerts"), alerts=part.alerts, more=more, first=first, **known)
+    return render("alerts.html", **top, alerts=part.alerts, more=more, first=first, **known)
 
 
 def asked_of(store: Store, run: RunData, request: Request) -> Asked:
@@ -194,6 +200,7 @@ def page_number(request: Request) -> int:
 
 def rules_page(store: Store, run: RunData, request: Request) -> str:
     """All rules, some at a time."""
+    top = head(store, run, "rules")
     text = request.query_params.get("q", "")[:200].casefold().strip()
     number = page_number(request)
     rows: Sequence[RuleRow] = [row for row in store.rules(run) if text in row.alert.casefold()]
@@ -203,14 +210,14 @@ def rules_page(store: Store, run: RunData, request: Request) -> str:
     more = address(run, "rules", q=text, page=number + 1) if begin + len(shown) < len(rows) else ""
     before = address(run, "rules", q=text, page=number - 1) if number else ""
     told = {"rows": shown, "of": len(rows), "q": text, "more": more, "before": before, "conditions": conditions}
-    return render("rules.html", **head(store, run, "rules"), **told)
+    return render("rules.html", **top, **told)
 
 
 def streams_page(store: Store, run: RunData, request: Request) -> str:
     """What became of the rows of every stream."""
-    stores = store.stores(run)[:MOST_STREAMS]
+    top, stores = head(store, run, "streams"), store.stores(run)[:MOST_STREAMS]
     told = {"streams": stream_names(run, stores), "stores": stores, "bars": bars(stores) if stores else None}
-    return render("streams.html", **head(store, run, "streams"), **told, last=run.last, lag=_lag, dead=store.dead(run))
+    return render("streams.html", **top, **told, last=run.last, lag=_lag, dead=store.dead(run))
 
 
 def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:

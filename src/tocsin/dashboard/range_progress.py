@@ -7,28 +7,31 @@ the engine's; the state of the run itself is in its checkpoint, which only Spark
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from tocsin.dashboard.tracer import MOST_ROWS, CannotTraceError, archive_files, few_rows, rule_file
+from tocsin.dashboard.archive import (
+    batches_of,
+    every_file,
+    files_of,
+    of_key,
+    payloads_of,
+    read_rows,
+    times_of,
+    values_of,
+)
+from tocsin.dashboard.tracer import CannotTraceError, few_rows, rule_file
 from tocsin.logic import Batch
 from tocsin.plan import Plan, RangeWatch
 from tocsin.plan.file import plan_file
 from tocsin.plan.listed import alive_requests
 from tocsin.rules.ranges import ID, QUERY
 from tocsin.rules.rulefile import RuleFile, Stream
-
-_PAYLOAD, _REASON, _ARRIVAL, _FILE = "tocsin_payload", "tocsin_reason", "tocsin_arrival", "__filename"
-_MOMENT = pa.timestamp("us", tz="UTC")
-# All micro-batches of a run matter here.
-_LATEST = 10**12
 
 
 def progress_of(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,8 +50,8 @@ def progress_of(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _keys_of(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch) -> set[tuple[str, ...]]:
     """The keys for which a request of this id came."""
-    table = _read(asked, file.streams[watch.requests], [*watch.on, _PAYLOAD], None)
-    texts = table.column(_PAYLOAD).to_pylist() if _PAYLOAD in table.column_names else []
+    table = _read(asked, file.streams[watch.requests], watch.on, None)
+    texts = payloads_of(table)
     keys = zip(*(table.column(name).cast(pa.string()).to_pylist() for name in watch.on), strict=True)
     named = list(keys) if watch.on else [()] * table.num_rows
     return {key for key, text in zip(named, texts, strict=True) if _id(text) == asked["id"] and None not in key}
@@ -62,20 +65,8 @@ def _id(text: str | None) -> str | None:
     return None if found is None or isinstance(found, bool) else str(found)
 
 
-def _read(asked: Mapping[str, Any], stream: Stream, columns: list[str], wanted: pc.Expression | None) -> pa.Table:
-    folder = Path(asked["archive"]) / stream.name
-    files = archive_files(folder, asked["run"], _LATEST)
-    if not files:
-        message = f"{folder} must have the rows of stream `{stream.name}`; it has none of this run"
-        raise CannotTraceError(message)
-    there = ds.dataset([str(path) for path in files], format="parquet")
-    usable = pc.field(_REASON).is_null() if _REASON in there.schema.names else pc.scalar(True)
-    known = [name for name in dict.fromkeys(columns) if name in there.schema.names or name == _FILE]
-    table = there.head(MOST_ROWS + 1, columns=known, filter=usable if wanted is None else usable & wanted)
-    if table.num_rows > MOST_ROWS:
-        message = f"stream `{stream.name}` must have at most {MOST_ROWS:,} rows to look at; it has more"
-        raise CannotTraceError(message)
-    return table
+def _read(asked: Mapping[str, Any], stream: Stream, columns: Sequence[str], wanted: pc.Expression | None) -> pa.Table:
+    return read_rows(every_file(files_of(asked, stream.name), stream.name), stream, columns, wanted)
 
 
 def _of_key(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: tuple[str, ...]) -> dict[str, Any]:
@@ -101,21 +92,10 @@ def _batches(
     asked: Mapping[str, Any], stream: Stream, watch: RangeWatch, key: tuple[str, ...]
 ) -> list[tuple[int, Batch]]:
     """The rows of one key and stream by micro-batch, each in order of arrival."""
-    wanted = None
-    for column, text in zip(watch.on, key, strict=True):
-        mine = pc.field(column).cast(pa.string()) == text
-        wanted = mine if wanted is None else wanted & mine
-    arrival, read = stream.arrival or _ARRIVAL, watch.columns(stream.name)
-    table = _read(asked, stream, [stream.time, arrival, *read, _PAYLOAD, _FILE], wanted)
-    time = table.column(stream.time).cast(_MOMENT).cast(pa.int64()).fill_null(0).to_numpy()
-    came = time
-    if arrival in table.column_names:
-        told = table.column(arrival).cast(_MOMENT).cast(pa.int64())
-        came = np.where(told.is_valid().to_numpy(), told.fill_null(0).to_numpy(), time)
-    numbers = np.array([int(Path(name).name.split("-")[1]) for name in table.column(_FILE).to_pylist()], np.int64)
-    values = {name: table.column(name).cast(pa.float64()).fill_null(np.nan).to_numpy() for name in read}
-    texts = table.column(_PAYLOAD).to_pylist() if _PAYLOAD in table.column_names else [None] * table.num_rows
-    payload = np.array(texts, dtype=object)
+    read = watch.columns(stream.name)
+    table = _read(asked, stream, read, of_key(watch.on, key))
+    time, came = times_of(table, stream)
+    numbers, values, payload = batches_of(table), values_of(table, read), payloads_of(table)
     found = []
     for number in np.unique(numbers).tolist():
         at = np.flatnonzero(numbers == number)

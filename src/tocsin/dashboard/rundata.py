@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocsin.dashboard.alertindex import AlertIndex, mark_of
-from tocsin.dashboard.series import Series
+from tocsin.dashboard.series import MOST, MOST_OF_ALERT, Series
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver.ledger import read_status
 from tocsin.deliver.run import ALERTS, DELIVERY
@@ -30,8 +30,11 @@ from tocsin.rundir.progress import PROGRESS, parse_progress
 _MOST_BYTES = 1 << 26
 _MOST_SUMMARY = 1 << 28
 _MOST_US = 1 << 62
+_OF_ALERT = ("wait ", "recall ", "predicted ", "reached ")
 # A run with nothing to do says so once a minute.
 _FRESH_S = 150.0
+# Micro-batches between which others may look at what is known.
+_STEP = 250
 
 Mark = tuple[int, int, int] | None
 
@@ -89,10 +92,9 @@ class RunData:
         return read_status(self.folder / DELIVERY)
 
     def look(self, lock: AbstractContextManager[Any], stop: Callable[[], bool]) -> None:
-        """Take what is new; what others see is changed while the lock is held, a little at a time."""
-        with lock:
-            self._look_at(MANIFEST, self._read_manifest)
-            self._look_at(SUMMARY, self._read_summary)
+        """Take what is new: it is read and parsed first, and taken, a little at a time, while the lock is held."""
+        self._look_at(MANIFEST, _read_manifest, lock)
+        self._look_at(SUMMARY, _read_summary, lock)
         self._follow_progress(lock, stop)
         steps = self.index.read()
         while not stop():
@@ -105,40 +107,33 @@ class RunData:
             if not self.is_read:
                 self.is_read, self.version = True, self.version + 1
 
-    def _look_at(self, name: str, read: Callable[[Path], None]) -> None:
-        """Read a small file again where it changed; what is wrong with it is kept until it is right."""
+    def _look_at(self, name: str, read: Callable[[Path], Any], lock: AbstractContextManager[Any]) -> None:
+        """Read a file again where it changed; what is wrong with it is kept until it is right."""
         path = self.folder / name
         mark = mark_of(path)
         if mark == self._marks.get(name, ()):
             return
         self._marks[name] = mark
-        self._faults.pop(name, None)
+        found, fault = None, ""
         if mark is None and path.exists():
-            self._faults[name] = f"{name} must be a file; it is none"
-            return
-        try:
-            read(path)
-        except (RunError, OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
-            self._faults[name] = str(error) or f"{name} cannot be read"
+            fault = f"{name} must be a file; it is none"
+        else:
+            try:
+                found = read(path)
+            except (RunError, OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
+                fault = str(error) or f"{name} cannot be read"
+        with lock:
+            self._take_file(name, found, fault)
+
+    def _take_file(self, name: str, found: Any, fault: str) -> None:
+        self._faults.pop(name, None)
+        if fault:
+            self._faults[name] = fault
+        elif name == SUMMARY:
+            self.summary = found
+        elif found is not None:
+            self.manifest = found
         self.version += 1
-
-    def _read_manifest(self, path: Path) -> None:
-        read = read_manifest(path.parent)
-        if read is not None:
-            self.manifest = read
-
-    def _read_summary(self, path: Path) -> None:
-        if not path.exists():
-            self.summary = None
-            return
-        if path.stat().st_size > _MOST_SUMMARY:
-            message = f"{SUMMARY} must have at most {_MOST_SUMMARY:,} bytes; it has {path.stat().st_size:,}"
-            raise RunError(message)
-        read = json.loads(path.read_bytes())
-        if not isinstance(read, dict):
-            message = f"{SUMMARY} must be an object; got {type(read).__name__}"
-            raise RunError(message)
-        self.summary = read
 
     def _follow_progress(self, lock: AbstractContextManager[Any], stop: Callable[[], bool]) -> None:
         more = True
@@ -147,37 +142,74 @@ class RunData:
             more = news.more
             if not (news.lines or news.anew):
                 return
+            found, torn = _parsed(news.lines, is_first=news.anew and self._progress.skipped > 0)
             with lock:
                 if news.anew:
                     self.last, self.history, self.torn, self._last_s = None, {}, 0, None
-                self._take_lines(news.lines, is_first=news.anew and self._progress.skipped > 0)
+                self.torn += torn
                 self.version += 1
+            for begin in range(0, len(found), _STEP):
+                with lock:
+                    for one in found[begin : begin + _STEP]:
+                        self._take_progress(one)
+                    self.version += 1
 
-    def _take_lines(self, lines: Iterable[bytes], *, is_first: bool) -> None:
-        for line in lines:
-            found = list(parse_progress([line])) if line.strip() else []
-            # The first line may be a piece, where reading begins inside the file.
-            self.torn += bool(line.strip()) and not found and not is_first
-            is_first = False
-            for one in found:
-                try:
-                    self._take_progress(one)
-                except (TypeError, ValueError, AttributeError, KeyError):
-                    self.torn += 1
-
-    def _take_progress(self, one: Progress) -> None:
+    def _take_progress(self, noted: _Noted) -> None:
         """Note a micro-batch; one that was run again repeats its line, and adds nothing."""
-        _check(one)
-        seconds, numbers = one.seconds, numbers_of(one)
+        one, seconds, rows, numbers = noted
         if self.last is None or one.batch > self.last.batch:
             passed = None if self._last_s is None else seconds - self._last_s
             if passed and passed > 0:
-                numbers["rows/s"] = sum(one.gained.rows.values()) / passed
+                numbers["rows/s"] = rows / passed
             for name, number in numbers.items():
-                self.history.setdefault(name, Series()).add(seconds, number)
+                # There may be thousands of alerts, each with some numbers: a picture of one shows no more than this.
+                most = MOST_OF_ALERT if name.startswith(_OF_ALERT) else MOST
+                self.history.setdefault(name, Series(most)).add(seconds, number)
             self._last_s = seconds
         if self.last is None or one.batch >= self.last.batch:
             self.last = one
+
+
+def _read_manifest(path: Path) -> Manifest | None:
+    return read_manifest(path.parent)
+
+
+def _read_summary(path: Path) -> Mapping[str, Any] | None:
+    if not path.exists():
+        return None
+    if path.stat().st_size > _MOST_SUMMARY:
+        message = f"{SUMMARY} must have at most {_MOST_SUMMARY:,} bytes; it has {path.stat().st_size:,}"
+        raise RunError(message)
+    read = json.loads(path.read_bytes())
+    if not isinstance(read, dict):
+        message = f"{SUMMARY} must be an object; got {type(read).__name__}"
+        raise RunError(message)
+    return read
+
+
+class _Noted(NamedTuple):
+    """A micro-batch, when it was done, how many rows it had, and what is drawn of it."""
+
+    progress: Progress
+    seconds: float
+    rows: float
+    numbers: dict[str, float]
+
+
+def _parsed(lines: Iterable[bytes], *, is_first: bool) -> tuple[list[_Noted], int]:
+    """The micro-batches of some lines, and how many lines are none; the first may be a piece, and is not counted."""
+    noted, torn = list[_Noted](), 0
+    for line in lines:
+        found = list(parse_progress([line])) if line.strip() else []
+        torn += bool(line.strip()) and not found and not is_first
+        is_first = False
+        for one in found:
+            try:
+                _check(one)
+                noted.append(_Noted(one, one.seconds, float(sum(one.gained.rows.values())), numbers_of(one)))
+            except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+                torn += 1
+    return noted, torn
 
 
 def _check(one: Progress) -> None:
@@ -213,6 +245,7 @@ def numbers_of(one: Progress) -> dict[str, float]:
     }
     found |= {f"lag {name}": lag for name, lag in one.lag_s.items()}
     found |= {f"rows {name}": number for name, number in one.gained.rows.items()}
+    # By alert; `_OF_ALERT` has the first words of these.
     found |= {f"wait {alert}": wait_us / 1e6 for alert, (wait_us, _) in one.waits.items()}
     found |= {f"recall {alert}": recall for alert, (_, recall) in one.waits.items() if recall is not None}
     for alert, pair in one.memory.items():

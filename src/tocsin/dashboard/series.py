@@ -1,7 +1,8 @@
 """Numbers over time, as few as a picture can show: of each stretch the smallest and the largest, so no spike hides.
 
 Guarantee: the smallest and the largest number of any stretch of pixels is drawn, however many numbers there were.
-Cost: memory for at most `MOST` stretches; where there are more, neighbours become one.
+Cost: memory for at most `MOST` stretches, `MOST_OF_ALERT` where each alert has its own numbers; where there are more,
+neighbours become one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-MOST = 16_384
+MOST, MOST_OF_ALERT = 16_384, 2_048
 
 
 class Stretch(NamedTuple):

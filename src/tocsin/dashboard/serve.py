@@ -12,12 +12,12 @@ from types import FrameType
 
 import uvicorn
 
+from tocsin.dashboard import PORT
 from tocsin.dashboard.app import make_app
 from tocsin.dashboard.guard import is_loopback
 from tocsin.dashboard.store import Store
 from tocsin.errors import RunError
 
-PORT = 8484
 LEAST_TOKEN = 16
 
 

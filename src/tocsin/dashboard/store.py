@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tocsin.dashboard.alertindex import Known, token_of
+from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.quarantine import DeadRows, dead_rows
 from tocsin.dashboard.rundata import RunData, StoreNow, stores_of
 from tocsin.deliver import AlertLog, Position
@@ -54,15 +55,6 @@ class RuleRow(NamedTuple):
     firing: int
     pending: int
     fired: int
-
-
-class Delivered(NamedTuple):
-    """What a sink did with one change of state."""
-
-    sink: str
-    kind: str
-    what: str
-    is_good: bool
 
 
 class Store:
@@ -173,9 +165,8 @@ class Store:
 
     def change(self, run: RunData, position: Position) -> Alert | None:
         """A change of state as the log has it, witness and all; None if it is gone."""
-        log = AlertLog(run.index.log.folder)
         before = Position(position.batch, position.line - 1)
-        for found, alert in log.read(before):
+        for found, alert in AlertLog(run.index.log.folder).read(before):
             return _whole(alert) if found == position else None
         return None
 
@@ -192,11 +183,9 @@ class Store:
         """Rows that could not be used, by reason."""
         return dead_rows(run.folder, stream)
 
-    def delivered(self, run: RunData, position: Position) -> list[Delivered]:
-        """What each sink did with a change of state."""
-        from tocsin.dashboard.delivery import delivered
-
-        return [Delivered(*one) for one in delivered(run.folder, run.sinks(), position)]
+    def delivery(self, run: RunData) -> Delivery:
+        """What each sink did with changes of state."""
+        return Delivery(run.folder, run.sinks())
 
     def difference(self, first: RunData, second: RunData) -> Difference:
         """The alerts that only one of two runs has, and those of both; kept while nothing is new."""

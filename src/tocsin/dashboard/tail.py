@@ -1,7 +1,8 @@
 """A growing file of lines: what was added since the last look, each line once and whole.
 
 Guarantee: a torn last line is left until its end is there; a file that shrank or was replaced is read anew, and says
-so. Cost: a look reads what is new, at most `_CHUNK` bytes; the first begins at most `most` bytes before the end.
+so; it is known by its inode and by its first bytes, since an inode may be used again.
+Cost: a look reads what is new, at most `_CHUNK` bytes; the first begins at most `most` bytes before the end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _CHUNK = 1 << 23
+_FIRST = 256
 
 
 class News(NamedTuple):
@@ -27,7 +29,7 @@ class Tail:
     def __init__(self, path: Path, most: int) -> None:
         self.path, self.most = path, most
         self.skipped = 0
-        self._file = -1
+        self._file, self._first = -1, b""
         self._place = 0
 
     def news(self) -> News:
@@ -37,7 +39,10 @@ class Tail:
                 return News([], anew=False, more=False)
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
-                anew = status.st_ino != self._file or status.st_size < self._place
+                first = file.read(_FIRST)
+                is_same = status.st_ino == self._file and first.startswith(self._first)
+                anew = not is_same or status.st_size < self._place
+                self._first = first
                 if anew:
                     self._file, self._place = status.st_ino, max(0, status.st_size - self.most)
                     self.skipped = self._place

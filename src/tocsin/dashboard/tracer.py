@@ -6,15 +6,15 @@ Idea: the rows of one key go through the run's own plan (`tocsin.trace`), so the
 times and numbers as the engine read them, so nothing is converted anew. A process apart keeps kernels and large tables
 out of the server, ends by itself, and may fail alone.
 Guarantee: the rule file must be the very one that runs, by its hash, else nothing is traced.
-Cost: some seconds; at most `MOST_ROWS` rows per stream, from at most `MOST_FILES` files around the alert.
+Cost: some seconds; at most the rows and files per stream that `archive.py` reads.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -30,31 +30,48 @@ if TYPE_CHECKING:
     from tocsin.rules.rulefile import RuleFile
     from tocsin.trace import KeyRows, Life, Traced
 
-MOST_ROWS, MOST_FILES, MOST_SECONDS = 200_000, 4_000, 120
+MOST_SECONDS, MOST_WAITING = 120, 8
+_MOST_LOGGED = 4000
 # Fewer rows are traced sooner by kernels that are not compiled, since loading the compiled ones takes seconds.
 _FEW_ROWS = 20_000
 _MOST_SAID = 12
-_NAME = re.compile(r"(\d+)-(\d{12})-.*\.parquet")
+
+log = logging.getLogger("tocsin.dashboard")
 
 Asked = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
 class Tracer:
-    """Asks the process, one question at a time; answers are kept."""
+    """Asks the process, one question at a time; answers are kept.
+
+    Few may wait: each that waits holds a thread of the server, which has few, and pages need them.
+    """
 
     def __init__(self, most: int = 64) -> None:
         self._one_at_a_time, self._known, self._most = threading.Lock(), dict[str, Answer](), most
+        self._places = threading.BoundedSemaphore(MOST_WAITING)
 
     def ask(self, asked: Asked) -> Answer:
         """Give the answer to a question; what goes wrong is a sentence under `error`, and is asked again."""
         name = json.dumps(asked, sort_keys=True)
-        with self._one_at_a_time:
-            answer = self._known.get(name) or _asked(name)
-            if "error" not in answer:
-                self._known[name] = answer
-                while len(self._known) > self._most:
-                    del self._known[next(iter(self._known))]
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        if not self._places.acquire(blocking=False):
+            return {"error": "others are being traced; load the page again in a moment"}
+        try:
+            with self._one_at_a_time:
+                return self._answer(name)
+        finally:
+            self._places.release()
+
+    def _answer(self, name: str) -> Answer:
+        answer = self._known.get(name) or _asked(name)
+        if "error" not in answer:
+            self._known[name] = answer
+            while len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
         return answer
 
 
@@ -67,12 +84,20 @@ def _asked(question: str) -> Answer:
             check=False,
             timeout=MOST_SECONDS,
         )
-        answer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return {"error": f"tracing took more than {MOST_SECONDS} s"}
-    except (OSError, ValueError):
-        return {"error": "tracing failed"}
-    return answer if isinstance(answer, dict) else {"error": "tracing failed"}
+    except OSError as error:
+        log.warning("tracing could not be started: %s", error)
+        return {"error": "tracing failed; the log of the dashboard says why"}
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        return answer
+    said = done.stderr[-_MOST_LOGGED:].decode("utf-8", "replace").strip()
+    log.warning("tracing failed with exit code %d: %s", done.returncode, said)
+    return {"error": "tracing failed; the log of the dashboard says why"}
 
 
 class CannotTraceError(Exception):
@@ -118,8 +143,8 @@ def traced(asked: Asked) -> Answer:
     whole = Result("", plan, (), (), (life,), oldest_us=None, newest_us=newest)
     last_us = newest if life.end_us is None else life.end_us
     if not isinstance(rule, Threshold):
-        from_us = life.start_us - 2 * rule.for_us - watch.horizon_us
-        rows = _rows(asked, file, watch, life, (from_us, newest))
+        pad = 2 * rule.for_us + watch.horizon_us
+        rows = _rows(asked, file, watch, life, (life.start_us - pad, min(newest, last_us + pad)))
         answer = why_silent(_trace(watch, life, rows), rule, last_us)
         return {"svg": "", "said": [[one.kind, one.text] for one in answer.reasons]}
     pick = _whole_span(pick_of(watch, rule, life, "", whole), asked)
@@ -201,67 +226,33 @@ def few_rows(rows: int) -> None:
 
 
 def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[int, int]) -> dict[str, KeyRows]:
-    archive = Path(asked["archive"])
+    """Rows of one key in a span of event time, by stream."""
+    from tocsin.dashboard.archive import (
+        PAYLOAD,
+        between,
+        files_around,
+        files_of,
+        of_key,
+        payloads_of,
+        read_rows,
+        times_of,
+        values_of,
+    )
+    from tocsin.trace import KeyRows
+
+    key = [life.labels[column] for column in watch.on]
     found = {}
     for name in watch.streams:
-        files = archive_files(archive / name, asked["run"], asked["batch"])
-        if not files:
-            message = f"{archive / name} must have the rows of stream `{name}`; it has none of this run"
-            raise CannotTraceError(message)
-        found[name] = _key_rows(files, file, watch, name, life, span)
+        stream, mine = file.streams[name], of_key(watch.on, key)
+        files = files_around(files_of(asked, name), tuple(asked["batches"]), span, stream)
+        wanted = between(stream, span) if mine is None else between(stream, span) & mine
+        table = read_rows(files, stream, watch.columns(name), wanted)
+        payload = payloads_of(table) if PAYLOAD in table.column_names else None
+        found[name] = KeyRows(*times_of(table, stream), values_of(table, watch.columns(name)), payload)
     if not any(len(rows) for rows in found.values()):
         message = "the archive must have rows of this key; it has none around the alert"
         raise CannotTraceError(message)
     return found
-
-
-def archive_files(folder: Path, run: str, batch: int) -> list[Path]:
-    """The files of this run, those of micro-batches near that of the alert where there are very many."""
-    try:
-        names = [(match, name) for name in os.listdir(folder) if (match := _NAME.fullmatch(name)) and match[1] == run]
-    except OSError:
-        return []
-    nearest = sorted(names, key=lambda pair: abs(int(pair[0][2]) - batch))[:MOST_FILES]
-    return sorted(folder / name for _, name in nearest)
-
-
-def _key_rows(files: list[Path], file: RuleFile, watch: Watch, name: str, life: Life, span: tuple[int, int]) -> KeyRows:
-    """Rows of one key and stream in a span of event time, those not usable left out."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
-    from tocsin.trace import KeyRows
-
-    stream = file.streams[name]
-    there = ds.dataset([str(path) for path in files], format="parquet")
-    moment = pa.timestamp("us", tz="UTC")
-    low, high = (pa.scalar(us, pa.int64()).cast(moment) for us in span)
-    wanted = (pc.field(stream.time) >= low) & (pc.field(stream.time) <= high)
-    for column in watch.on:
-        wanted &= pc.field(column).cast(pa.string()) == life.labels[column]
-    if "tocsin_reason" in there.schema.names:
-        wanted &= pc.field("tocsin_reason").is_null()
-    arrival = stream.arrival or "tocsin_arrival"
-    arrival = arrival if arrival in there.schema.names else stream.time
-    columns = dict.fromkeys([stream.time, arrival, *watch.columns(name)])
-    columns |= dict.fromkeys(["tocsin_payload"] if "tocsin_payload" in there.schema.names else [])
-    table = there.head(MOST_ROWS + 1, columns=list(columns), filter=wanted)
-    if table.num_rows > MOST_ROWS:
-        message = f"a key must have at most {MOST_ROWS:,} rows of stream `{name}` around an alert; it has more"
-        raise CannotTraceError(message)
-
-    def micros(column: str) -> Any:
-        return table.column(column).cast(moment).cast(pa.int64()).fill_null(0).to_numpy()
-
-    values = {
-        column: table.column(column).cast(pa.float64()).fill_null(float("nan")).to_numpy()
-        for column in watch.columns(name)
-    }
-    texts = table.column("tocsin_payload").to_pylist() if "tocsin_payload" in columns else None
-    payload = None if texts is None else np.array(texts, dtype=object)
-    return KeyRows(micros(stream.time), micros(arrival), values, payload)
 
 
 if __name__ == "__main__":

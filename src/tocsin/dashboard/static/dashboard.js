@@ -3,7 +3,8 @@
 
 const status = document.getElementById("live");
 const words = document.getElementById("live-text");
-let known = null;
+// What the page was made of: news that came since are news, even before the first word of the server.
+let known = document.body.dataset.version;
 let busy = false;
 let wanted = false;
 
@@ -48,8 +49,9 @@ function listen() {
   news.onopen = () => tell("live", "live");
   news.onerror = () => tell("lost", "no connection; trying again");
   news.onmessage = (event) => {
-    const changed = known !== null && known !== event.data;
-    known = event.data;
+    const version = JSON.parse(event.data);
+    const changed = known !== version;
+    known = version;
     if (changed && !document.hidden) renew();
     else if (changed) wanted = true;
   };
