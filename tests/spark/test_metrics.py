@@ -39,6 +39,7 @@ PROGRESS = Progress(
     ),
     {"air": 1_500_000},
     waits={'Hot "one"': (2_500_000, 0.97), "Damp": (0, None)},
+    memory={"Damp": (0.9, 0.875), 'Hot "one"': (None, 0.5)},
 )
 
 
@@ -85,6 +86,9 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_wait_seconds", ('Hot "one"',)): 2.5,
         ("tocsin_wait_seconds", ("Damp",)): 0,
         ("tocsin_recall_estimated", ('Hot "one"',)): 0.97,
+        ("tocsin_memory_recall_predicted", ("Damp",)): 0.9,
+        ("tocsin_memory_recall_reached", ("Damp",)): 0.875,
+        ("tocsin_memory_recall_reached", ('Hot "one"',)): 0.5,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,
