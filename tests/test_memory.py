@@ -75,7 +75,7 @@ def matches(out: Out) -> Counter[Any]:
     return Counter(of(row) for row in out.alerts)
 
 
-@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+@settings(max_examples=10, deadline=None, phases=[Phase.generate])
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, 600), max_size=8).map(sorted),

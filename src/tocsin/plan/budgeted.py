@@ -92,6 +92,7 @@ class BudgetedLogic(WatchLogic):
         arrived = self._arrived(lanes, names)
         if len(arrived):
             self.dirty = True
+            self._numbers = np.fromiter(map(number_of, self._keys), np.int64, len(self._keys))
             self._pieces(lanes, arrived, now_us, out)
         self.say(out)
 
@@ -140,7 +141,7 @@ class BudgetedLogic(WatchLogic):
                 self.longest = max(self.longest, int(text[piece].max()))
             elif not self._admits(int(cost[begin]) + self._key_cost(int(key[begin])), int(text[begin]), out):
                 fit = 1
-                self._refuse(int(lane[begin]), int(time[begin]), out)
+                self._refuse(lane[begin : begin + 1], time[begin : begin + 1], key[begin : begin + 1], out)
             begin += fit
 
     def _admits(self, cost: int, text: int, out: Out) -> bool:
@@ -226,12 +227,12 @@ class BudgetedLogic(WatchLogic):
             self.sampler.rise()
         return self.left >= least
 
-    def _judge_and_shed(self, lacks: int, out: Out) -> int:
-        """Forget keys that have nothing, then give up rows; say how many of either."""
+    def _judge_and_shed(self, lacks: int, out: Out) -> float:
+        """Forget keys that have nothing, then give up rows; say how much went, 0 if nothing did."""
         before = sum(len(page.keys) for page in self.pages)
         newest_us = self.shedder.forget(self.pages, out)
         lacks -= (before - sum(len(page.keys) for page in self.pages)) * self.shedder.key_bytes
-        shed = 0
+        shed = 0.0
         if lacks > 0 and any(len(memory.time) for page in self.pages for memory in page.remembered):
             if self.worth is not None and self.worth.is_due():
                 kept = self.shedder.kept(self.pages)
@@ -240,7 +241,7 @@ class BudgetedLogic(WatchLogic):
                 if self.sampler is not None:
                     self.sampler.judge([memory / 2 / one for one in each])
             until_us, shed = self._shed(lacks, out)
-            self._press(lacks)
+            self._press(shed)
             newest_us = max(newest_us, until_us, self.shedder.forget(self.pages, out))
         gone = before - sum(len(page.keys) for page in self.pages)
         if gone:
@@ -248,15 +249,15 @@ class BudgetedLogic(WatchLogic):
         self._lose(newest_us)
         return shed + gone
 
-    def _shed(self, lacks: int, out: Out) -> tuple[int, int]:
-        """Give up rows; say up to which time results may now be missing, and how many went."""
+    def _shed(self, lacks: int, out: Out) -> tuple[int, float]:
+        """Give up rows; say up to which time results may now be missing, and what the rows cost."""
         if self.sampler is None:
             return self.shedder.shed(self.pages, lacks, self.worth, self.clock.time_us, out)
-        lost = self.shedder.thin(self.pages, lacks, self.sampler, out)
+        lost, cost = self.shedder.thin(self.pages, lacks, self.sampler, out)
         for lane, stamp in lost.items():
             if self.worth is not None:
                 self.worth.lose(lane, stamp)
-        return NEVER_SEEN, sum(map(len, lost.values()))
+        return NEVER_SEEN, cost
 
     def _press(self, cost: float) -> None:
         """Note what was shed; it counts half after each window."""
@@ -275,12 +276,16 @@ class BudgetedLogic(WatchLogic):
         for page in self.pages:
             page.loss = self.loss
 
-    def _refuse(self, lane: int, time_us: int, out: Out) -> None:
-        """Give up a row as it comes."""
+    def _refuse(self, lane: Int, time: Int, key: Int, out: Out) -> None:
+        """Give up a row as it comes; the models see it, and that it was lost."""
+        of = int(lane[0])
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
-            if lane < len(self.watch.lanes) and self.watch.lanes[lane] == store.lane:
+            if of < len(self.watch.lanes) and self.watch.lanes[of] == store.lane:
                 out.count(name, {"shed": 1})
-        self._lose(time_us + self.shedder.span_us)
+        if of < 2:
+            self._refused[of] = stamps(self._numbers[key], time)
+        self._learn_of(lane, time, key)
+        self._lose(int(time[0]) + self.shedder.span_us)
 
     def _take(self, lanes: Sequence[Lane], arrived: Int, now_us: int | None, out: Out) -> None:
         """Find the places of the keys of a piece, and hand its rows over."""
@@ -295,7 +300,7 @@ class BudgetedLogic(WatchLogic):
         """Decide which of new rows stay, where a sample is asked for."""
         if self.sampler is None or lane > 1:
             return rows
-        number = np.fromiter(map(number_of, self._keys), np.int64, len(self._keys))[rows.key]
+        number = self._numbers[rows.key]
         columns = [rows.values[column] for column in self.watch.lanes[lane][1]]
         drawn = draws(np.full(len(number), lane), number, rows.time, columns)
         chance = self.sampler.chances(lane, number)
@@ -308,8 +313,7 @@ class BudgetedLogic(WatchLogic):
         """Let the models see rows in order of arrival."""
         steady = self.clock.take(time)
         if self.worth is not None:
-            numbers = np.fromiter(map(number_of, self._keys), np.int64, len(self._keys))[key]
-            mine = lane < 2
+            numbers, mine = self._numbers[key], lane < 2
             self.worth.learn(lane[mine], steady[mine], numbers[mine], stamps(numbers, time)[mine])
             for of, stamp in self._refused.items():
                 self.worth.lose(of, stamp)

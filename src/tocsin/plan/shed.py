@@ -102,8 +102,10 @@ class Shedder:
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return Kept(*columns)
 
-    def shed(self, pages: Sequence[Page], excess: float, worth: Worth | None, now_us: int, out: Out) -> tuple[int, int]:
-        """Give up rows that cost `excess` together; say up to which time results may now be missing, and how many."""
+    def shed(
+        self, pages: Sequence[Page], excess: float, worth: Worth | None, now_us: int, out: Out
+    ) -> tuple[int, float]:
+        """Give up rows that cost `excess` together; say up to which time results may now be missing, and the cost."""
         kept = self.kept(pages)
         order = self._order(kept, excess, worth, now_us)
         going = order[: int(np.searchsorted(np.cumsum(kept.cost[order]), excess)) + 1]
@@ -120,10 +122,10 @@ class Shedder:
                 gone[kept.place[here[kept.store[here] == store]]] = True
                 page.remembered[store].shed(gone)
                 out.count(name, {"retained": -int(gone.sum()), "shed": int(gone.sum())})
-        return max(until_us + self.span_us, NEVER_SEEN), len(going)
+        return max(until_us + self.span_us, NEVER_SEEN), float(kept.cost[going].sum())
 
-    def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> dict[int, Int]:
-        """Let rows go that cost `excess` together, so that the rest is a sample; give the stamps of those by lane."""
+    def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> tuple[dict[int, Int], float]:
+        """Let rows go that cost `excess`, so that the rest is a sample; give their stamps by lane, and their cost."""
         kept = self.kept(pages)
         room = 1 - excess / max(float(kept.cost.sum()), 1.0)
         gone, most = np.zeros(len(kept.time), np.bool_), np.ones(len(kept.time))
@@ -142,7 +144,7 @@ class Shedder:
                 memory.chance = np.minimum(memory.chances, most[here])
                 memory.shed(gone[here])
                 out.count(name, {"retained": -int(gone[here].sum()), "shed": int(gone[here].sum())})
-        return lost
+        return lost, float(kept.cost[gone].sum())
 
     def _drawn(self, pages: Sequence[Page], kept: Kept) -> Float:
         """The numbers drawn for all rows that are remembered."""
