@@ -20,6 +20,13 @@ from tocsin.logic import NEVER_SEEN, Int
 BLOCK = 33
 
 
+def block_medians(times: Int) -> tuple[list[int], Int]:
+    """The median of each whole block of times, and the times that are left over."""
+    whole = len(times) // BLOCK * BLOCK
+    medians = np.median(times[:whole].reshape(-1, BLOCK), axis=1)
+    return [int(middle) for middle in medians.tolist()], times[whole:]
+
+
 class Clock:
     """Rows that wait for their block, the time of the last block, and the steady time."""
 
@@ -32,14 +39,13 @@ class Clock:
         """Take the times of rows in order of arrival; give the steady time at each."""
         if len(time) and self.time_us == NEVER_SEEN:
             self.time_us = self.steady_us = int(time[0])
-        whole, before = np.concatenate([self.recent, time]), len(self.recent)
-        blocks = len(whole) // BLOCK
-        self.recent = whole[blocks * BLOCK :]
-        steady = np.empty(blocks + 1, np.int64)
+        before = len(self.recent)
+        medians, self.recent = block_medians(np.concatenate([self.recent, time]))
+        steady = np.empty(len(medians) + 1, np.int64)
         steady[0] = self.steady_us
-        for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist(), 1):
-            self.steady_us += min(max(int(middle) - self.time_us, 0), self.leap_us)
-            self.time_us, steady[i] = int(middle), self.steady_us
+        for i, middle in enumerate(medians, 1):
+            self.steady_us += min(max(middle - self.time_us, 0), self.leap_us)
+            self.time_us, steady[i] = middle, self.steady_us
         return steady[np.arange(before + 1, before + len(time) + 1) // BLOCK]
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import NEVER_SEEN, Bools, Float, Int
+from tocsin.plan.clock import BLOCK, block_medians
 from tocsin.plan.order import Order
 from tocsin.rules.waiting import FIXED, MAX, OBSERVED
 from tocsin.stages.order.adaptive import AdaptiveWait
@@ -30,7 +31,6 @@ from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import tell
 from tocsin.stages.order.wait import FixedWait, MaxWait, Wait
 
-BLOCK = 33
 # A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
 MOST_PENDING = 64
 
@@ -108,18 +108,15 @@ class Pace:
         """Where in these rows, in order of arrival, the wait is to be chosen anew."""
         if not self.order.adapts:
             return []
-        whole, every_us = np.concatenate([self.recent, time]), self.order.waiting.every_us
-        blocks = len(whole) // BLOCK
-        self.recent = whole[blocks * BLOCK :]
-        cuts = []
-        for i, middle in enumerate(np.median(whole[: blocks * BLOCK].reshape(blocks, BLOCK), axis=1).tolist()):
-            self.time_us = int(middle)
+        before, every_us, cuts = len(self.recent), self.order.waiting.every_us, []
+        medians, self.recent = block_medians(np.concatenate([self.recent, time]))
+        for i, self.time_us in enumerate(medians):
             if self.last_us == NEVER_SEEN:
                 self.last_us = self.time_us
             # Either way: after a burst of rows from the future time goes back, and goes on from there.
             elif (intervals := abs(self.time_us - self.last_us) // every_us) > 0:
                 intervals = min(intervals, self.order.waiting.over_us // every_us)
-                cuts.append(Cut((i + 1) * BLOCK - (len(whole) - len(time)), self.time_us, intervals))
+                cuts.append(Cut((i + 1) * BLOCK - before, self.time_us, intervals))
                 self.last_us = self.time_us
         return cuts
 
