@@ -9,3 +9,5 @@ guard, pages → app                   who may ask; what a page shows; the route
 
 # Here, since the command line needs it where what serves pages is not installed.
 PORT = 8484
+
+__all__ = ["PORT"]
