@@ -52,6 +52,7 @@ def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them() ->
         sampled, _ = run(streams, Rule(**{**vars(rule), "memory": "40 rows", "prefer": "sample"}), through_pages=False)
         assert not matches(sampled) - matches(exact)
         assert len(sampled.alerts) < 0.9 * len(exact.alerts)
+        assert sampled.memory["pair"][0] is None
         ratios.append(sum(1 / chance(row) for row in sampled.alerts) / len(exact.alerts))
     error = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
     assert error < 0.1

@@ -338,10 +338,13 @@ class BudgetedLogic(WatchLogic):
 
     @property
     def predicted(self) -> float | None:
-        """The share of results that is to be found with this memory; None: no model fits, nothing is predicted."""
+        """The share of results that is to be found with this memory; None: no model fits, nothing is predicted.
+
+        What models foretell is of the rows that give most, and says nothing of a sample.
+        """
         if not self.pressure:
             return 1.0
-        known = self.worth is not None and self.worth.learns
+        known = self.worth is not None and self.worth.learns and self.sampler is None
         return float(self.worth.predicted) if self.worth is not None and known else None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
