@@ -8,14 +8,18 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 CODE := src tests $(wildcard benchmarks examples) scripts
 NOJIT := $(wildcard tests/stages tests/expr)
-# Test files run side by side, each whole in one process: most of a Spark test is waiting for a JVM to warm up.
+# Test files run side by side, each whole in one process: most of a Spark test is waiting for a JVM to warm up. They run
+# in the order of `tests/conftest.py`, the longest first, and not by the number of tests in them.
 JOBS ?= 2
-PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# Spark's classes, for JVMs that start again and again; they do without where it is missing.
+CLASSES := .cache/spark.jsa
 
 # Numba keeps compiled kernels in __pycache__, next to the bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-slow test-fast test-newest test-nojit check fmt bench clean clean-cache
+.PHONY: help setup java demo test test-slow test-all test-fast test-newest test-nojit check fmt bench clean clean-cache
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,17 +30,23 @@ $(STAMP): pyproject.toml uv.lock scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
+$(CLASSES): $(STAMP) scripts/share_classes.py
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; mkdir -p $(@D); $(BIN)/python scripts/share_classes.py $@
+
 java: ## Find Java 17 or newer; as root on Debian, install it if there is none
 	@home="$$(scripts/java.sh)"; echo "java: using $$home"
 
 demo: setup ## Run a small example on this machine
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/python -m tocsin demo
 
-test: setup ## Run the tests, those on Spark too; those of `test-slow` come apart
+test: setup $(CLASSES) ## Run the tests, those on Spark too; those of `test-slow` come apart
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m "not slow" --durations=15
 
-test-slow: setup ## Run the tests that kill and restart: brokers, clusters, whole runs as processes
+test-slow: setup $(CLASSES) ## Run the tests that kill and restart: brokers, clusters, whole runs as processes
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m slow --durations=15
+
+test-all: setup $(CLASSES) ## Run the tests of `test` and of `test-slow` side by side
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) --durations=15
 
 test-fast: setup ## Run the tests that need no JVM and are quick
 	@$(PYTEST) -m "not spark and not cluster and not slow"

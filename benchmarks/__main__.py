@@ -10,6 +10,7 @@ import sys
 BENCHMARKS = {
     "backtest": "the command `backtest` on a month of a fleet: wall time, memory of all its processes, rows/s",
     "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
+    "cpu": "rules with a budget of processor time: what they use of it, and what it finds",
     "dashboard": "pages over a run of 10^5 alerts and 1,000 rules: first paint in Chromium, answers, reading, memory",
     "disorder": "waiting for late rows: K and recall by strategy, the figures of Ji et al. and beside them",
     "disorder-buckets": "a wait per bucket beside one that all buckets agree on: K and recall",
@@ -17,8 +18,9 @@ BENCHMARKS = {
     "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
     "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
     "memory": "joins that do not fit into memory: recall by policy, ALLOC, speed; the figures of Srivastava and Widom",
-    "promising": "a CPU budget spent where the answers are: joins, selections, aggregates; the figures of Ali et al.",
     "order-speed": "the order stage alone: rows per second with statistics, and what waiting costs a rule",
+    "promising": "a CPU budget spent where the answers are: joins, selections, aggregates; the figures of Ali et al.",
+    "queries": "SQL: what a budget of one stream uses, and what each form of a summary finds",
     "ranges": "a million standing range queries: cost per operation, the figures of Qiao et al., and beside baselines",
     "ranges-spark": "a million standing range queries through the streaming engine, beside a step that does nothing",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",

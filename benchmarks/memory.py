@@ -5,7 +5,7 @@ Every part is seeded and runs on one core; times are processor times.
 
 from __future__ import annotations
 
-from benchmarks import memory_automatic
+from benchmarks import memory_automatic, memory_rules, memory_ways
 from benchmarks import memory_recordings as recordings
 from benchmarks import memory_runs as runs
 from benchmarks import memory_samples as samples
@@ -13,7 +13,7 @@ from benchmarks.memory_bars import bars
 from benchmarks.memory_plots import FIGURES
 from benchmarks.parts import run
 
-# What can run, by name: a function of the part's name that gives rows. A part that is added has a bar and a plot of its
+# What can run, by name: a function of the part's name that gives rows. A part that is added has a bar or a plot of its
 # own in `memory_bars` and `memory_plots`.
 PARTS = {
     "wan": runs.wan,
@@ -27,6 +27,9 @@ PARTS = {
     "trades": recordings.trades,
     "auctions": recordings.auctions,
     "automatic": memory_automatic.automatic,
+    "ways": memory_ways.ways,
+    "rules": memory_rules.rules,
+    "recorded": memory_rules.recorded,
     "speed": runs.speed,
     "sampling-speed": samples.speed,
 }

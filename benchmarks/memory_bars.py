@@ -21,7 +21,7 @@ EQUAL = 0.005
 
 def bars(runs: list[Row]) -> list[Row]:
     """All bars that the runs can answer: what, value, what is asked, and whether it was met."""
-    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _speed)
+    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _ways, _rules, _speed)
     return [bar for bars_of in found for bar in bars_of(runs)]
 
 
@@ -176,6 +176,21 @@ def _automatic(runs: list[Row]) -> Iterable[Row]:
         if rows:
             least_often = min(row["chosen"].get(wanted, 0.0) for row in rows)
             yield at_least(f"trades by {name}: share of {wanted} among choices, up to 30 %", least_often, 0.9)
+
+
+def _ways(runs: list[Row]) -> Iterable[Row]:
+    for data in {row["data"]: None for row in of(runs, "ways")}:
+        known = [row["ratio"] for row in of(runs, "ways", data=data, bytes_uniform=48) if row["ratio"] is not None]
+        if known:
+            yield at_least(f"rules, {data}: UNIFORM's error by the best of clusters, smallest", min(known), 1.0)
+
+
+def _rules(runs: list[Row]) -> Iterable[Row]:
+    for row in of(runs, "rules", percent=1000):
+        yield at_most("rules: time with memory for everything, by that without a limit", row["ratio"], 2.0)
+    for data in sorted({row["data"] for row in of(runs, "recorded")}):
+        ahead = [row["recall"] - row["recent"] for row in of(runs, "recorded", data=data)]
+        yield at_least(f"rules, {data}: recall above that of the newest rows, smallest", min(ahead), -0.02)
 
 
 def _speed(runs: list[Row]) -> Iterable[Row]:

@@ -145,6 +145,21 @@ def _split(runs: list[Row], part: str) -> Any:
     return figure
 
 
+def _ways(runs: list[Row], part: str) -> Any:
+    datas = list({row["data"]: None for row in of(runs, part)})
+    figure, axes = _axes(2, "UNIFORM in rules: its error by the better of the two clusters'")
+    for axis, each in zip(axes, (48, 40), strict=True):
+        for number, data in enumerate(datas):
+            rows = [row for row in of(runs, part, data=data, bytes_uniform=each) if row["ratio"] is not None]
+            x = [row["memory_percent"] for row in rows]
+            axis.plot(x, [row["ratio"] for row in rows], "-o" if number < 10 else "--s", ms=3, label=data)
+        axis.axhline(1, color="k", lw=1)
+        axis.set(xlabel="memory, %", ylabel="UNIFORM / clusters", yscale="log", title=f"{each} bytes a row, not 32")
+        axis.set(ylim=(0.7, 1500))
+        axis.legend(fontsize=6, ncol=3, loc="upper left")
+    return figure
+
+
 # File name, and the part that it is drawn from.
 FIGURES = {
     "figure_5": ("wan", _age_curve),
@@ -159,4 +174,5 @@ FIGURES = {
     "trades": ("trades", _trades),
     "auctions": ("auctions", _auctions),
     "automatic": ("automatic", _automatic),
+    "ways": ("ways", _ways),
 }

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import memory_data as data
 from benchmarks.memory_data import UNIT, W1, Float, Int
-from tocsin.stages.memory.accuracy import Population, closest
+from tocsin.stages.memory.accuracy import Population, closest, relative_errors
 from tocsin.stages.memory.estimate import Estimate, windowed
 from tocsin.stages.memory.fraction import missed_shares, planned_use, pps_fraction, solve, uniform_use_by_frequency
 from tocsin.stages.memory.frequency import expected_results
@@ -143,13 +143,18 @@ def samples_of(of: Sampling, percent: float, budget: str, seed: int, spreads: tu
 
 
 def _choices(of: Sampling, fractions: Mapping[int, float], facts: Row, spreads: tuple[float, ...]) -> Iterator[Row]:
-    """The way that `closest` takes, by what the model knows."""
+    """The way that `closest` takes, by what the model knows, and the error of AVG that it foretells of each.
+
+    What UNIFORM misses comes on top.
+    """
     names = {kind: way for way, kind in WAYS.items()}
     for attribute in ("S1", "S2"):
         for spread in spreads:
             population = Population(of.rates[0] * W_AGG * of.f[0], of.n, 1.0, spread, attribute == "S1")
             chosen = names[closest(fractions, population, of.missed(), averages=True)]
-            yield facts | {"attribute": attribute, "spread": spread, "chosen": chosen, "missed": of.missed()}
+            foretold = {names[kind]: relative_errors(kind, p, population)[True] for kind, p in fractions.items()}
+            about = {"attribute": attribute, "spread": spread, "foretold": foretold}
+            yield facts | about | {"chosen": chosen, "missed": of.missed()}
 
 
 def samples(part: str, *, quick: bool) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Measure promising tuples: the figures of Ali, Aref, ElTabakh (Purdue TR 05-005) on purchases and on Zipf streams.
 
-Work is counted in units (tuples scanned), so all results but those of `speed` and `costs` are the same on any machine;
-these two are processor times of one core.
+Work is counted in units (tuples scanned), so all results but those of `speed`, `costs` and `clock` are the same on any
+machine; these are processor times of one core.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from benchmarks import promising_queries as queries
 from benchmarks import promising_runs as runs
 from benchmarks.parts import run
 from benchmarks.promising_bars import bars
+from benchmarks.promising_clock import clock
 from benchmarks.promising_costs import costs
 from benchmarks.promising_plots import FIGURES
 
@@ -21,6 +22,7 @@ PARTS = {
     "intervals": runs.intervals,
     "windows": runs.windows,
     "budgets": runs.budgets,
+    "clock": clock,
     "buckets": runs.buckets,
     "selection": queries.selection,
     "aggregates": queries.aggregates,

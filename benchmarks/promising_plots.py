@@ -9,7 +9,7 @@ from benchmarks.promising_bars import names
 
 Row = dict[str, Any]
 STYLES = {"SHJ": "k--s", "T1": "-v", "T2": "-^", "T3": "-D", "T4": "-o", "desc": "-o", "weighted": "-D", "asc": "-v",
-          "desc, fade 0.8": "-^"}  # fmt: skip
+          "asc, bounded": "-^", "desc, fade 0.8": "-^"}  # fmt: skip
 
 
 def _grid(lines: int, columns: int, title: str) -> tuple[Any, Any]:
@@ -100,7 +100,22 @@ def _figure_13(runs: list[Row], part: str) -> Any:
 
 def _figure_14(runs: list[Row], part: str) -> Any:
     columns = {"results": "results", "outliers_found": "outliers found", "outliers_among": "outliers among results"}
-    return _shares(runs, part, "minute", ("SHJ", "asc"), columns, "Figure 14: outliers, one minute")
+    return _shares(runs, part, "minute", ("SHJ", "asc", "asc, bounded"), columns, "Figure 14: outliers, one minute")
+
+
+def _clock(runs: list[Row], part: str) -> Any:
+    datas = names(runs, part, "data")
+    figure, axes = _grid(2, len(datas), "By the clock: share of results, by processor time; one minute, whole stream")
+    for line, window in zip(axes, ("minute", "whole"), strict=True):
+        for axis, data in zip(line, datas, strict=True):
+            for join in ("SHJ", "desc", "weighted"):
+                rows = of(runs, part, data=data, window=window, join=join)
+                x = [row["budget_percent"] for row in rows]
+                axis.plot(x, [row["share"] for row in rows], STYLES[join], ms=4, label=join)
+            axis.set(xlabel="time, % of SHJ's for all", ylabel="share of results", title=f"{data}, {window}")
+            axis.set(ylim=(0, 1.03), xticks=(25, 50, 75))
+            axis.legend(fontsize=7)
+    return figure
 
 
 def _buckets(runs: list[Row], part: str) -> Any:
@@ -154,6 +169,7 @@ FIGURES = {
     "figure_12": ("budgets", _figure_12),
     "figure_13": ("budgets", _figure_13),
     "figure_14": ("budgets", _figure_14),
+    "clock": ("clock", _clock),
     "figure_15": ("selection", _selection),
     "figure_16": ("aggregates", _aggregates),
     "buckets": ("buckets", _buckets),

@@ -8,11 +8,11 @@ import numpy as np
 
 from benchmarks.memory_data import PURCHASES
 from benchmarks.promising_data import Float, Int, prices
-from tocsin.stages.promising.anytime_join import COSTS
+from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import Layout
-from tocsin.stages.promising.probe import Pace
 from tocsin.stages.promising.selection import PROMISES, Query, StandingSelection
+from tocsin.stages.promising.selection import SELECTION_COSTS as COSTS
 
 Row = dict[str, Any]
 NUMBERS = (20, 40, 60, 80, 100, 140, 200)

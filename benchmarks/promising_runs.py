@@ -10,11 +10,11 @@ import numpy as np
 from benchmarks.promising_costs import best
 from benchmarks.promising_data import SECOND, Arrivals, Int, workloads, zipf
 from tocsin.stages.promising.anytime_join import COSTS, AnytimeJoin
+from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.choose import Load, choose
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference
-from tocsin.stages.promising.probe import Pace
 from tocsin.stages.promising.representation import Representation
 from tocsin.stages.promising.summary import Summary
 
@@ -25,15 +25,15 @@ VARIANTS = ("T1", "T2", "T3", "T4")
 
 
 def minute(variant: str, **settings: Any) -> Layout:
-    """A window of one minute; 4 buckets, a sketch that fits some 600 tuples."""
-    given = {"buckets": 4, "zones": 2, "scheme": CountSketch(3, 512)} | settings
+    """A window of one minute; 4 buckets, a sketch that fits some 600 tuples, of one row: each row costs time."""
+    given = {"buckets": 4, "zones": 1, "scheme": CountSketch(1, 2048)} | settings
     return Layout(variant, **given)
 
 
 def whole(variant: str, **settings: Any) -> Layout:
     """The whole stream: six granularities of a minute, 4, 16 minutes and so on."""
     given = {"buckets": 16, "zones": 2, "rate": 4, "depth": 6, "window_us": None, "memory": 10**6}
-    return Layout(variant, **(given | {"scheme": CountSketch(3, 2048)} | settings))
+    return Layout(variant, **(given | {"scheme": CountSketch(1, 8192)} | settings))
 
 
 def run(layout: Layout, rows: Arrivals, units: float, preference: Preference | None = None) -> tuple[AnytimeJoin, Int]:
@@ -123,25 +123,35 @@ def budgets(part: str, *, quick: bool) -> list[Row]:
     for data, rows in workloads(600 if quick else 6_000).items():
         for window, make in makers.items():
             units, exact = full(make("SHJ"), rows)
-            rare = rare_keys(rows, exact)
+            rare, most = rare_keys(rows, exact), bound(rows, exact, make("SHJ").limits().window_us)
             for percent in BUDGETS:
                 given = units * percent / 100
                 lines = {"SHJ": run(make("SHJ"), rows, given)[1]}
                 for order in ("desc", "weighted", "asc"):
                     lines[order] = run(make("T4"), rows, given, Preference(order))[1]
+                lines["asc, bounded"] = run(make("T4"), rows, given, Preference("asc", most=most))[1]
                 if window == "whole":
                     lines["desc, fade 0.8"] = run(make("T4"), rows, given, Preference(fade=0.8))[1]
                 for name, found in lines.items():
                     out.append({
                         "part": part, "data": data, "window": window, "budget_percent": percent, "join": name,
-                        "share": len(found) / max(1, len(exact)), "hist_mse": hist_mse(rows, exact, found),
-                        "apart_s": apart(rows, found), "results": len(found),
-                        "outliers_found": outliers(rows, found, rare) / max(1, outliers(rows, exact, rare)),
-                        "outliers_among": outliers(rows, found, rare) / max(1, len(found)),
-                        "by_key": by_key(rows, exact, given) / max(1, len(exact)), "exact": len(exact),
-                        "selectivity": rows.selectivity, "units": given,
+                        "by_key": by_key(rows, exact, given) / max(1, len(exact)),
+                        "selectivity": rows.selectivity, "units": given, **measures(rows, exact, rare, found),
                     })  # fmt: skip
     return out
+
+
+def measures(rows: Arrivals, exact: Int, rare: Int, found: Int) -> Row:
+    """How good results are: their share, how faithful, how fresh, how many outliers."""
+    return {
+        "share": len(found) / max(1, len(exact)),
+        "hist_mse": hist_mse(rows, exact, found),
+        "apart_s": apart(rows, found),
+        "results": len(found),
+        "outliers_found": outliers(rows, found, rare) / max(1, outliers(rows, exact, rare)),
+        "outliers_among": outliers(rows, found, rare) / max(1, len(found)),
+        "exact": len(exact),
+    }
 
 
 def hist_mse(rows: Arrivals, exact: Int, found: Int) -> float | None:
@@ -159,6 +169,18 @@ def rare_keys(rows: Arrivals, exact: Int) -> Int:
     results = np.bincount(np.searchsorted(keys, rows.key[exact[:, 0]]), minlength=len(keys))
     order = np.argsort(counts, kind="stable")
     return keys[order[np.cumsum(results[order]) <= 0.05 * len(exact)]]
+
+
+def bound(rows: Arrivals, exact: Int, window_us: int) -> float:
+    """What 5 % of the results stay below: tuples of their key in one stream times those in the other, as they come."""
+    later, group = exact.max(axis=1), 2 * rows.key + rows.stream
+    order = np.lexsort((rows.time, group))
+    ends = np.flatnonzero(np.diff(group[order], append=-1)) + 1
+    mine = np.zeros(len(order), np.int64)
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        at = order[begin:end]
+        mine[at] = np.arange(1, len(at) + 1) - np.searchsorted(rows.time[at], rows.time[at] - window_us)
+    return float(np.quantile((mine * np.bincount(later, minlength=len(order)))[later], 0.05))
 
 
 def outliers(rows: Arrivals, found: Int, rare: Int) -> int:

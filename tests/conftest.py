@@ -1,14 +1,18 @@
-"""What all tests share: Hypothesis profiles, and a reason to skip where there is no Java."""
+"""What all tests share: Hypothesis profiles, rows that are sifted however few, a reason to skip without Java."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from servers import SHORT_LIVED
+from tocsin.plan import follow
 
 # Compiling a kernel takes seconds at its first call, so no example has a deadline. The default profile draws the same
 # examples in every run: a failure is then due to the change under test. `--hypothesis-profile=thorough` draws new ones.
@@ -25,16 +29,44 @@ os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in _FOLDERS if fold
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# `make` lets a JVM write the file, without which others start more slowly.
+_CLASSES = _TESTS.parent / ".cache" / "spark.jsa"
+_SHARED = (f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable") if _CLASSES.exists() else ()
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([*SHORT_LIVED, *_SHARED]))
+
+# Marks of what takes long, the longest first.
+_LONG = ("slow", "spark")
+# How long that is depends on what else the machine does; the limit is for what hangs.
+_LONG_S = 1800
+# Each compiles many kernels of its own: processes of Spark, several at a time, then find them in the cache.
+_COMPILES = [_TESTS / name for name in ("test_laws.py", "test_ranges.py", "test_memory.py")]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_rows_are_sifted_too() -> Iterator[None]:
+    """Examples are small: let all of them go where many rows would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "FEWEST_SIFTED", 0)
+        yield
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a JVM where there is none."""
-    if _java() is not None:
-        return
-    skip = pytest.mark.skip(reason="needs Java 17 or newer: `make java` finds or installs it")
+    """Let long files come first, so that none is left to one worker at the end; skip what lacks its JVM."""
+    rank: dict[Path, int] = {}
     for item in items:
-        if item.get_closest_marker("spark") or item.get_closest_marker("cluster"):
+        rank[item.path] = min(rank.get(item.path, len(_LONG)), _rank(item))
+    items.sort(key=lambda item: (item.path not in _COMPILES, rank[item.path]))
+    java, skip = _java(), pytest.mark.skip(reason="needs Java 17 or newer: `make java` finds or installs it")
+    for item in items:
+        if _rank(item) < len(_LONG):
+            item.add_marker(pytest.mark.timeout(_LONG_S))
+        if java is None and (item.get_closest_marker("spark") or item.get_closest_marker("cluster")):
             item.add_marker(skip)
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((rank for rank, mark in enumerate(_LONG) if item.get_closest_marker(mark)), len(_LONG))
 
 
 def _java() -> str | None:

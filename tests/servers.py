@@ -25,7 +25,10 @@ KAFKA_VERSION = "4.1.0"
 KAFKA_HOME = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
 CONNECTOR_VERSION = "4.2.0"
 CONNECTOR_HOME = ROOT / ".cache" / f"spark-kafka-{CONNECTOR_VERSION}"
-START_S = 60.0
+START_S = 300.0
+# A JVM of a test lives for a few minutes: what its optimising compiler makes in the background never pays, and took a
+# third of the processor time of tests on Spark.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>tocsin</groupId><artifactId>for-tests</artifactId><version>1</version>
@@ -140,7 +143,8 @@ class Kafka(Process):
         self.servers = f"127.0.0.1:{self.port}"
         self._settings = folder / "server.properties"
         self._settings.write_text("\n".join(f"{name}={value}" for name, value in self._properties().items()))
-        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        # One in 64 names would start with a dash, and be taken for an option.
+        name = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = ["kafka.tools.StorageTool", "format", "-t", name, "-c", str(self._settings)]
         subprocess.run([*self._java(), *tool], check=True, capture_output=True, cwd=folder)
 
@@ -152,7 +156,7 @@ class Kafka(Process):
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _java(self) -> list[str]:
-        return [_java() or "", "-Xmx512m", "-cp", str(KAFKA_HOME / "libs" / "*")]
+        return [_java() or "", *SHORT_LIVED, "-Xmx512m", "-cp", str(KAFKA_HOME / "libs" / "*")]
 
     def _properties(self) -> dict[str, str]:
         here, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks import backtest
-from tocsin.cli.files import load_file
+from loaded import load_file
 
 
 def test_a_day_is_a_reading_a_minute_and_machine_and_the_same_each_time(tmp_path: Path) -> None:

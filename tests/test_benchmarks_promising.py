@@ -11,6 +11,9 @@ import pytest
 from benchmarks import promising, promising_queries, promising_runs
 from benchmarks import promising_data as data
 from benchmarks.promising_data import PURCHASES, SECOND, Arrivals
+from tocsin.stages.promising.anytime_join import COSTS
+from tocsin.stages.promising.exact_counter import ExactCounter
+from tocsin.stages.promising.preference import Preference
 
 recorded = pytest.mark.skipif(not PURCHASES.exists(), reason="needs the recording of purchases")
 
@@ -43,8 +46,9 @@ def test_measures_of_results() -> None:
     assert promising_runs.hist_mse(rows, exact, exact[:2]) == pytest.approx(2 * 0.3**2)
     assert promising_runs.apart(rows, exact) == pytest.approx((1 + 1 + 1 + 5 + 3) / 5)
     assert promising_runs.outliers(rows, exact, np.array([99])) == 1
-    # An index by key pays for taking in, one look, and its results: 7 units buy one result of each of four arrivals.
-    assert promising_runs.by_key(rows, exact, 7.0) == 4
+    # An index by key pays for taking in, one look, and its results: that buys one result of each of four arrivals.
+    one = COSTS.insert + COSTS.scan + COSTS.emit
+    assert promising_runs.by_key(rows, exact, one + 0.01) == 4
     assert promising_runs.by_key(rows, exact, 100.0) == 5
 
 
@@ -53,6 +57,10 @@ def test_rare_keys_have_a_twentieth_of_the_results() -> None:
     _, exact = promising_runs.full(promising_runs.minute("SHJ"), rows)
     rare = promising_runs.rare_keys(rows, exact)
     assert 0.03 < promising_runs.outliers(rows, exact, rare) / len(exact) <= 0.05
+    layout = promising_runs.minute("T4", scheme=ExactCounter(), granularity_us=2 * promising_runs.MINUTE)
+    most = promising_runs.bound(rows, exact, promising_runs.MINUTE)
+    _, found = promising_runs.run(layout, rows, np.inf, Preference("asc", most=most))
+    assert 0.02 < len(found) / len(exact) < 0.08
 
 
 def test_the_naive_selection_serves_twenty_queries_whole_and_more_in_part() -> None:
@@ -74,4 +82,4 @@ def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
     results = json.loads(file.read_text("utf-8"))
     assert {row["part"] for row in results["runs"]} == set(promising.PARTS)
     assert len(results["bars"]) > 10
-    assert len(list(tmp_path.glob("promising_*.png"))) == 10
+    assert len(list(tmp_path.glob("promising_*.png"))) == 11

@@ -36,7 +36,6 @@ def test_rates_leave_the_first_batch_out_and_repeats_are_met_by_their_median() -
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_quick_run_finds_the_alerts_of_the_rule_in_memory(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert bench.main(["--quick", "--data", str(tmp_path), "--json", str(file)]) == 0

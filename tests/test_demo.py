@@ -92,7 +92,6 @@ def _prints(command: str, shown: str, folder: Path) -> None:
         check=False,
         cwd=folder,
         env={**os.environ, "PATH": path},
-        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     wanted, printed = textwrap.dedent(shown).rstrip(), done.stdout.rstrip()
@@ -199,7 +198,6 @@ def _run(code: str) -> str:
         check=False,
         cwd=ROOT,
         env=environment,
-        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

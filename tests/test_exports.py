@@ -14,7 +14,7 @@ import pytest
 import tocsin
 
 LANGUAGE = ("annotations", "TYPE_CHECKING")
-HEAVY = ("numba", "pandas", "pyarrow", "pyspark")
+HEAVY = ("numba", "pandas", "pyarrow", "pyspark", "sqlglot")
 
 
 def _packages() -> list[str]:
@@ -55,6 +55,12 @@ def test_importing_tocsin_imports_no_heavy_library(capsys: pytest.CaptureFixture
     with capsys.disabled():
         print(f"\nimporting tocsin after numpy: {took}")
     assert heavy == ""
+
+
+def test_workers_of_spark_start_without_what_reads_sql() -> None:
+    code = "import sys, tocsin.spark.stateful, tocsin.plan.select; print('sqlglot' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
 
 
 def test_an_error_class_of_tocsin_is_a_tocsin_error() -> None:

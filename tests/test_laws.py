@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,14 @@ class Driver:
             assert counts.get("received", 0) == sum(counts.get(fate, 0) for fate in FATES), (name, counts)
         for page in (page for watch in self.logic.watches for page in watch.pages):
             page.check()
+        for promising in self.logic.promising:
+            promising.check()
         if self.through_pages:
             for name, data in self.logic.changed_pages().items():
-                assert data is not None
-                self.pages[name] = data
+                if data is None:
+                    del self.pages[name]  # Only what was there may go.
+                else:
+                    self.pages[name] = data
             self.logic = self.plan.build(self.pages)
         return out.alerts
 
@@ -134,6 +139,28 @@ def test_splits_and_pages_change_no_match(case: Case, cuts: list[int]) -> None:
     whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
     split = Driver(plan).run(parts_of(plan, streams, cuts, "arrival"))
     assert stories(split.alerts) == stories(whole.alerts)
+
+
+TWO_STREAMS = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
+
+
+@given(TWO_STREAMS, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": 3}]))
+def test_splits_pages_and_the_order_of_keys_change_no_match_where_work_is_limited(
+    case: Case, cuts: list[int], limit: dict[str, Any]
+) -> None:
+    streams = case.arrays()
+    plan = plan_of(streams, Rule(**case.keywords(), **limit), arrival="arrival").calibrated(100.0)
+    assert plan.is_limited_in_work
+    whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
+    parts = [[_other_order(batch) for batch in part] for part in parts_of(plan, streams, cuts, "arrival")]
+    split = Driver(plan).run(parts)
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+
+
+def _other_order(batch: Batch) -> Batch:
+    """The same rows, whose keys are numbered the other way round."""
+    return replace(batch, keys=list(batch.keys)[::-1], key=len(batch.keys) - 1 - batch.key)
 
 
 @given(cases(), CUTS)

@@ -56,6 +56,17 @@ def test_rows_of_keys_that_the_table_does_not_have_are_counted(a: Any, b: Any, r
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
 
 
+@given(ROWS, ROWS, st.lists(st.integers(0, 20), max_size=3))
+def test_a_rule_with_time_enough_reads_the_table_as_one_without_a_budget(a: Any, b: Any, cuts: list[int]) -> None:
+    streams = {"a": table(a), "b": table(b)}
+    rule = replace(ONE, expr="a * by.high > b", within="2s", emit="all", outage="1h")
+    rich = replace(rule, cpu="64 cores")
+    found = run_local(streams, rich, arrival="arrival", cuts=sorted(cuts))
+    expected = run_local(streams, rule, arrival="arrival")
+    assert sorted(row["id"] for row in found) == sorted(row["id"] for row in expected)
+    assert {row["id"]: row["margin"] for row in found} == {row["id"]: row["margin"] for row in expected}
+
+
 def test_a_row_is_counted_once_however_many_rules_miss_its_key_and_only_where_one_does() -> None:
     rules = [ONE, replace(ONE, alert="Cold", expr="a < by.low"), Rule("Dry", "b > 0", on=["m"])]
     rows = table([(0, "z", 1.0), (1, "x", 1.0), (2, "z", 1.0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.test_laws import plan_of, settled, stories
-from tests.test_memory import matches, pairs, run, zipf_streams
+from tests.test_memory import Columns, matches, pairs, run, zipf_streams
 from tocsin import PlanError, Rule
+from tocsin.plan import worth
+from tocsin.plan.budget import Budget
 from tocsin.plan.sample import Sampler, draws
+from tocsin.plan.traces import Traces, marks
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import PPS_CLUSTER
 
@@ -42,21 +47,209 @@ def test_splits_and_pages_change_nothing_where_results_are_sampled(
     assert memory != "40KB" or driver.most <= 40_000
 
 
-def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them() -> None:
+def by_key(rows: int, seed: int, memory: str, *, disorder: int = 0) -> tuple[Columns, Rule]:
+    """Streams some of whose keys are frequent, with long texts, and a rule whose rows are taken by that."""
+    streams = zipf_streams(rows, 40, seed, disorder=disorder)
+    for name, columns in streams.items():
+        columns["note"] = np.array([f"{name}{number:01200}" for number in range(rows)], dtype=object)
+    return streams, pairs(memory=memory, prefer="sample", model={"by": "key"})
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 1200), max_size=8).map(sorted),
+    st.sampled_from(["80 rows", "150KB"]),
+    st.sampled_from([0, 30_000]),
+    st.booleans(),
+)
+def test_splits_and_pages_change_nothing_where_rows_are_taken_by_the_results_of_their_key(
+    seed: int, cuts: list[int], memory: str, disorder: int, through_pages: bool
+) -> None:
+    """Models are judged after every 200 rows; from then on chances go by keys."""
+    streams, rule = by_key(800, seed, memory, disorder=disorder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worth, "EVERY", 200)
+        whole, once = run(streams, rule, through_pages=False)
+        split, driver = run(streams, rule, [*cuts, *range(1200, 1600, 3)], through_pages=through_pages)
+    assert once.logic.watches[0].room.sampler.kind == PPS_CLUSTER
+    assert len({row["quality"] for row in whole.alerts}) > 20
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+    # What both have found in the end; `memory` of several calls has the worst of them.
+    assert driver.logic.watches[0].room.found == once.logic.watches[0].room.found
+    assert memory != "150KB" or driver.most <= 150_000
+
+
+def test_what_a_sample_has_found_in_the_end_does_not_depend_on_calls() -> None:
+    """Two keys, and pieces of up to 50 rows: a watched row that does not stay would meet others of its piece."""
+    streams = zipf_streams(1500, 2, 4)
+    rule = Rule("pair", "a + b > 3", within="1s", on="machine", emit="all", memory="800 rows", prefer="sample")
+    (_, once), (_, split) = (run(streams, rule, cuts, through_pages=False) for cuts in ((), range(0, 3000, 5)))
+    found = once.logic.watches[0].room.found
+    assert split.logic.watches[0].room.found == found
+    assert found.reached is not None
+    assert 0 < found.reached < 1
+
+
+def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: float) -> None:
     """Horvitz and Thompson: over many streams the estimated number of results is the true one, within its error."""
     ratios = []
-    for seed in range(16):
-        streams = zipf_streams(300, 20, seed)
-        rule = Rule("pair", "a + b > -9", within="100ms", on="machine", emit="all", outage="0s")
+    for streams in runs:
         exact, _ = run(streams, rule, through_pages=False)
-        sampled, _ = run(streams, Rule(**{**vars(rule), "memory": "40 rows", "prefer": "sample"}), through_pages=False)
+        sampled, _ = run(streams, Rule(**{**vars(rule), "memory": memory, "prefer": "sample"}), through_pages=False)
         assert not matches(sampled) - matches(exact)
         assert len(sampled.alerts) < 0.9 * len(exact.alerts)
-        assert sampled.memory["pair"][0] is None
+        assert sampled.memory["pair"].predicted is None
         ratios.append(sum(1 / chance(row) for row in sampled.alerts) / len(exact.alerts))
-    error = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
-    assert error < 0.1
-    assert abs(float(np.mean(ratios)) - 1) < 3 * error
+    found = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
+    assert found < error
+    assert abs(float(np.mean(ratios)) - 1) < 3 * found
+
+
+@pytest.mark.parametrize("memory", ["20 rows", "40 rows"])
+def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them(memory: str) -> None:
+    rule = Rule("pair", "a + b > -9", within="60ms", on="machine", emit="all", outage="0s")
+    # With so small an error a bias of a tenth would show.
+    check_unbiased((zipf_streams(180, 12, seed) for seed in range(30)), rule, memory, 0.034)
+
+
+def test_weights_add_up_to_the_results_where_rows_are_taken_by_the_results_of_their_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worth, "EVERY", 300)
+    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "outage": "0s"}
+    rule = Rule("pair", "a + b > 0", model={"by": "key"}, **stated)
+    # The standard error of a run is some 0.06.
+    check_unbiased((zipf_streams(1200, 100, 100 + seed) for seed in range(10)), rule, "40 rows", 0.034)
+
+
+def repeated(seed: int, *, notes: bool, rows: int = 180) -> Columns:
+    """Times in whole tens of milliseconds and few values: most rows are equal to others, but for a note."""
+    draw, streams = np.random.default_rng(seed), {}
+    for name in ("a", "b"):
+        time = 1_000_000 * seed + np.sort(draw.integers(0, 18, rows)) * 10_000
+        machine = np.array([f"k{key}" for key in draw.integers(0, 4, rows)], dtype=object)
+        streams[name] = {"ts": time, "machine": machine, "value": draw.integers(1, 3, rows) * 1.0}
+        streams[name]["arrival"] = np.arange(rows) * 2 + (name == "b")
+        if notes:
+            streams[name]["note"] = np.array([f"n{number}" for number in draw.integers(0, 2, rows)], dtype=object)
+    return streams
+
+
+@pytest.mark.parametrize("notes", [False, True])
+def test_rows_that_come_again_count_once_as_they_do_without_a_limit(notes: bool) -> None:
+    rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", outage="0s")
+    check_unbiased((repeated(seed, notes=notes) for seed in range(16)), rule, "16 rows", 0.08)
+
+
+@pytest.mark.parametrize("memory", ["40KB", "16 rows"])
+def test_splits_and_pages_change_nothing_where_rows_come_again(memory: str) -> None:
+    rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", outage="0s")
+    rule = Rule(**{**vars(rule), "memory": memory, "prefer": "sample"})
+    whole, _ = run(repeated(1, notes=True), rule, through_pages=False)
+    split, driver = run(repeated(1, notes=True), rule, [3, 50, 51, 170, 300])
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+    assert memory != "40KB" or driver.most <= 40_000
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 1200), max_size=12).map(sorted), st.sampled_from([0, 30_000]))
+def test_splits_and_pages_change_nothing_where_more_rows_go_than_there_are_traces(
+    seed: int, cuts: list[int], disorder: int
+) -> None:
+    """Each stream has 5 traces here, a piece up to 10 rows, and half of the rows come again up to 30 rows later."""
+    rows, draw, streams = 600, np.random.default_rng(seed), zipf_streams(600, 5, seed)
+    for columns in streams.values():
+        again = np.arange(rows) - draw.integers(1, 30, rows) * (draw.random(rows) < 0.5)
+        for name in ("ts", "machine", "value"):
+            columns[name] = columns[name][np.maximum(again, 0)]
+        # Rows need not stand in order of arrival.
+        columns["arrival"] += draw.integers(0, disorder, rows) if disorder else 0
+    rule = Rule("pair", "a + b > 1", within="1s", on="machine", emit="all", outage="1s", memory="160 rows")
+    rule = Rule(**{**vars(rule), "prefer": "sample"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Budget, "traces", 5)
+        whole, _ = run(streams, rule, through_pages=False)
+        for chosen in (cuts, range(0, 1200, 3)):
+            split, _ = run(streams, rule, chosen, through_pages=chosen is cuts)
+            assert stories(split.alerts) == stories(whole.alerts)
+            assert settled(split.counts) == settled(whole.counts)
+
+
+def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window has 100 rows of either stream and there is room for 24: each time one row goes, of whichever stream."""
+    found, thin = [], Sampler.thin
+
+    def watched(self: Sampler, *given: Any) -> Any:
+        answer = thin(self, *given)
+        found.append((self.p, int((~answer[0]).sum()), float(given[3].sum() - given[4])))
+        return answer
+
+    monkeypatch.setattr(Sampler, "thin", watched)
+    rule = Rule("pair", "a + b > -9", within="100ms", on="machine", emit="all", outage="0s", memory="24 rows")
+    run(zipf_streams(250, 60, 5001), Rule(**{**vars(rule), "prefer": "sample"}), through_pages=False)
+    p, gone, excess = np.array(found).T
+    assert (gone == np.ceil(excess)).all()
+    assert p.min() > 0.03
+
+
+def test_a_trace_is_known_until_so_many_rows_went_after_it() -> None:
+    traces, drawn = Traces(3), np.array([0.1, 0.2, 0.1, 0.3, 0.4])
+    refused = np.array([True, True, True, False, True])
+    assert traces.came_again(0, marks(drawn, None, ()), refused).tolist() == [False, False, True, False, False]
+    none = np.zeros(5, np.bool_)
+    assert traces.came_again(0, marks(drawn, None, ()), none).tolist() == [True, True, True, False, True]
+    assert not traces.came_again(1, marks(drawn, None, ()), none).any()
+    traces.note(0, marks(drawn[3:4], None, ()))
+    assert traces.came_again(0, marks(drawn, None, ()), none).tolist() == [False, True, False, True, True]
+    larger, texts = Traces(64), np.array(['{"note": "x"}', None, '{"note": "y"}', "{}", None], dtype=object)
+    larger.load(traces.marks)
+    assert larger.came_again(0, marks(drawn, texts, ("value",)), none).tolist() == [False, True, False, True, True]
+
+
+def came_again(room: int, steps: Sequence[tuple[int, bool]], before: Sequence[int] = ()) -> list[bool]:
+    """By the definition, row by row: the last `room` marks of rows that went are known."""
+    known, told = deque([0] * room + list(before), maxlen=room), []
+    for mark, refused in steps:
+        told.append(mark in known)
+        if refused and not told[-1]:
+            known.append(mark)
+    return told
+
+
+def test_a_trace_is_pushed_out_by_those_that_are_noted_after_it_in_the_same_call() -> None:
+    steps = [(mark, True) for mark in (1, 2, 3, 4, 100, 1, 1)]
+    expected = [False, False, False, False, False, False, True]
+    assert came_again(4, steps, [100]) == expected
+    for cuts in ([], [4], range(1, 7)):
+        traces = Traces(4)
+        traces.note(0, np.array([100]))
+        parts = [np.array(part) for part in np.split(np.array([mark for mark, _ in steps]), cuts)]
+        again = [traces.came_again(0, part, np.ones(len(part), np.bool_)) for part in parts]
+        assert np.concatenate(again).tolist() == expected
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=40),
+    st.lists(st.integers(0, 40), max_size=6).map(sorted),
+    st.lists(st.integers(1, 9), max_size=8),
+)
+def test_rows_that_come_again_are_known_as_if_they_came_one_by_one(
+    room: int, steps: list[tuple[int, bool]], cuts: list[int], before: list[int]
+) -> None:
+    traces, told = Traces(room), []
+    traces.note(1, np.array(before, np.int64))
+    for begin, end in zip([0, *cuts], [*cuts, 40], strict=True):
+        mark, refused = (np.array([step[i] for step in steps[begin:end]], kind) for i, kind in ((0, int), (1, bool)))
+        told += traces.came_again(1, mark, refused).tolist()
+        again = Traces(room)
+        again.load(traces.marks)
+        traces = again
+    assert told == came_again(room, steps, before)
+    assert not traces.marks[0].any()
 
 
 def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
@@ -66,15 +259,32 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     monitor = Monitor((2_000_000, 2_000_000))
     monitor.take(lane, time, draw.choice(keys, rows, p=chance_of / chance_of.sum()))
     sampler = Sampler(monitor)
-    sampler.judge([200.0, 200.0])
+    sampler.judge(400.0, [1.0, 1.0])
     assert sampler.kind == PPS_CLUSTER
     some = np.arange(keys)
     drawn = draws(some * 0, some, some, [])
-    stays, most = sampler.thin(0, drawn, some, np.ones(keys), 100.0)
+    stays, most = sampler.thin(some * 0, drawn, some, np.ones(keys), 100.0)
     assert stays.sum() == 100
     frequent, rare = most[0], float(np.median(most))
     assert frequent > 10 * rare
     assert (sampler.chances(0, some) == most).all()
+    memory, error = sampler.points.T
+    assert (np.diff(memory) > 0).all()
+    assert (np.diff(error) < 0).all()
+    # A window has 2,000 rows of either stream: with all of them there is no error, with a tenth there is one.
+    assert 4000 < memory[-1] < 5000
+    assert error[-1] == 0
+    assert np.interp(400.0, memory, error) == pytest.approx(sampler.errors[0], rel=0.1)
+    again = Sampler(monitor)
+    again.load(sampler.arrays())
+    assert again.errors == sampler.errors
+    assert again.results == sampler.results > 2000
+    # What was known when the way was chosen holds until it is chosen anew, whatever comes.
+    monitor.take(lane[:2000], time[:2000] + time[-1], np.full(2000, keys))
+    assert (sampler.chances(0, some) == most).all()
+    assert (again.sizes(0, some) == sampler.sizes(0, some)).all()
+    sampler.judge(400.0, [1.0, 1.0])
+    assert not (again.sizes(0, some) == sampler.sizes(0, some)).any()
 
 
 def test_what_is_drawn_for_a_row_is_even_and_its_own() -> None:

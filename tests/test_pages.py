@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin import RunError
-from tocsin.pages import MAGIC, VERSION, pack, unpack
+from tocsin.pages import MAGIC, OLDEST, VERSION, lengthened, pack, shortened, unpack
 
 SHAPES = st.one_of(st.tuples(st.integers(0, 5)), st.tuples(st.integers(0, 3), st.integers(0, 3)))
 CELLS: dict[Any, st.SearchStrategy[Any]] = {
@@ -78,10 +78,31 @@ def test_a_foreign_page_is_refused(data: bytes) -> None:
 
 
 def test_a_page_of_a_newer_version_is_refused() -> None:
-    newer = PAGE[: len(MAGIC)] + (VERSION + 1).to_bytes(2, "little") + PAGE[len(MAGIC) + 2 :]
     message = f"^state page must be of version {VERSION} or older; it has version {VERSION + 1}: run the newer Tocsin"
     with pytest.raises(RunError, match=message):
-        unpack(newer)
+        unpack(of_version(VERSION + 1))
+
+
+def of_version(version: int) -> bytes:
+    """The page as a program of another version would have written it."""
+    return PAGE[: len(MAGIC)] + version.to_bytes(2, "little") + PAGE[len(MAGIC) + 2 :]
+
+
+@pytest.mark.parametrize("version", range(OLDEST, VERSION + 1))
+def test_a_page_of_an_older_version_is_read(version: int) -> None:
+    assert unpack(of_version(version))[0]["time"].tolist() == [0, 1, 2]
+
+
+def test_a_page_that_is_too_old_is_refused() -> None:
+    message = f"^state page must be of version {OLDEST} or newer; it has version {OLDEST - 1}: start with a new checkp"
+    with pytest.raises(RunError, match=message):
+        unpack(of_version(OLDEST - 1))
+
+
+def test_shorter_whole_numbers_came_with_version_3_so_that_programs_before_it_refuse_them() -> None:
+    page = pack({"x": np.zeros(1, np.int8), "y": np.zeros(1, np.int16)})
+    assert int.from_bytes(page[len(MAGIC) : len(MAGIC) + 2], "little") == 3
+    assert OLDEST == 2
 
 
 @pytest.mark.parametrize("length", range(len(MAGIC), len(PAGE)))
@@ -113,3 +134,15 @@ def test_a_page_holds_no_pickle() -> None:
     page = MAGIC + VERSION.to_bytes(2, "little") + len(text).to_bytes(8, "little") + text + bomb
     with pytest.raises(RunError, match="damaged"):
         unpack(page)
+
+
+@pytest.mark.parametrize("most", [0, 127, 128, -128, -129, 32_767, 40_000, 2**31, -(2**62)])
+def test_whole_numbers_are_written_as_short_as_they_are(most: int) -> None:
+    numbers = np.array([0, most, 1])
+    short = shortened(numbers)
+    back = lengthened(unpack(pack({"a": short}))[0]["a"])
+    assert back.dtype == np.int64
+    assert back.tolist() == numbers.tolist()
+    assert short.nbytes == 3 * min(
+        size for size in (1, 2, 4, 8) if -(2 ** (8 * size - 1)) <= most < 2 ** (8 * size - 1)
+    )

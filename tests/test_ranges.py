@@ -139,10 +139,11 @@ WRONG_REQUESTS = [
     ({"id": 1.5}, "`id` must be a text or a whole number; got 1.5"),
     ({"id": "x" * 1025}, "`id` must have at most 1,024 characters; it has 1,025"),
     ({"action": "drop"}, "`action` must be register or terminate; got 'drop'"),
-    ({"threshold": 0}, "`threshold` must be a whole number from 1 to 2^53; got 0"),
-    ({"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53; got 2.5"),
-    ({"threshold": None}, "`threshold` must be a whole number from 1 to 2^53; it is missing"),
-    ({"threshold": 2.0**60}, "`threshold` must be a whole number from 1 to 2^53; got 1.15292e+18"),
+    ({"threshold": 0}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 0"),
+    ({"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 2.5"),
+    ({"threshold": None}, "`threshold` must be a whole number from 1 to 2^53 - 1; it is missing"),
+    ({"threshold": 2.0**60}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 1.152921504606847e+18"),
+    ({"threshold": 2**53 + 1}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 9007199254740992"),
     ({"low": 106.0}, "`low` must be at most `high`, each finite or open; got 106 and 105"),
     ({"low": math.inf, "high": math.inf}, "`low` must be at most `high`, each finite or open; got inf and inf"),
 ]
@@ -151,9 +152,10 @@ WRONG_ELEMENTS = [
     ({"price": -math.inf}, "`price` must be a finite number; got -inf"),
     ({"volume": 0}, "`volume` must be a whole number from 1 to 2^40; got 0"),
     ({"volume": -3}, "`volume` must be a whole number from 1 to 2^40; got -3"),
+    ({"volume": 1.0000000001}, "`volume` must be a whole number from 1 to 2^40; got 1.0000000001"),
     ({"volume": 0.5}, "`volume` must be a whole number from 1 to 2^40; got 0.5"),
     ({"volume": math.nan}, "`volume` must be a whole number from 1 to 2^40; it is missing"),
-    ({"volume": 2.0**41}, "`volume` must be a whole number from 1 to 2^40; got 2.19902e+12"),
+    ({"volume": 2.0**41}, "`volume` must be a whole number from 1 to 2^40; got 2199023255552"),
 ]
 
 
@@ -185,7 +187,9 @@ def test_an_id_may_be_registered_again_once_it_was_reached_but_not_while_it_is_a
     ]
     found = run(rows, rule())
     assert reached(found) == [("a", "7", 2, 1200, 1000)]
-    assert [dead["reason"] for dead in found.dead] == ["`id` must not be of a query that is alive; terminate it first"]
+    assert [dead["reason"] for dead in found.dead] == [
+        "`id` must not be of a request that is alive; terminate it first"
+    ]
     assert found.counts["orders"] == {"received": 3, "quarantined": 1, "retained": 1, "expired": 1}
 
 

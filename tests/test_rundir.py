@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.cli.files import load_file
+from loaded import load_file
 from tocsin.errors import RunError
 from tocsin.expr.certify.certificate import VERDICTS
 from tocsin.plan.file import plan_file
@@ -143,6 +143,28 @@ def test_a_long_record_is_opened_by_its_end(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / PROGRESS).write_bytes(b"\n".join(lines) + b"\n")
     assert ProgressLog(tmp_path / PROGRESS).before(100) == last
     assert len(read_progress(tmp_path)) == 100
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"batch": 3, "ti'], ids=["whole", "torn"])
+def test_lines_longer_than_the_end_that_is_read_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
+) -> None:
+    from tocsin.rundir import progress as module
+
+    monkeypatch.setattr(module, "_TAIL", 100)
+    lines, last = [], None
+    for batch in range(3):
+        last = progress(batch, 1, last)
+        lines.append(last.line())
+    assert last is not None
+    (tmp_path / PROGRESS).write_bytes(b"\n".join([*lines, torn]))
+    assert len(lines[0]) > 100
+    log = ProgressLog(tmp_path / PROGRESS)
+    assert log.before(3) == last_progress(tmp_path) == last
+    # The last micro-batch may be run again.
+    before = log.before(2)
+    assert before is not None
+    assert before.batch == 1
 
 
 def test_a_batch_that_is_not_worth_a_line_still_counts(tmp_path: Path) -> None:

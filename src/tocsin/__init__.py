@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tocsin.errors import ExprError, PlanError, RuleError, RunError, TocsinError
+    from tocsin.errors import ExprError, PlanError, RuleError, RunError, SqlError, TocsinError
     from tocsin.expr.certify import Certificate, certify
     from tocsin.local import explain, run_local
     from tocsin.rules.model import Rule
     from tocsin.rules.no_data import NoData
     from tocsin.rules.ranges import Ranges
     from tocsin.spark.alerts import alerts
+    from tocsin.spark.query import sql
     from tocsin.stages.ranges.index import RangeIndex
     from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
@@ -26,6 +27,7 @@ __all__ = [
     "Rule",
     "RuleError",
     "RunError",
+    "SqlError",
     "ThresholdSorter",
     "TocsinError",
     "alerts",
@@ -33,6 +35,7 @@ __all__ = [
     "explain",
     "retained",
     "run_local",
+    "sql",
 ]
 
 # Where each name lives. It is imported when it is first asked for: a command that needs no engine starts without one.
@@ -46,6 +49,7 @@ _HOMES = {
     "Rule": "tocsin.rules.model",
     "RuleError": "tocsin.errors",
     "RunError": "tocsin.errors",
+    "SqlError": "tocsin.errors",
     "ThresholdSorter": "tocsin.stages.reduce.sorter",
     "TocsinError": "tocsin.errors",
     "alerts": "tocsin.spark",
@@ -53,6 +57,7 @@ _HOMES = {
     "explain": "tocsin.local",
     "retained": "tocsin.stages.reduce.sorter",
     "run_local": "tocsin.local",
+    "sql": "tocsin.spark.query",
 }
 
 

@@ -2,7 +2,8 @@
 
     TocsinError
     ├── RuleError          what the user wrote cannot be meant so: expression, bounds, shapes, columns
-    │   └── ExprError      a condition that cannot be read; underlines its place
+    │   ├── ExprError      a condition that cannot be read; underlines its place
+    │   └── SqlError       SQL that cannot be read or is not supported; underlines its place
     ├── PlanError          the parts are right, together they cannot run
     └── RunError           a run cannot start or go on: state of another version or bucket count, sources that fail
 
@@ -30,6 +31,16 @@ class ExprError(RuleError):
     def of(self, place: str) -> ExprError:
         """The same error, told where the condition stands."""
         return ExprError(f"{place}: `expr`: {self.message}", self.text, self.start, self.stop)
+
+
+class SqlError(RuleError):
+    """SQL that cannot be read or is not supported, with its place: line and column from 1, and a mark under it."""
+
+    def __init__(self, message: str, text: str, start: int, stop: int) -> None:
+        self.message, self.text, self.start, self.stop = message, text, start, stop
+        self.line = text.count("\n", 0, start) + 1
+        self.column = start - (text.rfind("\n", 0, start) + 1) + 1
+        super().__init__(f"{self.line}:{self.column}: {message}{_underline(text, start, stop)}")
 
 
 class PlanError(TocsinError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -20,6 +22,27 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], *, sync: bool = True
     temporary.replace(path)
     if sync:
         sync_path(path.parent)
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file to be read; what is none, as a folder, a device or a pipe that would be waited for, is an OSError."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(number).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(number, "rb")
+    os.close(number)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "Not a file", str(path))
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Read a whole file; one of more than `most` bytes is an OSError."""
+    with open_file(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"More than {most:,} bytes", str(path))
+    return data
 
 
 def beside(path: Path) -> Path:

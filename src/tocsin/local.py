@@ -16,9 +16,10 @@ import numpy as np
 
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
-from tocsin.logic import FIRST_US, LAST_US, Batch, Int, Out
+from tocsin.logic import FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
+from tocsin.rules.cpu import read_cpu
 from tocsin.rules.memory import read_memory
 
 # Arrival may be any whole number.
@@ -39,7 +40,8 @@ class Result:
     """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left.
 
     For alerts whose rows wait: the last wait and the recall expected, results in order and in all per period, and rows
-    that came too late. Rows that a rule could not use, with the reason.
+    that came too late. Rows that a rule could not use, with the reason. For alerts whose memory is limited: what it
+    found in the end.
     """
 
     alerts: list[dict[str, Any]]
@@ -49,6 +51,7 @@ class Result:
     results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, Found] = field(default_factory=dict)
 
 
 def run_local(
@@ -59,6 +62,7 @@ def run_local(
     arrival: str | None = None,
     cuts: Sequence[int] = (),
     memory: str | int | None = None,
+    cpu: str | None = None,
 ) -> list[dict[str, Any]]:
     """Run rules over bounded streams and give their alerts.
 
@@ -77,8 +81,10 @@ def run_local(
         read between them.
     memory
         How much state all joins together may keep, as `200MB`; what does not fit is shed.
+    cpu
+        How much processor time all joins of two streams that emit all may use together, as `50%` of a core.
     """
-    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts, memory=memory)
+    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts, memory=memory, cpu=cpu)
     if result.dead:
         first = result.dead[0]
         text = (
@@ -96,17 +102,17 @@ def run(
     arrival: str | None = None,
     cuts: Sequence[int] = (),
     memory: str | int | None = None,
+    cpu: str | None = None,
 ) -> Result:
     """Run like `run_local`, and give counts and the size of the state too."""
     tables = _tables(streams)
-    limit = None if memory is None else read_memory(memory)
-    plan = make_plan(rules, _names(tables), time=time, arrival=arrival, memory=limit)
+    plan = explain(tables, rules, time=time, arrival=arrival, memory=memory, cpu=cpu)
     batches = [batch for i, watch in enumerate(plan.key_sets) for batch in _batches(i, watch, tables, time, arrival)]
     if len(_checked(cuts)):
         return _run_calls(plan, _cut(batches, cuts), restart=True)
     threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
     # A budget is one for all keys: divided over threads, what is found would depend on the machine.
-    if threads < 2 or any(watch.budget is not None for watch in plan.watches):
+    if threads < 2 or any(watch.budget or watch.anytime for watch in plan.watches):
         return _run_calls(plan, _calls(batches))
     with ThreadPoolExecutor(threads) as pool:
         return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
@@ -123,11 +129,12 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
         given = logic.on_data(call)
         waits = given.waits or waits
         out.add(given)
-    out.add(logic.on_end())
+    ended = logic.on_end()
+    out.add(ended)
     _store(pages, logic.changed_pages())
-    alerts = sorted(out.alerts, key=_whose)
+    alerts = [with_times(alert) for alert in sorted(out.alerts, key=_whose)]
     size = sum(len(page) for page in pages.values())
-    return Result([with_times(alert) for alert in alerts], out.counts, size, waits, out.results, out.late, out.dead)
+    return Result(alerts, out.counts, size, waits, out.results, out.late, out.dead, ended.memory)
 
 
 def _joined(results: Iterable[Result]) -> Result:
@@ -142,12 +149,12 @@ def _joined(results: Iterable[Result]) -> Result:
             late=result.late,
             dead=result.dead,
             results=result.results,
+            memory=result.memory,
         )
         whole.add(mine)
         size += result.state_bytes
-    return Result(
-        sorted(whole.alerts, key=_whose), whole.counts, size, whole.waits, whole.results, whole.late, whole.dead
-    )
+    alerts = sorted(whole.alerts, key=_whose)
+    return Result(alerts, whole.counts, size, whole.waits, whole.results, whole.late, whole.dead, whole.memory)
 
 
 def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -162,10 +169,12 @@ def explain(
     time: str = "ts",
     arrival: str | None = None,
     memory: str | int | None = None,
+    cpu: str | None = None,
 ) -> Plan:
     """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
-    limit = None if memory is None else read_memory(memory)
-    return make_plan(rules, _names(_tables(streams)), time=time, arrival=arrival, memory=limit)
+    limit, spending = None if memory is None else read_memory(memory), read_cpu(cpu, None)
+    columns = _names(_tables(streams))
+    return make_plan(rules, columns, time=time, arrival=arrival, memory=limit, cpu=spending)
 
 
 def _tables(streams: Mapping[str, Columns]) -> dict[str, Table]:

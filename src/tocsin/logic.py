@@ -11,9 +11,9 @@ stream and key set received = held + retained + expired + omitted + shed + late 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Pages = Mapping[str, bytes]
-# The share of results that is predicted, and the one that was reached.
-Recalls = tuple[float | None, float | None]
+# The share of rows that was worked on, and that of results that was found; None where nothing is known.
+Shares = tuple[float | None, float | None]
 
 # Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -63,6 +63,37 @@ class Batch:
     quarantined: int = 0
 
 
+class Found(NamedTuple):
+    """What limited memory finds: the share of results that is predicted and the one reached; of a sample, its errors.
+
+    An error is the standard error of the number of results in a window, estimated from the sample, by that number.
+    None: it is not known.
+    """
+
+    predicted: float | None = None
+    reached: float | None = None
+    error_predicted: float | None = None
+    error_reached: float | None = None
+
+    def worst(self, other: Found) -> Found:
+        """What is known of two buckets together: what one cannot foretell, nobody can foretell of both."""
+        return Found(
+            _of_both(min, self.predicted, other.predicted),
+            _of_known(min, self.reached, other.reached),
+            _of_both(max, self.error_predicted, other.error_predicted),
+            _of_known(max, self.error_reached, other.error_reached),
+        )
+
+
+def _of_both(worse: Callable[..., float], one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else worse(one, other)
+
+
+def _of_known(worse: Callable[..., float], *given: float | None) -> float | None:
+    known = [one for one in given if one is not None]
+    return worse(known) if known else None
+
+
 @dataclass
 class Out:
     """What a logic gives back: alert rows (dicts with the public column names), counts gained, newest times, waits.
@@ -72,10 +103,10 @@ class Out:
     estimated to give, or None: of several buckets the longest wait and the least recall. `late` has rows that came too
     late to be used, or to be used in order; `dead` rows that cannot be used, with stream, reason and text. `results`
     has, per alert whose rows wait and period of event time (by its first microsecond), how many results came in order,
-    and how many in all. `memory` has, per alert whose memory is limited, the share of results that is predicted and the
-    one that was reached, or None where nothing is known: of several buckets the least. `stats` has what a bucket knows
-    that others may need, as dicts that JSON can hold: what a wait is chosen by, where buckets agree on it, and what
-    memory buys.
+    and how many in all. `memory` has, per alert whose memory is limited, what it finds: of several buckets the worst.
+    `cpu` has, per alert whose processor time is limited, the share of rows that was worked on, and that of results that
+    was found. `stats` has what a bucket knows that others may need, as dicts that JSON can hold: what a wait is chosen
+    by, where buckets agree on it, and what memory buys.
     """
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -85,8 +116,9 @@ class Out:
     late: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    memory: dict[str, Recalls] = field(default_factory=dict)
+    memory: dict[str, Found] = field(default_factory=dict)
     stats: list[dict[str, Any]] = field(default_factory=list)
+    cpu: dict[str, Shares] = field(default_factory=dict)
 
     def add(self, other: Out) -> None:
         """Take over what another call gave."""
@@ -103,8 +135,10 @@ class Out:
         for alert, periods in other.results.items():
             for start_us, (in_order, whole) in periods.items():
                 self.find(alert, int(start_us), in_order, whole)
-        for alert, recalls in other.memory.items():
-            self.recall(alert, recalls)
+        for alert, found in other.memory.items():
+            self.remember(alert, Found(*found))  # which came as a list, if it came as JSON
+        for alert, shares in other.cpu.items():
+            self.spend(alert, shares)
 
     def meet(self, stream: str, time_us: int) -> None:
         """Note the newest event time of some rows of a stream."""
@@ -116,16 +150,15 @@ class Out:
         known = [number for number in (least, recall) if number is not None]
         self.waits[alert] = max(longest, wait_us), min(known, default=None)
 
-    def recall(self, alert: str, recalls: Recalls) -> None:
-        """Note which share of its results an alert is to find with its memory, and has found."""
-        if alert not in self.memory:
-            self.memory[alert] = recalls
-            return
-        predicted, reached = zip(self.memory[alert], recalls, strict=True)
-        known = [one for one in reached if one is not None]
-        # What one bucket cannot foretell, nobody can foretell of all.
-        least = None if None in predicted else min(one for one in predicted if one is not None)
-        self.memory[alert] = least, min(known, default=None)
+    def remember(self, alert: str, found: Found) -> None:
+        """Note what an alert finds with its memory."""
+        self.memory[alert] = found if alert not in self.memory else self.memory[alert].worst(found)
+
+    def spend(self, alert: str, shares: Shares) -> None:
+        """Note which share of its rows an alert has worked on, and which of its results it has found."""
+        both = zip(self.cpu.get(alert, shares), shares, strict=True)
+        rows, results = (min((one for one in pair if one is not None), default=None) for pair in both)
+        self.cpu[alert] = rows, results
 
     def find(self, alert: str, start_us: int, in_order: int, whole: int) -> None:
         """Add to the results of an alert in a period."""

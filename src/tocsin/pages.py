@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from tocsin.errors import RunError
 
 MAGIC = b"TOCSIN\x00"
-# Version 1 was never released.
-VERSION = OLDEST = 2
-_KINDS = {"<i8": np.int64, "<i4": np.int32, "<f8": np.float64, "|b1": np.bool_}
+# Version 1 was never released; version 3 has shorter whole numbers (`<i2`, `|i1`).
+OLDEST, VERSION = 2, 3
+_KINDS = {"<i8": np.int64, "<i4": np.int32, "<i2": np.int16, "|i1": np.int8, "<f8": np.float64, "|b1": np.bool_}
+_SHORT = (np.int8, np.int16, np.int32)
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
-    """Write arrays (int64, int32, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
+    """Write arrays (signed integers, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
     head: dict[str, Any] = {"facts": facts, "arrays": []}
     body: list[bytes] = []
     for name, array in arrays.items():
@@ -36,13 +38,42 @@ def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
     return b"".join([MAGIC, VERSION.to_bytes(2, "little"), zlib.crc32(page).to_bytes(4, "little"), page])
 
 
+def shortened(array: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in as few bytes each as the largest of them needs."""
+    if array.dtype != np.int64:
+        return array
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    kinds = (kind for kind in _SHORT if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return array.astype(next(kinds, np.int64))
+
+
+def lengthened(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers as kernels have them."""
+    return array.astype(np.int64) if array.dtype in _SHORT else array
+
+
 def packed_size(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> int:
     """How many bytes `pack` makes of this, at most: the numbers in its header are taken for long ones."""
-    size = 64 + len(json.dumps(facts))
+    return 64 + len(json.dumps(facts)) + arrays_size(arrays)
+
+
+def arrays_size(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """How many bytes arrays take in what `pack` makes, at most; those of texts that are all missing are not read."""
+    size = 0
     for name, array in arrays.items():
-        text = len(json.dumps(array.ravel().tolist())) if array.dtype == object else array.nbytes
-        size += text + len(json.dumps(name)) + 96
+        if array.dtype != object:
+            text = array.nbytes
+        elif any(array.ravel().tolist()):  # Four times as fast as what NumPy does with objects.
+            text = len(json.dumps(array.ravel().tolist()))
+        else:
+            text = max(len("[]"), array.size * len("null, "))
+        size += text + _name_size(name) + 96
     return size
+
+
+@lru_cache(maxsize=4096)
+def _name_size(name: str) -> int:
+    return len(json.dumps(name))
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from loaded import load_file
+from tocsin.cli.history import Version, write_manifests
 from tocsin.cli.main import main
 from tocsin.cli.progress import Bar
 from tocsin.cli.tables import lines_of
 from tocsin.plan import Plan
+from tocsin.plan.file import plan_file
 from tocsin.report import Result
 from tocsin.report.result import DeadRows, StoreSummary
+from tocsin.rules.memory import read_memory
+from tocsin.rundir import RunDir, read_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
@@ -47,6 +53,18 @@ def test_mistakes_of_either_file_are_told(option: str, tmp_path: Path, capsys: p
     assert f"{path}:1:1: rule file: " in capsys.readouterr().err
     assert main(["backtest", *arguments, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+def test_manifests_have_the_buckets_that_all_versions_run_with(tmp_path: Path) -> None:
+    file, run = load_file(EXAMPLE), RunDir(tmp_path / "run")
+    short = replace(file, memory=read_memory("10MB"))
+    run.folder.mkdir()
+    write_manifests(run, [Version(one, plan_file(one)) for one in (file, short)])
+    for folder in (run.folder, run.folder / "against"):
+        manifest = read_manifest(folder)
+        # Each has a megabyte (of 1,048,576 bytes) for each join.
+        assert manifest is not None
+        assert 0 < manifest.buckets < 10
 
 
 def test_a_folder_with_other_files_is_no_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

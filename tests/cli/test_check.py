@@ -240,3 +240,40 @@ def test_a_memory_that_is_too_small_for_the_joins_that_share_it_is_a_mistake(
     assert said in capsys.readouterr().err
     Path("small.yaml").write_text(f"memory: 2MB\n{GOOD}")
     assert main(["check", "small.yaml"]) == 0
+
+
+def test_a_memory_of_a_rule_must_be_enough_for_a_bucket_and_no_more_than_that_of_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for run, rule, said in [
+        ("1MB", "3KB", 'rule "C": `memory` must be at least 32.77KB, and that for each bucket; got 3KB'),
+        ("1MB", "2MB", "`memory` of the run must be at least what its rules have of it; they have 2MB of 1MB"),
+    ]:
+        Path("own.yaml").write_text(
+            f"memory: {run}\n"
+            "streams:\n"
+            "  a: {source: {parquet: {path: x}}, keys: [k]}\n"
+            "  b: {source: {parquet: {path: x}}, keys: [k]}\n"
+            "groups:\n"
+            "  - name: g\n"
+            "    rules:\n"
+            f"      - {{alert: C, expr: a - b > 3, on: [k], within: 1m, emit: all, memory: {rule}}}\n"
+        )
+        assert main(["check", "own.yaml"]) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_a_budget_of_the_run_that_no_rule_can_use_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    streams = "\n".join(f"  {name}: {{source: {{parquet: {{path: x}}}}, keys: [k]}}" for name in "abc")
+    for budget, rule, said in [
+        ("cpu: 50%", "expr: a > b, within: 1m", "`cpu` changes nothing: no rule of this file emits all"),
+        ("deadline: 5s", "expr: a + b > c, within: 1m, emit: all", "`deadline` changes nothing"),
+        ("cpu: 50%", "expr: a > b, within: 1m, emit: all", ""),
+        ("memory: 5MB", "expr: a > 3", "`memory` changes nothing: no rule of this file joins streams"),
+        ("memory: 5MB", "expr: a > b, within: 1m", ""),
+    ]:
+        rules = f"groups:\n  - name: g\n    rules:\n      - {{alert: C, {rule}, on: [k]}}\n"
+        Path("idle.yaml").write_text(f"{budget}\nstreams:\n{streams}\n{rules}")
+        assert main(["check", "idle.yaml"]) == 0
+        found = capsys.readouterr().err
+        assert (said in found) if said else ("changes nothing" not in found)

@@ -30,7 +30,14 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "--address", "0.0.0.0"], "can be reached by others, and so needs `--token-file`"),
         (["run", "--token-file", "none"], "`--token-file` must be readable; none: no such file"),
         (["run", "--token-file", "short"], "the token must have at least 16 characters; it has 5"),
-        (["run", "--address", "no such address", "--token-file", "long"], "must be free on no such address"),
+        (
+            ["run", "--address", "no such address", "--token-file", "long"],
+            "`--address` no such address must be one of this machine; ",
+        ),
+        (
+            ["run", "--address", "192.0.2.1", "--token-file", "long"],
+            "`--address` 192.0.2.1 must be one of this machine; ",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_a_sentence(
@@ -51,6 +58,22 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         port = taken.getsockname()[1]
         assert main(["dashboard", "run", "--port", str(port)]) == 1
     assert f"`--port` {port} must be free on 127.0.0.1; address already in use" in capsys.readouterr().err
+
+
+def test_beside_a_run_a_port_that_is_taken_is_told_in_one_sentence() -> None:
+    """Its input stays open, as a run leaves it: whoever waits for its end must not hold up the end of Python."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "tocsin", "dashboard", "run", "--port", str(port), "--until-input-ends"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as server:
+            assert server.wait(60) == 1
+            assert server.stdout is not None
+            (line,) = server.stdout.read().splitlines()
+    assert line.startswith(f"tocsin dashboard: `--port` {port} must be free on 127.0.0.1")
 
 
 @pytest.mark.parametrize("arguments", [[], ["run", "--port", "70000"], ["run", "--port", "x"]])

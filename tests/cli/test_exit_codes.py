@@ -20,6 +20,7 @@ MISSING = {
     "backtest --against": [str(ROOT / "examples/cold-store.yaml"), "--against", "none.yaml"],
     "run": ["none.yaml", "--run-dir", "run"],
     "ranges": ["load", "none.yaml", "Rule", "requests.csv"],
+    "query": ["SELECT x FROM s", "--rules", "none.yaml"],
 }
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from loaded import load_file
+from rules.test_ranges import GOOD
 from tocsin.cli.main import main
+from tocsin.logic import Found
+from tocsin.plan.file import plan_file
+from tocsin.rundir import Progress, Tally
+from tocsin.rundir.manifest import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
@@ -71,11 +77,145 @@ def test_a_no_data_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> N
     assert all(re.fullmatch(r"  NoData \w+: a key silent for \w+", line) for line in rest)
 
 
+LIMITED = """\
+memory: 900KB
+streams:
+  a: {source: {json: {path: a}}, keys: [item]}
+  b: {source: {json: {path: b}}, keys: [item]}
+groups:
+  - name: shop
+    rules:
+      - {alert: Pair, expr: a + b > 2.5, within: 10s, on: [item], emit: all, model: {by: age, granularity: 1s}}
+      - {alert: Some, expr: a + b > 1, within: 10s, on: [item], emit: all, prefer: sample, weight: 2}
+      - {alert: Own, expr: a + b > 9, within: 10s, on: [item], memory: 300KB}
+      - {alert: Alone, expr: a > 9, on: [item]}
+"""
+
+
+def test_of_limited_memory_it_is_said_what_each_join_has_and_where_to_read_what_that_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(LIMITED)
+    assert main(["explain", str(path)]) == 0
+    whole = capsys.readouterr().out
+    split = "Memory of the run: 300KB for joins that lose results and 300KB for those that sample, at first; in a run, "
+    assert whole.startswith(f"{split}in proportion to what either would use\n")
+    assert whole.count("  Memory: 300KB") == 3
+    assert main(["explain", str(path), "Pair"]) == 0
+    kept = "when it is short, the rows that give most results stay: by the model that fits, else the newest"
+    model = "rows are judged by age and ages are told apart by 1s, as the rule says"
+    line = f"  Memory: 300KB, a share of the run's at first; {kept}; {model}; recall: foretold in a run or a backtest"
+    assert f"\n{line}\n" in capsys.readouterr().out
+    assert main(["explain", str(path), "Some", "--json"]) == 0
+    (watch,) = json.loads(capsys.readouterr().out)["watches"]
+    assert watch["memory"] | {"does": ""} == {
+        "amount": 300_000, "unit": "bytes", "of_the_run": True, "prefer": "sample", "weight": 2.0,
+        "model": {"by": "auto", "granules": 20}, "does": "",
+    }  # fmt: skip
+    assert watch["memory"]["does"].endswith("; weight 2; error: foretold in a run or a backtest")
+
+
+def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = tmp_path / "rules.yaml", tmp_path / "run"
+    path.write_text(LIMITED)
+    run.mkdir()
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 1
+    assert f"`--run-dir` must be that of a run or a backtest; {run} has neither" in capsys.readouterr().err
+    summary = {"memory": [{"alert": "Pair", "memory": "300KB", **Found(0.5, 0.25)._asdict()}]}
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 0
+    told = f"Memory as {run} found it\n  Pair: "
+    assert capsys.readouterr().out.endswith(f"{told}recall 0.5 predicted, 0.25 reached\n")
+    memory = {"Pair": Found(0.9, 0.8), "Some": Found(None, 0.2, None, 0.05), "Gone": Found(1.0)}
+    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), memory=memory, shares={"Pair": 12_345})
+    (run / "progress.jsonl").write_bytes(line.line() + b"\n")
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 0
+    found = "may keep 12,345 (bytes, or rows) now; recall 0.9 predicted, 0.8 reached\n"
+    assert capsys.readouterr().out.endswith(f"{told}{found}  Some: error not predicted, 0.05 reached\n")
+    assert main(["explain", str(path), "Some", "--run-dir", str(run), "--json"]) == 0
+    objects = json.loads(capsys.readouterr().out)["found"]
+    assert objects == {"Some": {"share": None, **memory["Some"]._asdict()}}
+    assert main(["explain", str(path), "Alone", "--run-dir", str(run)]) == 0
+    assert capsys.readouterr().out.endswith(f"Memory as {run} found it: no rule shown here had a limited one\n")
+
+
+SPENDING = """\
+streams:
+  a: {source: {json: {path: a}}, keys: [item]}
+  b: {source: {json: {path: b}}, keys: [item]}
+groups:
+  - name: shop
+    rules:
+      - {alert: Near, expr: a + b > 2.5, within: 10s, on: [item], emit: all, cpu: 20%}
+      - {alert: Soon, expr: a - b > 2.5, within: 10s, on: [item], emit: all, cpu: 20%, deadline: 1s}
+      - {alert: Alone, expr: a > 9, on: [item]}
+"""
+
+
+def test_what_limited_processor_time_bought_is_read_from_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = tmp_path / "rules.yaml", tmp_path / "run"
+    path.write_text(SPENDING)
+    run.mkdir()
+    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), cpu={"Near": (0.5, 0.714), "Gone": (1.0, 1.0)})
+    (run / "progress.jsonl").write_bytes(line.line() + b"\n")
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"\nProcessor time as {run} spent it\n"
+        "  Near: worked on 50% of its rows and found about 71% of its results, of late\n"
+        "  Soon: not known; only a run records it\n"
+    )
+    assert main(["explain", str(path), "Near", "--run-dir", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bought"] == {"Near": {"worked_on": 0.5, "found": 0.714}}
+    assert main(["explain", str(path), "Alone", "--run-dir", str(run)]) == 0
+    assert "Processor time" not in capsys.readouterr().out
+
+
+def test_a_run_that_was_started_with_other_rules_is_told_from_one_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, other, run = tmp_path / "rules.yaml", tmp_path / "other.yaml", tmp_path / "run"
+    path.write_text(SPENDING)
+    other.write_text(LIMITED)
+    run.mkdir()
+    (run / "progress.jsonl").write_bytes(Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally()).line() + b"\n")
+    file = load_file(path)
+    describe(file, plan_file(file), (), 2).write(run)
+    names = "alerts are compared by their names"
+
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 0
+    assert names not in capsys.readouterr().out
+    assert main(["explain", str(other), "--run-dir", str(run)]) == 0
+    assert f"\n{run} was last started with {path}, and not with {other} as it is: {names}\n" in capsys.readouterr().out
+    path.write_text(SPENDING.replace("20%", "30%"))
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 0
+    assert f"\n{path} was changed since {run} was last started with it: {names}\n" in capsys.readouterr().out
+    assert main(["explain", str(path), "--run-dir", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["another"].startswith(f"{path} was changed since")
+
+
 def test_a_rule_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", EXAMPLE, "DoorOpn"]) == 1
     assert capsys.readouterr().err == (
         "tocsin explain: RULE must be an alert of the file (Condensation, TooWarm, DoorOpen, NoData); got 'DoorOpn'; "
         "did you mean `DoorOpen`?\n"
+    )
+
+
+@pytest.mark.parametrize("option", [["--run-dir", "run"], ["--at", "2026-01-01"]])
+def test_of_a_rule_with_ranges_neither_memory_nor_a_moment_is_asked(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rules.yaml").write_text(GOOD)
+    assert main(["explain", str(tmp_path / "rules.yaml"), "SharesSold", *option]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(
+        f"tocsin explain: {option[0]} must be used with a rule that has `expr`; 'SharesSold' has ranges"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pyarrow import parquet
 
 from rules.test_ranges import GOOD
 from tocsin.cli.main import main
-from tocsin.cli.ranges import reached_before
+from tocsin.cli.ranges import _write, reached_before
 from tocsin.deliver.alertlog import AlertWriter
 
 HEADER = "symbol,id,low,high,threshold,owner\n"
@@ -61,7 +62,7 @@ def test_nothing_is_written_if_one_request_cannot_be_used(desk: Path, capsys: py
         "line 3: `id` must be a text or a whole number; got none",
         "line 4: `low` must be at most `high`, each finite or open; got 5 and 2",
         "line 5: key `symbol` must be given; it is missing",
-        "line 6: `threshold` must be a whole number from 1 to 2^53; got 3.5",
+        "line 6: `threshold` must be a whole number from 1 to 2^53 - 1; got 3.5",
         "line 7: `low` must be a number, which is left out where it is open; got 'a'",
     ]
     assert written(desk) == []
@@ -75,9 +76,9 @@ def test_an_id_that_is_registered_twice_and_lines_that_are_no_json_are_told_with
     text = "\n".join(map(json.dumps, [row, other, end, row, row])) + "\nnonsense\n" + json.dumps(row | {"threshold": 0})
     assert load(desk, text, "more.json") == 1
     assert capsys.readouterr().err.splitlines()[1:] == [
-        "line 5: `id` must not be of a query that is alive; 'x' stands in line 4 too",
+        "line 5: `id` must not be of a request that is alive; 'x' stands in line 4 too",
         "line 6: it must be a JSON object; got 'nonsense'",
-        "line 7: `threshold` must be a whole number from 1 to 2^53; got 0",
+        "line 7: `threshold` must be a whole number from 1 to 2^53 - 1; got 0",
     ]
     assert written(desk) == []
 
@@ -207,3 +208,26 @@ def test_of_requests_that_are_gone_the_alert_log_says_whether_they_were_reached(
     found = reached_before(tmp_path, ["x", "y"], None, {"symbol": "B"})
     assert (found["x"]["alert"], found["y"]) == ("Other", None)
     assert reached_before(tmp_path / "nothing", ["x"], None, {}) == {"x": None}
+
+
+def test_what_stands_is_called_a_request_and_named_by_its_id(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"alert": "Sold", "key": {"symbol": "A"}, "query": "x", "ends": {"low": 1}, "total": 2, "threshold": 8}
+    _write({"requests": [one | {"since_us": 0}], "alive": 1}, argparse.Namespace())
+    head, row, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["rule", "key", "id", "range", "total", "threshold", "reached", "since"]
+    assert row.split()[:4] == ["Sold", "symbol=A", "x", "1.."]
+    assert last == "1 request is alive"
+    assert main(["explain", str(desk / "rules.yaml")]) == 0
+    plan = capsys.readouterr().out
+    assert "; requests from orders" in plan
+    assert "quer" not in plan
+
+
+def test_labels_of_the_alert_log_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[2J\x9b31m\n"
+    last = {"alert": "Sold" + evil, "labels": {evil: evil}, "reached": evil, "total": 5.0}
+    _write({"requests": [], "gone": {"x" + evil: last, evil: None}}, argparse.Namespace())
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith(r"x\x1b[2J\x9b31m\n: reached at ")
+    assert len(out.splitlines()) == 2
+    assert out.replace("\n", "").isprintable()

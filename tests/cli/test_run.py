@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.cli.files import load_file
+from loaded import load_file
 from tocsin.cli.live import line_of
 from tocsin.cli.main import main
 from tocsin.cli.run import Stop, _told
@@ -193,11 +193,11 @@ def test_the_end_of_a_run_tells_rows_that_were_not_used_and_the_reason_of_most()
 
 
 def test_the_end_of_a_run_tells_rows_too_late_to_be_used_and_rows_that_still_wait() -> None:
-    counts = {"air": {"received": 9, "behind": 2, "late": 1, "held": 5}, "oil": {"received": 9, "held": 0}}
+    counts = {"air": {"received": 9, "behind": 2, "late": 1, "held": 5}, "oil": {"received": 9, "held": 0, "shed": 3}}
     assert end_of(Tally(rows={"air": 9}, counts=counts)) == (
         "the input was read to its end; 9 rows in all, 0 alerts fired, 0 resolved, 0 still fire; "
         "1 row of `air` further behind than `outage`, not used; "
-        "2 rows of `air` came later than rows wait, used out of order; "
+        "2 rows of `air` came later than rows wait, used out of order; 3 rows of `oil` given up for want of memory; "
         "5 rows of `air` still waiting to be taken in order, which the next run goes on with; run has them"
     )
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from dashboard.plant import change
 from tocsin.dashboard.app import make_app
-from tocsin.dashboard.serve import Where, _listen
+from tocsin.dashboard.serve import Where, _listen, config_of
 from tocsin.dashboard.store import Store
 from tocsin.deliver import AlertWriter
 from tocsin.rundir import Progress, Tally
@@ -62,8 +62,7 @@ def served(*folders: Path, token: str | None = None, names: tuple[str, ...] = ()
     store = Store(folders)
     store.look()
     listening = _listen(Where(port=0))
-    config = uvicorn.Config(make_app(store, token, names), log_level="critical", timeout_graceful_shutdown=1, ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(config_of(make_app(store, token, names)))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

@@ -93,9 +93,29 @@ def shoot(browser: Any, path: Path, most: int = 2600) -> None:
 
 
 def until(what: Any, seconds: float = 30.0) -> Any:
-    """Wait until something is so, and give it."""
-    stop = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < stop, "it did not come about in time"
+    """Wait until something is so, and give it; a page that is just going has nothing to say."""
+    from selenium.common.exceptions import WebDriverException
+
+    stop, why = time.monotonic() + seconds, None
+    while True:
+        try:
+            if found := what():
+                return found
+        except WebDriverException as error:
+            why = error
+        if time.monotonic() >= stop:
+            message = "it did not come about in time"
+            raise AssertionError(message) from why
         time.sleep(0.1)
-    return found
+
+
+def follow(browser: Any, link: Any) -> None:
+    """Click what leads to another page, and wait until that is there."""
+    before = browser.find_element("css selector", "html").id
+    link.click()
+
+    def is_there() -> bool:
+        is_new = browser.find_element("css selector", "html").id != before
+        return is_new and bool(browser.execute_script("return document.readyState") == "complete")
+
+    until(is_there)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tocsin.cli.files import load_file
+from loaded import load_file
 from tocsin.deliver.encode import event_text, time_text
 from tocsin.factory import START_US, Factory
 from tocsin.logic import Batch, Out
@@ -209,6 +209,7 @@ class Plant:
         told = {"version": 1, "sink": "webhook", "kind": "webhook", "position": position, "delivered": 3, "pending": 1}
         told |= {"retries": 2, "rejected": 0, "skipped": 0, "superseded": 0, "corrupt": 0, "failing": failing}
         told |= {"lastError": "connection refused" if failing else None, "lastErrorAt": None, "lastSuccess": None}
+        told["takes"] = ["firing", "resolved", "match"]
         (folder / "webhook.json").write_text(json.dumps({**told, "state": None}))
 
 
@@ -283,6 +284,7 @@ def backtest(folder: Path, one: Path, other: Path) -> Path:
     """The directory of a backtest against another version, out of the logs of two runs."""
     shutil.copytree(one, folder)
     shutil.copytree(other / "alerts", folder / "against" / "alerts")
+    shutil.copy(other / "manifest.json", folder / "against")
     for name in ("progress.jsonl", "delivery"):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -298,6 +300,7 @@ def backtest(folder: Path, one: Path, other: Path) -> Path:
         "seconds": 14.2,
         "streams": streams,
         "recall": [],
+        "against": {"file": "before.yaml"},
         **ends,
     }
     (folder / "summary.json").write_text(json.dumps(summary))

@@ -63,7 +63,7 @@ def test_a_disk_that_fails_inside_a_file_makes_no_change_of_state_twice(
     os.utime(tmp_path, (1, 1))
     for lines in (3, 2, 6, 4):
         with monkeypatch.context() as patched:
-            patched.setattr("tocsin.dashboard.alertindex._lines", _fails_after(lines))
+            patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(lines))
             list(index.read())
         assert index.unreadable == 1
         assert "the disk failed" in index.fault
@@ -78,13 +78,29 @@ def test_a_file_that_was_replaced_after_its_disk_failed_is_read_anew(
     index = AlertIndex(tmp_path)
     AlertWriter(tmp_path).write(0, [change("Hot", "firing", n * SECOND, id=f"a{n}") for n in range(3)])
     with monkeypatch.context() as patched:
-        patched.setattr("tocsin.dashboard.alertindex._lines", _fails_after(2))
+        patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(2))
         list(index.read())
     AlertWriter(tmp_path).write(0, [change("Hot", "firing", 7 * SECOND, id="b")])
     for _ in range(2):
         list(index.read())
     assert [one.id for one in index.all] == ["b"]
     assert index.unreadable == 0
+
+
+def test_files_behind_one_that_was_replaced_do_not_come_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, writer = AlertIndex(tmp_path), AlertWriter(tmp_path)
+    writer.write(0, [change("Hot", "firing", n * SECOND, id=f"a{n}") for n in range(3)])
+    with monkeypatch.context() as patched:
+        patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(2))
+        list(index.read())
+    writer.write(0, [change("Hot", "firing", 7 * SECOND, id="b")])
+    writer.write(1, [change("Hot", "resolved", 7 * SECOND, id="b", ends_us=9 * SECOND)])
+    for _ in range(2):
+        list(index.read())
+    assert [(one.id, one.state) for one in index.all] == [("b", "resolved")]
+    assert index.open == []
 
 
 def test_an_alert_that_another_replaces_before_its_end_fires_no_more(tmp_path: Path) -> None:
@@ -132,3 +148,33 @@ def test_of_labels_that_are_forgotten_nothing_stays(tmp_path: Path, monkeypatch:
     assert len(index._labels) <= 25
     assert len(index._words) <= 25
     assert all(one.labels is index._labels[one.labels] for one in index.all)
+
+
+def test_where_most_alerts_go_on_the_oldest_are_not_looked_for_with_each_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.dashboard.alertindex.MOST", 40)
+    looked: list[int] = []
+    whole = AlertIndex._drop_oldest
+
+    def counted(index: AlertIndex) -> None:
+        looked.append(len(index.all))
+        whole(index)
+
+    monkeypatch.setattr(AlertIndex, "_drop_oldest", counted)
+    rows = [change("Hot", "firing", n * SECOND, id=f"{n}", labels={"m": str(n)}) for n in range(90)]
+    ended = [
+        change("Hot", "resolved", n * SECOND, id=f"{n}", labels={"m": str(n)}, ends_us=99 * SECOND) for n in range(85)
+    ]
+    AlertWriter(tmp_path).write(0, rows)
+    index = AlertIndex(tmp_path)
+    list(index.read())
+    assert looked == [51, 62, 73, 84]
+    # Once those have ended, what is too much is forgotten as ever.
+    AlertWriter(tmp_path).write(
+        1, [*ended, *(change("Cold", "firing", n, id=f"c{n}", labels={"m": str(n)}) for n in range(5))]
+    )
+    list(index.read())
+    assert len(looked) == 5
+    assert len(index.all) == 40
+    assert index.forgotten == 55

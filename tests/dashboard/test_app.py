@@ -19,14 +19,21 @@ from starlette.requests import Request
 
 from dashboard.asked import Server, evil_run, served
 from dashboard.plant import change, copied
-from tocsin.dashboard import details, pages
-from tocsin.dashboard.alertindex import token_of
 from tocsin.dashboard.guard import HEADERS, Guard
+from tocsin.dashboard.known import token_of
+from tocsin.dashboard.pages.alert import alert_page
+from tocsin.dashboard.pages.compare import diff_page
+from tocsin.dashboard.pages.lists import alerts_page, plan_page, rules_page, streams_page
+from tocsin.dashboard.pages.overview import overview_page, runs_page
+from tocsin.dashboard.pages.ranges import ranges_page
+from tocsin.dashboard.pages.rule import rule_page
+from tocsin.dashboard.pages.stream import stream_page
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.serve import Where
 from tocsin.dashboard.store import Asked, Store
 from tocsin.deliver import AlertWriter
+from tocsin.deliver.webhook import page_of
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -185,25 +192,37 @@ def test_a_picture_is_of_the_life_beside_which_it_is_shown(
     plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copied(plant / "run", tmp_path / "run")
-    rows = [change("Condensation", "match", n * 10**6, id="same", ends_us=n * 10**6) for n in range(7)]
+    times = [2**51 + n for n in range(7)]
+    rows = [change("Condensation", "match", time, id="same", ends_us=time) for time in times]
     AlertWriter(folder / "alerts").write(99, rows)
     asked: list[int] = []
 
     class Asking:
         def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-            asked.append(question["start_us"] // 10**6)
+            asked.append(question["start_us"] - 2**51)
             return {"svg": "", "said": []}
 
-    monkeypatch.setattr("tocsin.dashboard.details._TRACER", Asking())
+    monkeypatch.setattr("tocsin.dashboard.pages.alert.TRACER", Asking())
     with served(folder) as server:
-        for page in ("alert/same", f"rule/{token_of('Condensation')}"):
-            parts = re.findall(r'data-part="([^"]*)"', server.get(f"/run/run/{page}").text)
-            assert [server.get(part).code for part in parts] == [200] * len(parts)
-        assert asked == [2, 3, 4, 5, 6, 6]
+        parts = re.findall(r'data-part="([^"]*)"', server.get("/run/run/alert/same").text)
+        assert [server.get(part).code for part in parts] == [200] * len(parts)
+        assert asked == [2, 3, 4, 5, 6]
         place = server.store.by_id(server.store.runs["run"], "same")[1].place
         assert server.get(f"/run/run/alert/same/picture?life=0000000{place}").code == 200
         assert server.get("/run/run/alert/same/picture").code == 200
     assert asked[-2:] == [1, 6]
+
+
+def test_the_link_that_sinks_send_leads_to_the_alert(plant: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with served(tmp_path / "empty", plant / "run") as server:
+        name = server.store.runs["run"].index.all[0].id
+        base = f"http://127.0.0.1:{server.port}"
+        for dashboard in (base, f"{base}/run/run"):
+            sent = server.get(page_of(dashboard, name).removeprefix(base))
+            assert (sent.code, sent.headers["location"]) == (307, f"/run/run/alert/{name}")
+        assert server.get("/alerts/none").code == 404
+        assert server.get(f"/run/empty/alerts/{name}").code == 404
 
 
 def test_a_rule_with_a_memory_budget_is_not_called_exact(plant: Path, tmp_path: Path) -> None:
@@ -224,16 +243,38 @@ def test_a_rule_with_a_memory_budget_is_not_called_exact(plant: Path, tmp_path: 
     assert "1: rows are joined on arrival" not in text
 
 
+def test_a_rule_with_a_budget_of_processor_time_shows_what_it_bought(plant: Path, tmp_path: Path) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for rule in manifest["rules"]:
+        rule["cpu"] = "50% of a core"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    lines = (folder / "progress.jsonl").read_text().splitlines()
+    told = [json.loads(line) | {"cpu": {"Disagreement": [0.25, 0.5]}} for line in lines]
+    (folder / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
+    with served(folder) as server:
+        text = server.get(f"/run/run/rule/{token_of('Disagreement')}").text
+    assert "asked: 50% of a core" in text
+    assert "0.25 of the rows worked on, about 0.5 of the results found, of late" in text
+    assert "shares of rows and of results that processor time buys" in text
+    assert "exact: every alarm" not in text
+    assert "1: rows are joined on arrival" not in text
+
+
 def test_the_command_for_a_shell_is_quoted(tmp_path: Path) -> None:
     folder = tmp_path / "a run; date"
     evil_run(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "archive": None}))
+    ranges = {"alert": "Evil; $(date)", "kind": "ranges", "requests": "asks"}
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "archive": None, "rules": [ranges]}))
     name = "x; $(touch gone) 'y"
     with served(folder) as server:
         text = server.get(f"/run/{quote(folder.name)}/ranges?id={quote(name)}").text
-    (command,) = re.findall(r'aria-label="Command">([^<]*)<', text)
-    assert shlex.split(unescape(command)) == ["tocsin", "ranges", "progress", str(folder), name]
+    commands = re.findall(r'aria-label="Command">([^<]*)<', text)
+    assert [shlex.split(unescape(command)) for command in commands] == [
+        ["tocsin", "ranges", "progress", str(folder), name],
+        ["tocsin", "ranges", "list", str(folder), "--rule=Evil; $(date)"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -356,12 +397,12 @@ def test_a_page_says_of_which_version_it_is_and_never_one_that_is_newer(plant: P
     store.lock = _Growing(run)  # type: ignore[assignment]
     params = {"alert": one.id, "rule": token_of(one.alert), "stream": token_of("air")}
     request = Request({"type": "http", "path_params": params, "query_string": b"a=run&b=run", "headers": []})
-    of_run = [pages.overview_page, pages.alerts_page, pages.rules_page, pages.streams_page, pages.plan_page]
-    of_run += [details.alert_page, details.rule_page, details.stream_page, details.ranges_page]
+    of_run = [overview_page, alerts_page, rules_page, streams_page, plan_page]
+    of_run += [alert_page, rule_page, stream_page, ranges_page]
     made = [partial(page, store, run) for page in of_run]
-    for page in [*made, partial(pages.runs_page, store), partial(details.diff_page, store)]:
+    for page in [*made, partial(runs_page, store), partial(diff_page, store)]:
         before = store.version
-        assert f'<body data-version="{before}">' in page(request)
+        assert f'<body data-version="{before}" data-going="not running">' in page(request)
     assert store.version != "1"
 
 

@@ -16,10 +16,11 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.asked import evil_run, served
-from dashboard.browser import browsing, dashboard, look, shoot, until
+from dashboard.browser import browsing, dashboard, follow, look, shoot, until
 from dashboard.plant import RULES, Plant, backtest, copied, ranges_run
 from tocsin.dashboard import app
 from tocsin.dashboard.store import Store
+from tocsin.rundir.folder import LOCK
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
@@ -122,16 +123,16 @@ def complaints(browser: Any) -> list[str]:
 def test_a_person_opens_filters_clicks_an_alert_and_sees_its_witness(browser: Any, shown: str) -> None:
     open_page(browser, f"{shown}/run/run")
     assert find(browser, "h1").text == "Overview"
-    browser.find_element("link text", "Alerts").click()
+    follow(browser, browser.find_element("link text", "Alerts"))
     find(browser, "#q").send_keys("condensation")
     find(browser, "#state").send_keys("resolved")
-    find(browser, "form.filter button").click()
+    follow(browser, find(browser, "form.filter button"))
     rows = every(browser, "table.alerts tbody tr")
     assert rows
     assert all("Condensation" in row.text and "resolved" in row.text for row in rows)
     assert "q=condensation" in browser.current_url
     assert "state=resolved" in browser.current_url
-    find(browser, "a.to-alert").click()
+    follow(browser, find(browser, "a.to-alert"))
     assert "/alert/" in browser.current_url
     streams = {row.text.split()[0] for row in every(browser, "table.witness-rows tbody tr")}
     assert streams == {"humidity", "air", "surface"}
@@ -149,6 +150,7 @@ def test_a_person_opens_filters_clicks_an_alert_and_sees_its_witness(browser: An
 def test_a_live_run_changes_on_the_page_without_a_reload(browser: Any, tmp_path: Path) -> None:
     plant = Plant(tmp_path / "live")
     plant.step(1)
+    (plant.run.folder / LOCK).write_text(str(os.getpid()))
     with dashboard(plant.run.folder) as address:
         open_page(browser, f"{address}/run/run")
         until(lambda: find(browser, "#live-text").text == "live")
@@ -160,6 +162,8 @@ def test_a_live_run_changes_on_the_page_without_a_reload(browser: Any, tmp_path:
         assert find(browser, "#tiles").text != before
         plant.step(2)
         until(lambda: "micro-batch 3" in text(browser))
+        (plant.run.folder / LOCK).unlink()
+        until(lambda: find(browser, "#live-text").text == "not running")
         assert browser.execute_script("return window.stays") == "the same page"
     until(lambda: "no connection" in find(browser, "#live-text").text)
     browser.get("about:blank")
@@ -241,7 +245,7 @@ def test_requests_of_ranges_are_looked_up_by_their_id(browser: Any, shown: str) 
     assert "28\nrequests alive" in text(browser)
     assert "12\nreached so far" in text(browser)
     find(browser, "#id").send_keys("anna-3")
-    find(browser, "form.filter button").click()
+    follow(browser, find(browser, "form.filter button"))
     assert "It was reached 1 time." in text(browser)
     browser.get(f"{shown}/run/desk/ranges?id=bert-1")
     assert "It has not been reached so far" in text(browser)
@@ -250,14 +254,23 @@ def test_requests_of_ranges_are_looked_up_by_their_id(browser: Any, shown: str) 
 
 def test_two_versions_are_compared(browser: Any, shown: str) -> None:
     open_page(browser, f"{shown}/run/january")
-    browser.find_element("link text", "Compare").click()
+    follow(browser, browser.find_element("link text", "Compare"))
     tiles = [one.text.split("\n") for one in every(browser, ".tile")]
     numbers = {words: int(number.replace(",", "")) for number, words in tiles}
     assert numbers["only in A"] > 0
     assert numbers["in both"] > 0
-    browser.find_element("partial link text", "only in A").click()
+    follow(browser, browser.find_element("partial link text", "only in A"))
     assert len(every(browser, "tbody tr")) == min(numbers["only in A"], 50)
     assert "Only in A, january" in text(browser)
+
+
+@pytest.mark.parametrize("path", ["/diff?a=january&b=january~against&part=both", "/run/run/streams"])
+def test_a_table_that_is_cut_off_says_so(browser: Any, shown: str, path: str) -> None:
+    open_page(browser, shown + path, width=390)
+    until(lambda: every(browser, ".wide.is-cut > table"))
+    open_page(browser, shown + path, width=1440)
+    until(lambda: find(browser, "#live-text").text == "not running")
+    assert not every(browser, ".wide.is-cut")
 
 
 def test_a_browser_gives_the_token_once(browser: Any, plant: Path, tmp_path: Path) -> None:
@@ -267,15 +280,50 @@ def test_a_browser_gives_the_token_once(browser: Any, plant: Path, tmp_path: Pat
         browser.get(f"{address}/run/run/alerts")
         assert find(browser, "h1").text == "Tocsin"
         find(browser, "#token").send_keys("wrong")
-        find(browser, "button").click()
+        follow(browser, find(browser, "button"))
         assert "This is not the token." in text(browser)
         find(browser, "#token").send_keys("a-token-that-nobody-guesses")
-        find(browser, "button").click()
+        follow(browser, find(browser, "button"))
         until(lambda: browser.current_url == f"{address}/run/run/alerts")
         browser.get(f"{address}/run/run")
         assert find(browser, "h1").text == "Overview"
         browser.delete_all_cookies()
     browser.get("about:blank")
+    browser.get_log("browser")
+
+
+def test_a_page_asks_for_the_token_again_when_its_server_was_started_anew(
+    browser: Any, plant: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-that-nobody-guesses\n")
+    options = ("--token-file", str(token))
+    with dashboard(plant / "run", options=options) as address:
+        browser.get(f"{address}/run/run/alerts")
+        find(browser, "#token").send_keys("a-token-that-nobody-guesses")
+        follow(browser, find(browser, "button"))
+        until(lambda: find(browser, "#live-text").text == "not running")
+    until(lambda: "no connection" in find(browser, "#live-text").text)
+    with dashboard(plant / "run", options=(*options, "--port", address.rpartition(":")[2])):
+        until(lambda: every(browser, "#token"), 120)
+        assert "back=/run/run/alerts" in browser.current_url
+        browser.delete_all_cookies()
+        browser.get("about:blank")
+    browser.get_log("browser")
+
+
+def test_a_page_that_may_not_listen_still_follows_a_run(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MOST_LISTENERS", 0)
+    plant = Plant(tmp_path / "live")
+    plant.step(1)
+    with served(plant.run.folder) as server:
+        open_page(browser, f"http://127.0.0.1:{server.port}/run/run")
+        assert "micro-batch 0" in text(browser)
+        plant.step(1)
+        until(lambda: "micro-batch 1" in text(browser), 60)
+        browser.get("about:blank")
     browser.get_log("browser")
 
 
@@ -287,6 +335,7 @@ PICTURES = {
     "alerts": ("/run/run/alerts", ""),
     "stream": ("/run/run/streams", "humidity"),
     "ranges": ("/run/desk/ranges", ""),
+    "one micro-batch": ("/run/desk", ""),
     "compare": ("/diff?a=january&b=january~against&part=only_first", ""),
     "runs": ("/", ""),
 }
@@ -302,12 +351,12 @@ def test_a_page_is_readable_wide_and_narrow_light_and_dark(
     open_page(browser, shown + path, width=width, dark=dark)
     if link:
         by = ("css selector", link) if link.startswith(".") else ("link text", link)
-        browser.find_element(*by).click()
+        follow(browser, browser.find_element(*by))
     for part in every(browser, "[data-part]"):
         browser.execute_script("arguments[0].scrollIntoView()", part)
         until(lambda: every(browser, "[data-part] svg"), 150)
         browser.execute_script("window.scrollTo(0, 0)")
-    until(lambda: find(browser, "#live-text").text == "live")
+    until(lambda: find(browser, "#live-text").text in {"not running", "a backtest: nothing changes"})
     file = f"{name}-{width}-{'dark' if dark else 'light'}.png"
     is_wanted = SCREENSHOTS and file in (ROOT / "docs" / "dashboard.md").read_text()
     shoot(browser, (ROOT / "docs" / "pictures" if is_wanted else tmp_path) / file)
@@ -330,3 +379,15 @@ def test_a_run_directory_that_is_gone_while_it_is_shown_breaks_no_page(
             browser.get(f"{address}/run/gone{page}")
             assert every(browser, "h1")
             assert "could not be made" not in text(browser)
+
+
+def test_a_page_whose_alert_is_gone_does_not_say_that_it_is_live(browser: Any, plant: Path, tmp_path: Path) -> None:
+    folder = copied(plant / "run", tmp_path / "run")
+    with dashboard(folder) as address:
+        open_page(browser, f"{address}/run/run/alerts")
+        follow(browser, find(browser, "tbody a[href*='/alert/']"))
+        until(lambda: find(browser, "#live-text").text not in {"", "gone; this is how it was"})
+        for path in (folder / "alerts").iterdir():
+            path.unlink()
+        until(lambda: find(browser, "#live-text").text == "gone; this is how it was")
+        assert "is-live" not in str(find(browser, "#live").get_attribute("class"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.dashboard.charts.delays import classes_of
 from tocsin.dashboard.charts.margins import Bar, columns
 from tocsin.dashboard.charts.trend import points_of
 from tocsin.dashboard.series import Series
@@ -59,7 +61,7 @@ def test_a_time_that_goes_back_is_taken_as_of_the_last() -> None:
 
 BARS = st.lists(
     st.tuples(st.integers(0, 1000), st.integers(0, 400), st.integers(-20, 50)).map(
-        lambda one: Bar(one[0], one[0] + one[1], float(one[2]), is_late=False)
+        lambda one: Bar(one[0], one[0] + one[1], float(one[2]), "firing")
     ),
     max_size=60,
 )
@@ -81,3 +83,8 @@ def test_each_pixel_has_the_smallest_and_the_largest_margin_of_the_alerts_that_t
             and (bar.start_us < stop or pixel == pixels - 1)
         ]  # fmt: skip
         assert found[pixel] == ((min(mine), max(mine)) if mine else (None, None))
+
+
+@pytest.mark.parametrize("name", ["--5", "²", "٣", "5\n", "-", "", "9" * 5000])
+def test_a_class_of_delays_that_is_no_number_is_passed_over(name: str) -> None:
+    assert [one.rows for one in classes_of({name: 7, "3": 2})] == [2]

@@ -10,20 +10,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
-from tocsin.dashboard import rundata
-from tocsin.dashboard.details import alert_page
+from tocsin.dashboard import alertindex, microbatch, rundata
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
-from tocsin.deliver import AlertLog, AlertWriter, Position
+from tocsin.deliver import AlertLog, AlertWriter
 from tocsin.deliver.encode import time_text
 from tocsin.rundir import read_progress
 from tocsin.trace.model import lives_of
@@ -84,7 +83,7 @@ def test_nothing_is_written_into_a_run_directory(plant: Path, tmp_path: Path) ->
     delivery = store.delivery(run)
     for one in store.alerts(run, Asked()).alerts:
         store.change(run, one.changes[0].position)
-        delivery.of(one.changes[0].position)
+        delivery.of(*one.changes[0])
     store.dead(run)
     assert _tree(folder) == before
 
@@ -93,7 +92,7 @@ def test_alerts_are_found_by_state_rule_text_and_id_some_at_a_time(plant: Path) 
     store = _store(plant / "run")
     run = store.runs["run"]
     every = store.alerts(run, Asked(), 10_000).alerts
-    assert [one.place for one in every] == sorted((one.place for one in every), reverse=True)
+    assert [one.rank for one in every] == sorted((one.rank for one in every), reverse=True)
     pieces, before = [], None
     while True:
         part = store.alerts(run, Asked(before=before), 7)
@@ -253,44 +252,6 @@ def test_a_run_that_is_written_while_it_is_read_is_known_in_the_end(plant: Path,
     assert run.last == wanted.last
 
 
-def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) -> None:
-    folder = copied(plant / "run", tmp_path / "run")
-    rejected = {"position": [2, 1], "status": 400, "answer": "no such team", "alert": {}}
-    (folder / "delivery" / "webhook.rejected.jsonl").write_text("{torn\n" + json.dumps(rejected) + "\n")
-    store = _store(folder)
-    run = store.runs["run"]
-    delivery = store.delivery(run)
-    said = {place: delivery.of(Position(*place))[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
-    assert [said[place].what for place in said] == [
-        "taken",
-        "refused: 400 no such team",
-        "taken",
-        "not yet: connection refused",
-    ]
-    assert [said[place].is_good for place in said] == [True, False, True, False]
-
-
-def test_what_sinks_refused_is_read_once_for_a_page(
-    plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = copied(plant / "run", tmp_path / "run")
-    (folder / "delivery" / "webhook.rejected.jsonl").write_text('{"position": [0, 0], "status": 400}\n5\n')
-    opened: list[str] = []
-    whole = Path.open
-
-    def counted(path: Path, *given: Any, **named: Any) -> Any:
-        opened.append(path.name)
-        return whole(path, *given, **named)
-
-    monkeypatch.setattr(Path, "open", counted)
-    store = _store(folder)
-    run = store.runs["run"]
-    one = next(one for one in run.index.all if len(one.changes) > 1 and one.changes[-1].position.batch < 5)
-    page = alert_page(store, run, Request({"type": "http", "path_params": {"alert": one.id}, "query_string": b""}))
-    assert page.count("webhook: ") >= 2
-    assert opened.count("webhook.rejected.jsonl") == 1
-
-
 def test_rows_that_could_not_be_used_are_told_by_reason(plant: Path) -> None:
     dead = _store(plant / "run").dead(Store([plant / "run"]).runs["run"], "air")
     assert {one.reason: one.rows for one in dead.reasons} == {
@@ -330,19 +291,22 @@ def test_nothing_is_parsed_while_pages_wait(plant: Path, tmp_path: Path, monkeyp
     store = Store([folder])
     parsed: list[bool] = []
 
-    def watched(name: str) -> None:
-        whole = getattr(rundata, name)
+    def watched(module: ModuleType, name: str) -> None:
+        whole = getattr(module, name)
 
         def parse(*given: Any) -> Any:
             parsed.append(store.lock.locked())
             return whole(*given)
 
-        monkeypatch.setattr(rundata, name, parse)
+        monkeypatch.setattr(module, name, parse)
 
-    for name in ("read_manifest", "_read_summary", "parse_progress", "numbers_of"):
-        watched(name)
+    watched(rundata, "read_manifest")
+    watched(rundata, "_read_summary")
+    watched(microbatch, "parse_progress")
+    watched(microbatch, "numbers_of")
+    watched(alertindex, "decode")
     store.look()
-    assert len(parsed) >= 2 + 2 * 7
+    assert len(parsed) >= 2 + 2 * 7 + 25
     assert not any(parsed)
     assert store.runs["run"].is_backtest
 
@@ -389,12 +353,12 @@ def test_a_look_that_fails_is_followed_by_another(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tocsin.dashboard.store.LOOK_S", 0.01)
     looks: list[int] = []
 
-    def look() -> None:
+    def look(*_: Any) -> None:
         looks.append(1)
         if len(looks) < 3:
             raise RuntimeError
 
-    monkeypatch.setattr(store, "look", look)
+    monkeypatch.setattr(store.runs["run"], "look", look)
     store.start()
     until = threading.Event()
     while len(looks) < 5:
@@ -425,6 +389,7 @@ def test_what_is_no_file_holds_up_nothing(plant: Path, tmp_path: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
     os.mkfifo(folder / "dead" / "999999999999.jsonl")
+    os.mkfifo(folder / "delivery" / "pipe.json")
     (folder / "alerts" / "000000000002.jsonl").unlink()
     (folder / "alerts" / "000000000002.jsonl").mkdir()
     store = _store(folder)
@@ -432,3 +397,4 @@ def test_what_is_no_file_holds_up_nothing(plant: Path, tmp_path: Path) -> None:
     assert "manifest.json must be a file; it is none" in run.faults
     assert len(run.index.all) > 5
     assert store.dead(run).looked_at > 0
+    assert "pipe" not in run.sinks()

@@ -12,11 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import ranges_run
+from tocsin.cli.beside import dashboard_beside
+from tocsin.dashboard import range_progress
 from tocsin.dashboard.archive import files_around, files_of
-from tocsin.dashboard.details import _question
+from tocsin.dashboard.pages import ranges
+from tocsin.dashboard.pages.alert import _question
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tracer import CannotTraceError, Tracer, answered
 from tocsin.rules.rulefile import Source, Stream
@@ -42,16 +46,19 @@ archive: {path: kept}
 """
 
 
-def _asked(folder: Path, alert: str, state: str = "resolved") -> dict[str, Any]:
+def _asked(folder: Path, alert: str, state: str = "resolved", *, late: bool = False) -> dict[str, Any]:
     store = Store([folder / "run"])
     store.look()
     run = store.runs["run"]
-    one = store.alerts(run, Asked(state=state, alert=alert)).alerts[0]
+    found = store.alerts(run, Asked(state=state, alert=alert)).alerts
+    one = next(one for one in found if one.is_late == late)
     return _question(store, run, one)
 
 
-def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path) -> None:
-    asked = _asked(plant, "Condensation")
+@pytest.mark.parametrize("late", [False, True])
+def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path, *, late: bool) -> None:
+    """A late alert and one in time overlap here: each is told of itself."""
+    asked = _asked(plant, "Condensation", late=late)
     answer = Tracer().ask(asked)
     assert "error" not in answer
     kinds = [kind for kind, _ in answer["said"]]
@@ -59,7 +66,8 @@ def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path)
     assert "omitted" in kinds
     assert f"alert {asked['id']}" in answer["said"][0][1]
     assert answer["svg"].startswith("<svg")
-    assert all(name in answer["svg"] for name in ("humidity", "air", "surface", "margin", 'class="witness"'))
+    named = ("humidity in percent", "air in celsius", "surface in celsius", "margin", 'class="witness"', "2026-01-01")
+    assert all(name in answer["svg"] for name in named)
 
 
 def test_a_key_that_fell_silent_is_explained(plant: Path) -> None:
@@ -153,6 +161,48 @@ def test_the_page_of_ranges_tells_it(tmp_path: Path) -> None:
     assert "<progress" in part
 
 
+def test_the_requests_that_are_alive_are_listed_the_nearest_to_their_thresholds_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, inside, _ = _archived(tmp_path / "plant")
+    more = {"machine": ["m2", "m2", "m1"], "ts": np.array([1, 1, 601_000_000]), "low": [None, 0.0, 0.0]}
+    more |= {"high": [None, 1.0, 1.0], "threshold": [400.0, 7.0, 7.0]}
+    payload = [json.dumps({"id": name}) for name in ("dora", "emil", "anna-2")]
+    _write(tmp_path / "plant", "requests", asked["run"], 0, {**more, "tocsin_payload": payload})
+    found = answered({**asked, "kind": "alive"})
+    assert found["alive"] == 4
+    assert [(one["id"], one["key"]["machine"], one["total"]) for one in found["requests"]][1:] == [
+        ("anna", "m1", inside), ("anna-2", "m1", 0), ("emil", "m2", 0)
+    ]  # fmt: skip
+    dora = found["requests"][0]
+    assert (dora["id"], dora["ends"], dora["threshold"]) == ("dora", {}, 400)
+    assert inside / 1000 < dora["total"] / 400 < 1
+    monkeypatch.setattr(range_progress, "MOST_ALIVE", 1)
+    assert answered({**asked, "kind": "alive"}) == {"alive": 4, "requests": [dora]}
+
+    with served(tmp_path / "plant" / "run") as server:
+        assert 'data-part="/run/run/ranges/alive"' in server.get("/run/run/ranges").text
+        part = server.get("/run/run/ranges/alive").text
+    assert part.index('href="/run/run/ranges?id=dora"') < part.index('href="/run/run/ranges?id=anna"')
+    assert f'<td class="num">{inside:,.0f}</td><td class="num">1,000</td>' in part
+    assert "<td>everything</td>" in part
+
+
+def test_more_rows_than_are_looked_at_are_told_in_the_place_of_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, _, _ = _archived(tmp_path / "plant")
+    monkeypatch.setattr("tocsin.dashboard.archive.MOST_ROWS", 500)
+    with pytest.raises(CannotTraceError, match="`air` must have at most 500 rows to look at; it has more"):
+        answered({**asked, "kind": "alive"})
+    monkeypatch.setattr(ranges.TRACER, "ask", lambda asked: {"error": f"no {asked['kind']}"})
+    store = Store([tmp_path / "plant" / "run"])
+    store.look()
+    request = Request({"type": "http", "query_string": b"", "headers": []})
+    part = ranges.alive_part(store, store.runs["run"], request)
+    assert "They cannot be listed here: no alive. The command below lists them." in part
+
+
 def test_an_answer_out_of_some_of_the_files_of_a_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,3 +289,34 @@ def test_why_tracing_failed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     answer = Tracer().ask({"kind": "none"})
     assert answer["error"].startswith("tracing failed")
     assert "KeyError: 'rule_file'" in caplog.text
+
+
+@pytest.mark.parametrize("who", ["tracer", "beside"])
+def test_what_lies_in_the_folder_of_the_command_is_not_imported(
+    who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("tocsin", "json"):
+        Path(f"{name}.py").write_text("open('was-imported', 'w')\n")
+    if who == "tracer":
+        Tracer().ask({})
+    else:
+        with dashboard_beside(tmp_path / "run", 0):
+            pass
+    assert not Path("was-imported").exists()
+
+
+def test_keys_and_rules_that_are_not_looked_at_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _, _ = _archived(tmp_path / "plant")
+    monkeypatch.setattr(range_progress, "MOST_KEYS", 0)
+    assert answered({**asked, "id": "anna"}) == {"found": [], "more": 1}
+    alerts = [f"Reached{number}" for number in range(7)]
+    monkeypatch.setattr(ranges, "rules_of", lambda run: [{"alert": alert, "kind": "ranges"} for alert in alerts])
+    monkeypatch.setattr(ranges, "why_not_traced", lambda run: "")
+    monkeypatch.setattr(ranges.TRACER, "ask", lambda asked: {"found": [], "more": 3})
+    store = Store([tmp_path / "plant" / "run"])
+    store.look()
+    request = Request({"type": "http", "query_string": b"id=anna", "headers": []})
+    part = ranges.request_part(store, store.runs["run"], request)
+    assert part.count("and 3 more keys with this id, which are not looked at.") == 5
+    assert "And 2 more rules with ranges, which are not looked at." in part

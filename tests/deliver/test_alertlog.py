@@ -149,6 +149,18 @@ def test_a_damaged_line_stops_the_reader_at_the_newest_file_and_is_passed_over_l
     assert log.corrupt == 1
 
 
+def test_a_line_that_is_far_too_long_is_one_line_and_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write_log(tmp_path, [[row(start=0), row(start=1)], [row(start=2)]])
+    path = log.folder / "000000000000.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    monkeypatch.setattr("tocsin.deliver.alertlog._MOST_LINE", 2_000)
+    path.write_bytes(lines[0] + b" " * 7_500 + lines[0] + lines[1])
+    assert [position for position, _ in log.read()] == [(0, 0), (0, 2), (1, 0)]
+    assert log.corrupt == 1
+
+
 def test_a_damaged_newest_file_that_is_written_anew_is_read_whole(tmp_path: Path) -> None:
     batch = [row(start=1), row(start=2)]
     log = write_log(tmp_path, [batch])
@@ -200,7 +212,7 @@ def test_a_disk_that_fails_is_not_damage_and_nothing_is_passed_over(
         def fail(*_: Any, **__: Any) -> None:
             raise OSError(5, "Input/output error")
 
-        patch.setattr(Path, "open", fail)
+        patch.setattr("tocsin.deliver.alertlog.open_file", fail)
         assert list(log.read()) == []
     assert "Input/output error" in log.fault
     assert len(changes(log)) == 2
@@ -266,3 +278,11 @@ def test_a_row_whose_state_is_not_known_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="alert 'Condensation': `state` must be one of"):
         AlertWriter(tmp_path).write(0, [row("burning")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_is_no_folder_is_a_fault_and_not_an_end(tmp_path: Path) -> None:
+    (tmp_path / "alerts").write_text("no folder")
+    log = AlertLog(tmp_path / "alerts")
+    assert list(log.read()) == []
+    assert log.corrupt == 1
+    assert "alerts" in log.fault

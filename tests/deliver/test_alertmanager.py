@@ -18,6 +18,7 @@ from deliver.managers import Killed, Model, Session, firing_in, labels_of, sessi
 from tocsin.deliver import AlertLog
 from tocsin.deliver.channel import Answer, Verdict
 from tocsin.deliver.encode import seconds_of
+from tocsin.deliver.ledger import read_status
 
 NOW = START_US / 1e6
 RETRY = Answer(Verdict.RETRY, "down", 503)
@@ -62,6 +63,36 @@ def test_a_resolved_alert_is_sent_again_for_fifteen_minutes_with_its_own_end(tmp
     assert times == pytest.approx([120 + 60 * i for i in range(15)], abs=3)
     assert it.courier.book.subjects == {}
     assert it.accounts() == 2
+    it.close()
+
+
+def test_what_was_read_and_not_told_is_owed_and_was_taken_when_it_was_told(tmp_path: Path) -> None:
+    it, model = session(tmp_path, [[row()]])
+    model.before = lambda: RETRY
+    it.run_for(5)
+    status = read_status(tmp_path / "delivery")["am"]
+    assert (status["position"], status["owed"]) == ([0, 0], {"Condensation-p1-0": ["firing"]})
+    assert not it.ledger.taken_path.exists()
+    model.before = lambda: None
+    it.run_for(120)
+    assert read_status(tmp_path / "delivery")["am"]["owed"] == {}
+    (taken,) = map(json.loads, it.ledger.taken_path.read_bytes().splitlines())
+    assert taken[:2] == [0, 0]
+    assert seconds_of(taken[2]) >= model.posts[0][0] > NOW + 5
+    it.close()
+
+
+def test_what_is_owed_is_still_owed_after_a_restart_and_taken_when_it_is_told(tmp_path: Path) -> None:
+    it, model = session(tmp_path, [[row()]])
+    model.before = lambda: RETRY
+    it.run_for(5)
+    it.close()
+    it.open()
+    assert it.ledger.status()["owed"] == {"Condensation-p1-0": ["firing"]}
+    model.before = lambda: None
+    it.run_for(120)
+    (taken,) = map(json.loads, it.ledger.taken_path.read_bytes().splitlines())
+    assert taken[:2] == [0, 0]
     it.close()
 
 

@@ -17,7 +17,7 @@ from deliver.alerts import ManualClock, changes, histories, quick_backoff, row, 
 from tocsin.deliver import AlertLog, Position
 from tocsin.deliver.channel import DELIVERED, Answer, Entry, Verdict, waves
 from tocsin.deliver.courier import Courier
-from tocsin.deliver.encode import Alert, alert_of
+from tocsin.deliver.encode import Alert, alert_of, time_text
 from tocsin.deliver.ledger import Ledger, read_status
 from tocsin.deliver.run import pump
 from tocsin.errors import RunError
@@ -232,6 +232,27 @@ def test_a_ledger_that_makes_no_sense_is_put_aside(tmp_path: Path, content: str)
     assert ledger.position is None
     assert (tmp_path / "test.json.damaged").read_text() == content
     ledger.close()
+
+
+def test_a_ledger_notes_when_each_position_was_reached_and_of_very_many_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.deliver.ledger._MOST_TAKEN", 400)
+    clock = ManualClock()
+    noted = []
+    for begin in (0, 25):  # Started again in between: what was reached before is not noted twice.
+        ledger = Ledger(tmp_path, "test", "test", clock)
+        ledger.save()
+        for line in range(begin, begin + 25):
+            clock.wait(threading.Event(), 1.0)
+            ledger.position = Position(3, line)
+            ledger.save()
+            ledger.save()
+            noted.append([3, line, time_text(clock.now())])
+        ledger.close()
+    found = [json.loads(line) for line in ledger.taken_path.read_bytes().splitlines()]
+    assert 4 <= len(found) <= 12
+    assert found == noted[-len(found) :]
 
 
 def test_a_ledger_of_a_newer_version_is_refused(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_message_too_large_for_the_broker_is_put_aside(tmp_path: Path, kafka: 
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -29,7 +29,7 @@ from tocsin.deliver.webhook import WebhookChannel
 from tocsin.errors import RunError
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until

@@ -13,6 +13,7 @@ import pytest
 
 from deliver.alerts import row, write_log
 from deliver.receivers import Handler, drop, half, receiver, status
+from deliver.test_run import wait_until
 from servers import free_port
 from tocsin.deliver import AlertmanagerSink, CloudEventsSink, Delivery, KafkaSink, Sink, WebhookSink
 from tocsin.deliver.clock import CLOCK
@@ -102,7 +103,7 @@ def test_no_secret_of_a_kafka_login_is_ever_said(
     write_log(tmp_path, [[row()]])
     delivery = Delivery(tmp_path, {"kafka": sink}, poll_s=0.05)
     delivery.start()
-    threading.Event().wait(1.0)
+    wait_until(lambda: delivery.status()["kafka"]["retries"] > 0)
     delivery.stop()
     left = b"".join(path.read_bytes() for path in tmp_path.rglob("delivery/*")).decode()
     output = capfd.readouterr()

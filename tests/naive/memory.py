@@ -325,3 +325,16 @@ def meetings(
             age = since - 1 if by_tuples else now - rows[held][1]
             lives[held].append((age, since))
     return lives
+
+
+def best_error_of_sum(samples: Sequence[tuple[Sequence[tuple[int, float]], float]], memory: int) -> float:
+    """The least relative error of a sum of estimates, over all ways to choose one point (memory, error) of each.
+
+    Samples are independent, so the variances of the estimates add up; `samples` have points and a number of results.
+    """
+    found = float("inf")
+    for chosen in itertools.product(*(points for points, _ in samples)):
+        if sum(amount for amount, _ in chosen) <= memory:
+            variance = sum((error * n) ** 2 for (_, error), (_, n) in zip(chosen, samples, strict=True))
+            found = min(found, variance**0.5 / sum(n for _, n in samples))
+    return found

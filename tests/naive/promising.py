@@ -138,3 +138,16 @@ def selected(times, values, queries):
         for row, (time, value) in enumerate(zip(times, values, strict=True))
         if low <= value <= high and since <= time < until
     ]
+
+
+def windows(times, values, query, length_us, slide_us=None):
+    """The values that a query selects in each window that has any: its start to a list; no length: one window."""
+    found, slide_us = {}, slide_us or length_us
+    for time, value in zip(times, values, strict=True):
+        if query.low <= value <= query.high and query.since_us <= time < query.until_us:
+            starts = [None]
+            if length_us is not None:
+                starts = range(time // slide_us * slide_us, time - length_us, -slide_us)
+            for start in starts:
+                found.setdefault(start, []).append(value)
+    return dict(sorted(found.items())) if length_us is not None else found

@@ -18,7 +18,7 @@ from tocsin.errors import RunError
 from tocsin.local import explain
 from tocsin.logic import Batch, Out
 from tocsin.pages import unpack
-from tocsin.plan import Plan, describe_plan, plan_changes
+from tocsin.plan import Plan, describe_plan, make_plan, plan_changes
 from tocsin.rules.limits import Limits
 
 SECOND = 1_000_000
@@ -284,3 +284,17 @@ def test_a_page_of_other_keys_and_a_damaged_one_are_refused_by_name() -> None:
     for made in (OPEN, SITE):
         with pytest.raises(RunError, match=r"state page `m/0` must be whole; it is damaged"):
             drive(plan(made), [], {name: page[:-1] for name, page in pages.items()})
+
+
+def test_the_rows_of_an_anytime_join_are_told_of_when_its_window_changes() -> None:
+    columns = {name: ["ts", "machine", "value"] for name in "ab"}
+
+    def described(within: str, cpu: str) -> dict[str, Any]:
+        rule = Rule("Near", "a > b", within=within, on="machine", emit="all", cpu=cpu)
+        return describe_plan(make_plan(rule, columns))
+
+    before = described("1s", "50%")
+    assert plan_changes(before, described("1s", "20%")) == []
+    told = plan_changes(before, described("2s", "50%"))
+    assert told[0].startswith("keys machine of rules whose processor time is limited: no rule has these any more")
+    assert 'rule "Near": it is new; it starts with the rows that are remembered' in told

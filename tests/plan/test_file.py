@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loaded import load_file
 from tocsin import PlanError
-from tocsin.cli.files import load_file
 from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile
 

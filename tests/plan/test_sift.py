@@ -83,15 +83,16 @@ def alerts(streams: dict[str, Any], rules: list[Rule], cuts: list[int]) -> list[
     st.sampled_from([10, 60, 150]),
     st.sampled_from([0, 0, 3, 6, 50]),
     st.lists(st.integers(1, 300), max_size=6),
-    st.sampled_from([0, 3]),
+    st.sampled_from([(0, 0), (3, 0), (0, 20), (3, 20)]),
 )
 def test_passing_rows_over_changes_no_alert(
-    settings: list[dict[str, Any]], seed: int, rows: int, disorder: int, cuts: list[int], rows_per_cell: int
+    settings: list[dict[str, Any]], seed: int, rows: int, disorder: int, cuts: list[int], fewest: tuple[int, int]
 ) -> None:
     rules = [rule_of(f"r{number}", one) for number, one in enumerate(settings)]
     streams = levels(seed, rows, disorder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrived, "ROWS_PER_CELL", rows_per_cell)
+        patch.setattr(arrived, "ROWS_PER_CELL", fewest[0])
+        patch.setattr(follow, "FEWEST_SIFTED", fewest[1])
         found = alerts(streams, rules, []), alerts(streams, rules, cuts)
         patch.setattr(corners, "MOST_CORNERS", 0)
         assert found == (alerts(streams, rules, []), alerts(streams, rules, cuts))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.cases import HOT, MINUTE, life, result, streams
+from tocsin.cli.tables import _difference
 from tocsin.plan import Plan
 from tocsin.report import Result, compare
 from tocsin.trace import Life
@@ -82,3 +83,9 @@ def test_a_moved_threshold_moves_alerts() -> None:
     higher = compare(before, result(tables, replace(HOT, expr="air - surface > 50")))
     assert [one.labels["machine"] for one in higher.only_first] == ["m1", "m2"]
     assert before.rules[0].longest_us > 55 * MINUTE
+
+
+def test_of_two_that_are_both_open_the_table_says_so() -> None:
+    results = [version(life(90, None)), version(life(95, None))]
+    (moved,) = [line for line in _difference(results, compare(*results)) if "start" in line]
+    assert moved.endswith("start 5us later, end both open")

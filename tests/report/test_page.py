@@ -12,7 +12,7 @@ import pytest
 from tests.report.cases import life, result, streams, traced_key
 from tocsin import Rule
 from tocsin.report import Result, choose, compare
-from tocsin.report.axis import Scale
+from tocsin.report.axis import Scale, number_ticks
 from tocsin.report.page import About, page
 from tocsin.report.result import StoreSummary
 from tocsin.report.timeline import MOST_KEYS, timeline
@@ -92,6 +92,15 @@ def test_rows_outside_their_domain_and_without_limits_have_a_column_where_there_
     told = page(replace(found, stores=(odd,)), ABOUT)
     assert "<th>not usable</th><th>outside domain</th><th>without limits</th>" in told
     assert "<td>0</td><td>0</td><td>3</td><td>2</td>" in told
+
+
+def test_rows_that_went_before_all_their_pairs_were_looked_at_have_a_column_so_that_fates_add_up() -> None:
+    found = result(streams(["m1"]))
+    assert "pairs" not in page(found, ABOUT).partition("<h2>What became of the rows</h2>")[2]
+    short = StoreSummary("air", {"received": 5, "retained": 2, "unprocessed": 3})
+    told = page(replace(found, stores=(short,)), ABOUT)
+    assert "<th>not usable</th><th>not all pairs looked at</th>" in told
+    assert "<td>5</td>\n<td>2</td><td>0</td><td>0</td><td>0</td><td>0</td><td>0</td><td>3</td>" in told
 
 
 def test_it_refers_to_nothing_outside(text: str) -> None:
@@ -195,3 +204,12 @@ def test_many_alerts_of_a_key_make_a_small_drawing() -> None:
     found = Result("x", result(streams(["m1"])).plan, (), (), lives, oldest_us=0, newest_us=200_000)
     drawing, _ = timeline(found, lives, ["machine"])
     assert len(drawing) < 300_000
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 5e-324), (-5e-324, 5e-324), (0.0, 1e-310), (1e-308, 2e-308), (0.0, 3e-307)]
+)
+def test_numbers_nearer_to_nought_than_usual_have_marks(low: float, high: float) -> None:
+    places = [place for place, _ in number_ticks(low, high)]
+    assert 2 <= len(places) <= 5
+    assert all(low <= place <= high for place in places)

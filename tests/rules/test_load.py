@@ -99,7 +99,6 @@ def test_a_rule_is_a_rule_with_labels_domains_limits_and_idle_of_its_surrounding
         for_=timedelta(minutes=10),
         keep_firing_for=timedelta(0),
         stale=timedelta(minutes=1),
-        outage=timedelta(hours=1),
         idle=timedelta(minutes=1),
         labels={"team": "hvac", "severity": "critical"},
         annotations={"summary": "{{ $labels.machine }}: {{ $values.air }}"},

@@ -159,6 +159,14 @@ CASES: dict[str, tuple[str, str, str]] = {
     "a condition that breaks off": (
         "air - surface > by_machine.margin", "air - surface >»",
         FIRST + "`expr`: expected a number, a stream, a function or `(`; got the end"),
+    "a model by luck": (
+        "keep_firing_for: 1m", "model: {by: »luck}",
+        SECOND + "`model.by` must be one of auto, key, age, none; got 'luck'"),
+    "a model with another key": (
+        "keep_firing_for: 1m", "model: {»grain: 5s}",
+        SECOND + "`model.grain` is not a key of `model`; known are by, granularity"),
+    "a model that is a word": (
+        "keep_firing_for: 1m", "model: »key", SECOND + "`model` must be a mapping such as {by: key}; got 'key'"),
     "an equality": (
         "air - surface > by_machine.margin", "'air »== surface'",
         FIRST + "`expr`: `==` is not a comparison of conditions; use `>=` and `<=`, equality of measured values "

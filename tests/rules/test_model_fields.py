@@ -10,7 +10,7 @@ import pytest
 
 from tocsin import Rule
 from tocsin.rules import Limits
-from tocsin.rules.model import FieldError
+from tocsin.rules.field_error import FieldError
 
 TABLE = Limits("limits.csv", ("machine", "site"), ("most",), {("p1", "north"): (5.0,)})
 PLACE = 'rule "hot": '

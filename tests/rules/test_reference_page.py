@@ -54,7 +54,7 @@ def test_the_yaml_of_the_page_is_right(tmp_path: Path) -> None:
     checked = check_rule_file(tmp_path / "rules.yaml", make_plan, ENVIRONMENT)
     assert [str(mistake) for mistake in (*checked.mistakes, *checked.warnings)] == []
     assert checked.file is not None
-    assert [rule.alert for rule in checked.file.rules] == ["Condensation", "DoorOpen", "Twins", "Apart"]
+    assert [rule.alert for rule in checked.file.rules] == ["Condensation", "DoorOpen", "Twins", "Apart", "Near"]
 
 
 def test_the_yaml_of_the_page_has_every_key_but_those_of_sources_and_sinks() -> None:

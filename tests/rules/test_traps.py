@@ -65,6 +65,32 @@ def test_one_that_rows_wait_for_gives_none(tmp_path: Path, setting: str) -> None
     assert _warned(tmp_path, _pauses("keep_firing_for: 1m", setting)) == []
 
 
+JOINED, ALONE = "air - surface > 0, within: 10s, keep_firing_for: 1m", "air > 0"
+SAID = "the memory of this rule is not limited, by `memory`"
+OWN = "the rule has a `memory` of its own, and shares none"
+
+
+@pytest.mark.parametrize(
+    ("file", "expr", "settings", "said"),
+    [
+        ("", JOINED, {"model": "{by: key}", "weight": "2"}, {"model": SAID, "weight": SAID}),
+        ("", JOINED + ", emit: all", {"prefer": "sample"}, {"prefer": SAID}),
+        ("memory: 5MB\n", ALONE, {"weight": "2"}, {"weight": SAID}),
+        ("memory: 5MB\n", JOINED + ", emit: all, cpu: 50%", {"prefer": "sample"}, {"prefer": SAID}),
+        ("memory: 5MB\n", JOINED, {"model": "{by: key}", "prefer": "subset", "weight": "2"}, {}),
+        ("", JOINED, {"memory": "5MB", "model": "{by: key}", "prefer": "subset"}, {}),
+        ("memory: 5MB\n", JOINED, {"memory": "1MB", "weight": "2"}, {"weight": OWN}),
+    ],
+)
+def test_what_says_how_memory_is_used_gives_a_warning_where_none_is_limited(
+    file: str, expr: str, settings: dict[str, str], said: dict[str, str], tmp_path: Path
+) -> None:
+    given = "".join(f", {name}: {value}" for name, value in settings.items())
+    found = _warned(tmp_path, file + FILE.replace("»", "").replace("air - surface > 0, within: 10s", expr + given))
+    told = [text for text in found if "changes nothing" in text]
+    assert {text.split("`")[1]: text.partition("changes nothing: ")[2] for text in told} == said
+
+
 def test_a_rule_with_a_mistake_is_not_warned_of_too(tmp_path: Path) -> None:
     checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], outage: x}"))
     assert (len(checked.mistakes), checked.warnings) == (1, ())

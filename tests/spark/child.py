@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
+# For what comes about in seconds where nothing else runs; a process that ends before is not waited for.
+PATIENCE_S = 600.0
 
 
 def start(command: list[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -45,19 +47,19 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def finish(process: subprocess.Popen[bytes], folder: Path, seconds: float = 250) -> list[tuple[Any, ...]]:
+def finish(process: subprocess.Popen[bytes], folder: Path) -> list[tuple[Any, ...]]:
     """Wait for a job to end well, and give its alerts."""
     try:
-        code = process.wait(seconds)
+        code = process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
-        code = f"none after {seconds} s"
+        code = f"none after {PATIENCE_S:g} s"
     finally:
         kill(process)
     assert code == 0, f"exit code {code}\n{tail(folder / 'log')}"
     return ast.literal_eval((folder / "result").read_text())
 
 
-def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 150) -> bool:
+def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = PATIENCE_S) -> bool:
     """Tell whether something came true while the process lived."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -40,6 +40,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     builder = SparkSession.builder.master("local[2]").appName("tocsin-tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    # A worker imports pandas, Numba and Tocsin, a second of processor time; forks of a process that did so need not.
+    builder = builder.config("spark.python.daemon.module", "spark.forks")
     for name, value in (SETTINGS | ON_LOCAL_DISK).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tocsin
+from servers import SHORT_LIVED
 from spark.conftest import SETTINGS
 from spark.scenarios import SCENARIOS, plain
 
@@ -49,6 +50,7 @@ def _session(master: str, folder: Path) -> Any:
         # Two executors must fit on two workers of 1 GB, and nothing may listen beyond this machine.
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }

@@ -198,6 +198,8 @@ def test_a_moved_threshold_is_told_as_a_difference(done: Done, tmp_path: Path) -
     alerts = sum(rule["alerts"] for rule in found["rules"])
     assert found["difference"]["both"] + len(found["difference"]["only_first"]) == alerts
     assert list(AlertLog(tmp_path / "run" / "against" / "alerts").read())
+    told_apart = [read_manifest(tmp_path / "run" / part) for part in ("", "against")]
+    assert [one and Path(one.rule_file).name for one in told_apart] == [Path(rules).name, Path(closer).name]
     assert f"Against {closer}" in report.read_text()
 
 

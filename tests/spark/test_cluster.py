@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from servers import SHORT_LIVED
 from spark.child import batches, finish, free_port, kill, start, start_job, tail, wait_until
 from spark.scenarios import disorder, matches, plain
 
@@ -38,7 +39,8 @@ class Cluster:
 
     def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *options]
-        return start(command, self.log, SPARK_HOME=str(self.home), SPARK_DAEMON_MEMORY="256m", SPARK_NO_DAEMONIZE="1")
+        java = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED)}
+        return start(command, self.log, SPARK_HOME=str(self.home), SPARK_NO_DAEMONIZE="1", **java)
 
     def is_open(self) -> bool:
         with socket.socket() as probe:
@@ -56,11 +58,11 @@ class Cluster:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     try:
-        if not wait_until(made.is_open, made.master, 60):
+        if not wait_until(made.is_open, made.master):
             pytest.skip(f"no Spark master started: {tail(made.log, 3)}")
         for _ in range(2):
             made.add_worker()
-        if not wait_until(lambda: made.registered() == 2, made.master, 60):
+        if not wait_until(lambda: made.registered() == 2, made.master):
             pytest.skip(f"only {made.registered()} of 2 Spark workers started: {tail(made.log, 3)}")
         yield made
     finally:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from servers import Kafka, connector_jars
-from spark.child import batches, kill, start, tail, wait_until
+from spark.child import PATIENCE_S, batches, kill, start, tail, wait_until
 from tocsin.rules.secret import Secret
 from tocsin.spark.kafka import kafka_options
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 
 BAD = (b"nonsense", b"\xff\xfe", None, b"", b"[1]", b'{"machine":"m"}')
 
@@ -48,7 +48,7 @@ def start_job(folder: Path, **job: Any) -> subprocess.Popen[bytes]:
 def finish(folder: Path, **job: Any) -> None:
     process = start_job(folder, once=True, **job)
     try:
-        assert process.wait(200) == 0, tail(folder / "log")
+        assert process.wait(PATIENCE_S) == 0, tail(folder / "log")
     finally:
         kill(process)
 
@@ -72,7 +72,7 @@ def test_every_message_is_read_once_through_kills_and_restarts(kafka: Kafka, tmp
     job = {"kind": "kafka", "jars": jars, "options": {**options, "options": {"maxOffsetsPerTrigger": "200"}}}
     process = start_job(tmp_path, **job)
     try:
-        assert wait_until(lambda: batches(tmp_path, "commits") >= 2, process, 120), tail(tmp_path / "log")
+        assert wait_until(lambda: batches(tmp_path, "commits") >= 2, process), tail(tmp_path / "log")
     finally:
         kill(process)
     assert batches(tmp_path, "commits") < 15, "the kill came after the end of the input"
@@ -121,7 +121,7 @@ def test_every_fuzzed_message_is_accounted_for(kafka: Kafka, tmp_path: Path) -> 
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks", "fuzz-sources", *rows, *where]
     process = start([*command, "--json", str(tmp_path / "told")], tmp_path / "log")
     try:
-        process.wait(250)
+        process.wait(PATIENCE_S)
     finally:
         kill(process)
     assert (tmp_path / "told").exists(), tail(tmp_path / "log")

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark.child import free_port
 from tocsin import NoData, Rule
 from tocsin.errors import RunError
+from tocsin.logic import Found
 from tocsin.plan import Plan, make_plan
 from tocsin.rundir import Progress, Tally
 from tocsin.spark.metrics import METRICS, Meter, markdown, served
@@ -39,7 +40,8 @@ PROGRESS = Progress(
     ),
     {"air": 1_500_000},
     waits={'Hot "one"': (2_500_000, 0.97), "Damp": (0, None)},
-    memory={"Damp": (0.9, 0.875), 'Hot "one"': (None, 0.5)},
+    cpu={"Damp": (None, 0.75), 'Hot "one"': (0.25, 0.5)},
+    memory={"Damp": Found(0.9, 0.875), 'Hot "one"': Found(None, 0.5, 0.02, 0.03)},
 )
 
 
@@ -89,6 +91,11 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_memory_recall_predicted", ("Damp",)): 0.9,
         ("tocsin_memory_recall_reached", ("Damp",)): 0.875,
         ("tocsin_memory_recall_reached", ('Hot "one"',)): 0.5,
+        ("tocsin_cpu_rows_share", ('Hot "one"',)): 0.25,
+        ("tocsin_cpu_results_share", ("Damp",)): 0.75,
+        ("tocsin_cpu_results_share", ('Hot "one"',)): 0.5,
+        ("tocsin_memory_error_predicted", ('Hot "one"',)): 0.02,
+        ("tocsin_memory_error_reached", ('Hot "one"',)): 0.03,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,

@@ -17,7 +17,7 @@ from tocsin.rules.rulefile import Source, Stream, Value
 from tocsin.rules.secret import Secret
 from tocsin.spool import Message, SpoolReader, SpoolWriter
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 
 
 def payloads(first: int, stop: int) -> list[bytes]:
@@ -41,13 +41,13 @@ def test_nothing_is_lost_when_job_and_broker_are_killed_and_restarted(mosquitto:
     job = {"kind": "mqtt", "options": {"host": "127.0.0.1", "port": mosquitto.port, "topic": "plant/#"}}
     process = start_job(folder, **job)
     try:
-        assert wait_until((folder / "spool/air/lock").exists, process, 120), tail(folder / "log")
+        assert wait_until((folder / "spool/air/lock").exists, process), tail(folder / "log")
         # The first message is taken by the session once it is subscribed.
         while SpoolReader(folder / "spool/air").span()[1] == 0:
             publish(mosquitto, b'{"machine":"first"}')
         for first in range(0, 1_000, 100):
             publish(mosquitto, *payloads(first, first + 100))
-        assert wait_until(lambda: batches(folder, "commits") >= 1, process, 60), tail(folder / "log")
+        assert wait_until(lambda: batches(folder, "commits") >= 1, process), tail(folder / "log")
         publish(mosquitto, *payloads(1_000, 1_500))
     finally:
         kill(process)

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 from pyspark.errors import StreamingQueryException
 
 import tocsin
+from spark.child import PATIENCE_S
 from spark.scenarios import plain
 from tocsin import NoData, Rule
 from tocsin.spark.stateful import NO_DATA_BATCHES
@@ -83,7 +84,7 @@ def _to_end(out: Any, checkpoint: Path) -> None:
 
 def wait_for(session: Any, query: Any, rows: int) -> list[Any]:
     """Wait until so many rows were told; how long that takes is not the matter."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert query.exception() is None
         told: list[Any] = session.table("no_data").collect()

@@ -54,7 +54,7 @@ HIGH = tocsin.Rule("High", "trades.price > 7", on="symbol", emit="all")
 WRONG: list[tuple[str, Row, str]] = [
     ("orders", {"id": None}, "`id` must be a text or a whole number; got none"),
     ("orders", {"action": "drop"}, "`action` must be register or terminate; got 'drop'"),
-    ("orders", {"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53; got 2.5"),
+    ("orders", {"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 2.5"),
     ("orders", dict.fromkeys(ENDS[::2], 9.0) | dict.fromkeys(ENDS[1::2], 1.0), "`low"),
     ("trades", {"price": math.nan, "index": math.nan}, "`price` must be a finite number; it is missing"),
     ("trades", {"price": math.inf, "index": math.inf}, "`price` must be a finite number; got inf"),
@@ -193,7 +193,7 @@ def test_a_bounded_query_gives_alerts_counts_and_unusable_rows_as_they_are_defin
         shown = sum(n for (name, text), n in dead.items() if name == stream and text.startswith(reason))
         assert shown == len(ALL), reason
     refused = sum(expected(rows, *asked).refused for _, asked in RULES.values())
-    assert dead["orders", "`id` must not be of a query that is alive; terminate it first"] == refused > 0
+    assert dead["orders", "`id` must not be of a request that is alive; terminate it first"] == refused > 0
     assert dead.total() == len(ALL) * (len(WRONG) - 1) + refused
 
 

@@ -16,7 +16,7 @@ from spark.test_ranges_run import AGAIN, ASKED, SOLD, STREAMS, alerts, usable, w
 from spark.test_run import command
 from tocsin.rundir import read_progress
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def produce(servers: str, rows: Sequence[tuple[str, Row]]) -> None:

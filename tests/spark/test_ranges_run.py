@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
+from loaded import load_file
 from spark.child import kill, start, tail, wait_until
 from spark.test_ranges import Row, day, expected
 from spark.test_run import command
 from spark.test_run_kafka import begun
-from tocsin.cli.files import load_file
 from tocsin.cli.main import main
 from tocsin.deliver import AlertLog
 from tocsin.deliver.encode import time_text
 from tocsin.rundir import Progress, Tally, read_dead, read_manifest, read_progress
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 FILES, KILLS = 4, 2
 SECOND = 1_000_000
@@ -68,7 +68,7 @@ AGAIN = """\
 COUNTED = SOLD.replace("        weight: trades.volume\n", "").replace("Sold", "Counted")
 # How the oracle is asked for a rule.
 ASKED = {"Sold": (1, None, None), "Again": (2, 20 * SECOND, 3 * SECOND), "Counted": (1, None, None)}
-ALIVE = "`id` must not be of a query that is alive; terminate it first"
+ALIVE = "`id` must not be of a request that is alive; terminate it first"
 NO_ID = "`id` must be a text or a whole number; got none"
 DEAD = {
     "orders": [
@@ -166,7 +166,7 @@ def test_a_run_killed_at_random_moments_gives_each_alert_once(tmp_path: Path) ->
         process = start(command(tmp_path, "--interval", "100ms"), log)
         try:
             # The moment falls before, into or between the writes of offsets, state, alerts, progress and commit.
-            assert wait_until(lambda goal=goal: begun(tmp_path) >= goal, process, 250), tail(log)
+            assert wait_until(lambda goal=goal: begun(tmp_path) >= goal, process), tail(log)
             time.sleep(draw.uniform(0.0, 2.0))
         finally:
             kill(process)
@@ -292,3 +292,7 @@ def test_a_backtest_tells_people_of_the_same_in_tables(tmp_path: Path) -> None:
     (line,) = [line for line in text.splitlines() if line.split()[:1] == ["Sold"]]
     assert line.split()[1:3] == [str(len(sold.reached)), str(len({one[0] for one in sold.reached}))]
     assert ALIVE in text
+    (orders,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["orders"]]
+    (_, received, kept, _, _, unusable, plain) = orders
+    assert int(kept) == int(received) - int(unusable) == int(plain)
+    assert f"; {sold.alive} requests of `orders` are alive\n" in text

@@ -22,18 +22,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliver.receivers import receiver, status
+from loaded import load_file
 from spark import plant
-from spark.child import free_port, kill, start, tail, wait_until
-from tocsin.cli.files import load_file
+from spark.child import PATIENCE_S, free_port, kill, start, tail, wait_until
 from tocsin.deliver import AlertLog
 from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError
 from tocsin.rundir import Progress, Tally, read_dead, read_manifest, read_progress
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 SECRET = "hunter2"
-PATIENCE_S = 300.0
 
 
 @dataclass
@@ -62,7 +61,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         first = start(command(folder, "--interval", "100ms"), log)
         try:
             # The kill comes after the line of a micro-batch: before, in or after its commit.
-            assert wait_until(lambda: len(read_progress(folder / "run")) >= 2, first, PATIENCE_S), tail(log)
+            assert wait_until(lambda: len(read_progress(folder / "run")) >= 2, first), tail(log)
         finally:
             kill(first)
         killed = read_progress(folder / "run")[-1]
@@ -71,8 +70,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         third = start(command(folder, "--metrics-port", str(port), "--dashboard", "0"), log)
         try:
             # All input is silent, and the alert that is open ends by silence.
-            assert wait_until(lambda: len(alerts(folder, "Pulse")) == 2, third, PATIENCE_S), tail(log)
-            wait_until(lambda: 'tocsin_alerts_firing{alert="Pulse"} 0.0' in _scraped(port), third, 30)
+            assert wait_until(lambda: len(alerts(folder, "Pulse")) == 2, third), tail(log)
+            wait_until(lambda: 'tocsin_alerts_firing{alert="Pulse"} 0.0' in _scraped(port), third)
             scraped = _scraped(port)
             pages = _pages(re.findall(r"dashboard at (http://\S+)", tail(log, 10_000))[-1], third)
             # As Ctrl-C does, to the whole group; Spark has a handler of its own for it.
@@ -98,7 +97,7 @@ def _scraped(port: int) -> str:
 def _pages(address: str, process: subprocess.Popen[bytes]) -> dict[str, str]:
     """Some pages of the dashboard that a run has started, once it has read the run directory."""
     found: dict[str, str] = {"address": address}
-    wait_until(lambda: "reading the run" not in _page(f"{address}run/run"), process, 30)
+    wait_until(lambda: "reading the run" not in _page(f"{address}run/run"), process)
     for name in ("", "/alerts", "/rules", "/streams", "/plan"):
         found[name] = _page(f"{address}run/run{name}")
     (rule,) = re.findall(r"/run/run/rule/\w+(?=\">Warm<)", found["/rules"])
@@ -255,9 +254,11 @@ def test_what_prometheus_reads_is_what_the_run_directory_has(story: Story) -> No
             assert float(numbers[f'tocsin_alerts_total{{alert="{alert}",state="{state}"}}']) == number
     assert numbers['tocsin_alerts_firing{alert="Pulse"}'] == "0.0"
     assert float(numbers["tocsin_state_bytes"]) == progress.total.state_bytes
-    # No rule of this run waits, and none has a budget of memory.
+    # No rule of this run waits, and none has a budget of memory or of processor time.
     others = {"tocsin_wait_seconds", "tocsin_recall_estimated"}
     others |= {"tocsin_memory_recall_predicted", "tocsin_memory_recall_reached"}
+    others |= {"tocsin_memory_error_predicted", "tocsin_memory_error_reached"}
+    others |= {"tocsin_cpu_rows_share", "tocsin_cpu_results_share"}
     assert {metric.name for metric in METRICS} - {re.sub(r"\{.*|_count$", "", name) for name in numbers} == others
 
 

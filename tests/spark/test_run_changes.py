@@ -13,7 +13,7 @@ from spark.test_run import InProcess, alerts, check_alerts
 from tocsin.errors import RunError
 from tocsin.rundir import read_manifest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 HOT = """\
       - alert: Hot

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from loaded import load_file
 from servers import Kafka, connector_jars
 from spark import plant
 from spark.child import kill, start, tail, wait_until
 from spark.test_run import alerts, command
-from tocsin.cli.files import load_file
 from tocsin.rundir import read_progress
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = int(os.environ.get("TOCSIN_KILLS", "2"))
 # Rows of ten seconds: both streams go on alike.
@@ -66,7 +66,7 @@ def test_a_run_killed_at_random_moments_gives_the_alerts_of_an_undisturbed_one(k
         process = start(command(tmp_path, *jars, "--interval", "100ms"), log)
         try:
             # The moment falls before, into or between the writes of offsets, state, alerts, progress and commit.
-            assert wait_until(lambda goal=goal: begun(tmp_path) >= goal, process, 250), tail(log)
+            assert wait_until(lambda goal=goal: begun(tmp_path) >= goal, process), tail(log)
             time.sleep(draw.uniform(0.0, 2.0))
         finally:
             kill(process)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tocsin.cli.files import load_file
+from loaded import load_file
 from tocsin.pages import unpack
 from tocsin.rundir import Progress
 from tocsin.spark.buckets import buckets_of

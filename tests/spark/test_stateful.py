@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark.child import PATIENCE_S
 from spark.toy_step import Toy
 from tocsin.errors import RunError
 
@@ -155,9 +156,10 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
     out = alerts(counted(run_stateful(feeds(session, tmp_path), Toy(quiet_us=1_500_000)), "counts"))
     query = out.writeStream.format("memory").queryName("quiet").trigger(processingTime="500 milliseconds").start()
     try:
-        until = time.monotonic() + 90
-        while session.table("quiet").count() < 4 and time.monotonic() < until:
+        until = time.monotonic() + PATIENCE_S
+        while query.isActive and session.table("quiet").count() < 4 and time.monotonic() < until:
             time.sleep(0.5)
+        assert query.exception() is None
         assert sorted(row.id for row in session.table("quiet").collect()) == ["0#2", "1#2", "2#2", "3#2"]
         seen = [p.observedMetrics["counts"] for p in query.recentProgress if "counts" in p.observedMetrics]
         assert sum(total(row["counts"])[0].counts.get("r", {}).get("received", 0) for row in seen) == 4

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.testing import CheckedSuite, Result, SuiteLoader, plain_kernels, run_suite
+from tocsin.jit import plain_kernels
+from tocsin.testing import CheckedSuite, Result, SuiteLoader, run_suite
 
 RULES = """\
 streams:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests.testing.files import check
 from tests.testing.test_load_mistakes import GOOD
+from tocsin.jit import plain_kernels
 from tocsin.rules.compose import split_lines
-from tocsin.testing import plain_kernels, run_suite
+from tocsin.testing import run_suite
 from tocsin.testing.report import as_object, lines
 
 WORDS = ["", "~", "x", "5", "-1", "10s", "-5s", "1e300", "_", "1x3", "1+1x5", "NaN Inf 1", "air",

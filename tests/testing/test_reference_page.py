@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.jit import MOST_PLAIN_SAMPLES, plain_kernels
 from tocsin.rules.values import default_value
-from tocsin.testing import SuiteLoader, plain_kernels, run_suite
+from tocsin.testing import SuiteLoader, run_suite
 from tocsin.testing.options import REFUSED, TABLES, sections
-from tocsin.testing.plain import MOST_PLAIN_SAMPLES
 from tocsin.testing.scenario import MOST_SAMPLES_IN_ALL
 from tocsin.testing.series import MOST_SAMPLES, read_samples
 

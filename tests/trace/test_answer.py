@@ -63,6 +63,14 @@ def test_it_fired() -> None:
     assert (reason.facts["startsAt"], reason.facts["endsAt"]) == (5 * SECOND, 15 * SECOND)
 
 
+@pytest.mark.parametrize(("limit", "said"), [("memory", "memory were enough"), ("cpu", "time for all pairs")])
+def test_of_a_rule_with_a_budget_it_is_said_that_a_run_may_find_less(limit: str, said: str) -> None:
+    rule = replace(JOIN, emit="all", **{limit: {"memory": "1MB", "cpu": "1%"}[limit]})
+    *_, (kind, text) = told(rule, at=5, air="0:21 5:24 60:10", surface="1:20 5:20 60:20")
+    assert kind == "supposed"
+    assert said in text
+
+
 def test_it_fired_and_has_not_ended() -> None:
     (reason,) = answer(hot(), at=7, air="0:19 5:21 9:22").reasons
     assert "from 1970-01-01T00:00:05Z and has not ended by the last row; value 22, largest margin 2" in reason.text

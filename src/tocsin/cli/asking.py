@@ -182,7 +182,7 @@ def _twice(lines: Sequence[Line], stream: Stream, asked: Asked) -> dict[int, str
         if not registers:
             begun.pop(key, None)
         elif name and key in begun:
-            found[at] = f"`id` must not be of a query that is alive; {name!r} stands in line {begun[key]} too"
+            found[at] = f"`id` must not be of a request that is alive; {name!r} stands in line {begun[key]} too"
         else:
             begun[key] = lines[at].number
     return found

@@ -25,9 +25,8 @@ from tocsin.cli.given import (
     GivenUpError,
     add_span,
     add_spark,
+    attempt,
     ends,
-    give_up,
-    interrupted,
     read_file,
     run_errors,
     settings,
@@ -69,16 +68,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run; give 1 if that cannot be done."""
-    try:
-        return _backtest(arguments)
-    except GivenUpError as error:
-        return give_up("backtest", error, as_json=arguments.json)
-    except KeyboardInterrupt:
-        return interrupted("backtest")
+    return attempt("backtest", _backtest, arguments)
 
 
 def _backtest(arguments: argparse.Namespace) -> int:
-    from tocsin.cli.history import reach_of, run_versions, scratch, session, warnings_of, write_manifest, write_summary
+    from tocsin.cli.history import reach_of, run_versions, scratch, session, warnings_of, write_manifests, write_summary
     from tocsin.cli.progress import Bar
     from tocsin.cli.tables import lines_of, object_of
     from tocsin.errors import TocsinError
@@ -98,7 +92,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
         session(run, files, streams, arguments.master, conf) as started,
     ):
         # Before the work, so that what an interrupted one leaves is known for what it is.
-        write_manifest(run, versions[0])
+        write_manifests(run, versions)
         write_summary(run, {})
         with Bar("backtest", quiet=arguments.json) as bar:
             results, seconds, warnings = run_versions(started, versions, span, run, bar.told)

@@ -32,7 +32,9 @@ def dashboard_beside(run_dir: Path, port: int | None) -> Iterator[None]:
         yield
         return
     run_dir.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tocsin", "dashboard", str(run_dir), "--port", str(port), "--until-input-ends"]
+    # Without -P it would import what lies in the folder that the run was started in.
+    tocsin = [sys.executable, "-P", "-m", "tocsin"]
+    command = [*tocsin, "dashboard", str(run_dir), "--port", str(port), "--until-input-ends"]
     # A session of its own: Ctrl-C is for the run, which ends it when it has ended itself.
     started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
     try:

@@ -29,7 +29,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tocsin.cli.given import GivenUpError, give_up, interrupted, no_such_rule, read_file
+from tocsin.cli.given import GivenUpError, attempt, no_such_rule, read_file
 
 if TYPE_CHECKING:
     from tocsin.expr.certify import Certificate
@@ -85,12 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.refuse(
             f"EXPR must be a condition; got the file {arguments.expr!r}; did you mean `-f {arguments.expr}`?"
         )
-    try:
-        return _of_file(arguments) if arguments.file is not None else _of_text(arguments)
-    except GivenUpError as error:
-        return give_up("certify", error, as_json=arguments.json)
-    except KeyboardInterrupt:
-        return interrupted("certify")
+    return attempt("certify", _of_text if arguments.file is None else _of_file, arguments)
 
 
 def _of_text(arguments: argparse.Namespace) -> int:

@@ -13,14 +13,14 @@ Only this machine can reach it, unless --address says otherwise; then everybody 
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from pathlib import Path
 
-from tocsin.cli.given import GivenUpError, give_up
+from tocsin.cli.given import GivenUpError, attempt, run_errors
 from tocsin.dashboard import PORT
 
 SUMMARY = "show runs and backtests in a browser"
+_INPUT = 0
 EPILOG = """\
 exit codes:
   0  a signal asked to stop
@@ -56,15 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; give 1 if that cannot be done."""
-    try:
-        return _serve(arguments)
-    except GivenUpError as error:
-        return give_up("dashboard", error, as_json=False)
+    return attempt("dashboard", _serve, arguments)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from tocsin.cli.given import run_errors
-
     if not 0 <= arguments.port < 1 << 16:
         arguments.refuse(f"`--port` must be from 0 to 65535; got {arguments.port}")
     folders = [Path(path) for path in arguments.runs]
@@ -105,10 +100,13 @@ def _tell(address: str, *, is_opened: bool) -> None:
 
 
 def _end_with_input() -> None:
-    """End with whoever holds the other end of standard input."""
+    """End with whoever holds the other end of standard input.
+
+    It is read as a descriptor: a buffer would be locked while it waits, and Python cannot end then.
+    """
     import os
     import signal
 
-    while sys.stdin.buffer.read(4096):
+    while os.read(_INPUT, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -2,10 +2,14 @@
 
     tocsin explain cold-store.yaml
     tocsin explain cold-store.yaml Condensation
+    tocsin explain cold-store.yaml --run-dir runs/cold-store
     tocsin explain cold-store.yaml Condensation --key machine=press-7 --at 2026-01-01T00:05:00Z --around 5m
 
 Without --at it shows the plan: what is remembered of each stream and for how long, and what each rule does with it.
-Nothing is read but the rule file.
+Nothing is read but the rule file. With --run-dir it says, of rules whose memory is limited, what a run or a backtest
+found with it: what each may keep now, and the recall or error that was predicted and reached; and of rules whose
+processor time is limited what that bought in a run: the shares of rows worked on and of results found. Where it was
+started with other rules than those of the file, it says so.
 
 With --at it reads the rows of one key from the sources of the rule file, takes them through the same plan, and says in
 sentences what happened near that time: the alert fired, or was pending because of `for`; the condition stayed below its
@@ -18,16 +22,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import (
     GivenUpError,
     add_span,
     add_spark,
+    attempt,
     ends,
-    give_up,
-    interrupted,
     moment,
     no_such_rule,
     read_file,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
     Rule = Threshold | Silence
     Chosen = tuple[Watch, Rule]
+    # A watch, and of it some stores, rules and silences.
+    Shown = tuple[Watch, list[int], list[Threshold], list[Silence]]
 
 SUMMARY = "show how rules run, or why an alert was or was not there"
 EPILOG = """\
@@ -67,6 +72,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--around", metavar="DURATION", help="how near rows must be to count (default: the span of the rule, or 1m)"
     )
+    parser.add_argument(
+        "--run-dir", metavar="DIR", help="of a run or a backtest: what limits of memory and processor time gave"
+    )
     add_span(parser)
     parser.add_argument("--json", action="store_true", help="write one JSON object instead of lines")
     add_spark(parser)
@@ -76,14 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain; give 1 if that cannot be done."""
     if arguments.at is None and (arguments.key or arguments.around):
         arguments.refuse("--key and --around need --at, the time that is asked about")
+    if arguments.at is not None and arguments.run_dir is not None:
+        arguments.refuse("--run-dir says what limits gave, and --at why an alert was there; give one of them")
     if arguments.at is not None and arguments.rule is None:
         arguments.refuse("--at needs RULE, the alert that is asked about")
-    try:
-        return _explain(arguments)
-    except GivenUpError as error:
-        return give_up("explain", error, as_json=arguments.json)
-    except KeyboardInterrupt:
-        return interrupted("explain")
+    return attempt("explain", _explain, arguments)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -98,18 +103,24 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.rule is not None and any(one.alert == arguments.rule for one in plan.ranges):
         return _explain_ranges(file, [one for one in plan.ranges if one.alert == arguments.rule], arguments)
     chosen = _chosen(plan, arguments.rule)
+    found = _found(arguments, file, chosen)
     if arguments.at is None and arguments.rule is None and not arguments.json:
-        print(plan)
+        print("\n".join([str(plan), *_found_lines(arguments, found)]))
         return 0
     if arguments.at is None:
         # A watch without rules watches for silence alone.
         watches = {id(watch): watch for watch, _ in chosen}.values() if arguments.rule else plan.watches
-        _show_plan(file, watches, chosen, () if arguments.rule else plan.ranges, as_json=arguments.json)
+        shown = _shown(watches, chosen)
+        if arguments.json:
+            ranges = () if arguments.rule else plan.ranges
+            print(json.dumps({"ok": True, "file": file.path, **_plan_object(shown, ranges), **found}, indent=2))
+        else:
+            print("\n".join([*_plan_lines(shown), *_found_lines(arguments, found)]))
         return 0
     answers = [(traced, rule, _why(traced, rule, arguments)) for traced, rule in _traced(arguments, file, chosen)]
     if arguments.json:
-        found = [_object(rule, traced.key, arguments.at, answer) for traced, rule, answer in answers]
-        print(json.dumps({"ok": True, "file": file.path, "answers": found}, indent=2))
+        objects = [_object(rule, traced.key, arguments.at, answer) for traced, rule, answer in answers]
+        print(json.dumps({"ok": True, "file": file.path, "answers": objects}, indent=2))
     else:
         for traced, rule, answer in answers:
             _show_answer(rule, traced.key, arguments.at, answer)
@@ -120,6 +131,11 @@ def _explain_ranges(file: RuleFile, ranges: Sequence[RangeWatch], arguments: arg
     """Show rules with ranges; what became of one request, its alert and `tocsin ranges` tell."""
     if arguments.at is not None:
         message = f"--at must be used with a rule that has `expr`; {arguments.rule!r} has ranges: see `tocsin ranges`"
+        raise GivenUpError(message)
+    if arguments.run_dir is not None:
+        message = (
+            f"--run-dir must be used with a rule that has `expr`; {arguments.rule!r} has ranges, and no limited memory"
+        )
         raise GivenUpError(message)
     if arguments.json:
         from tocsin.plan.shown import range_object
@@ -144,10 +160,8 @@ def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
     return mine
 
 
-def _show_plan(
-    file: RuleFile, watches: Iterable[Watch], chosen: list[Chosen], ranges: Sequence[RangeWatch], *, as_json: bool
-) -> None:
-    """Write watches with the chosen rules, and the stores that these read."""
+def _shown(watches: Iterable[Watch], chosen: list[Chosen]) -> list[Shown]:
+    """Watches with the chosen rules and silences, and the stores that these read."""
     shown = []
     for watch in watches:
         mine = [rule for place, rule in chosen if place is watch]
@@ -155,16 +169,37 @@ def _show_plan(
         silences = [silence for silence in watch.silences if silence in mine]
         used = sorted({store for rule in rules for store in rule.stores})
         shown.append((watch, used, rules, silences))
-    if as_json:
-        from tocsin.plan.shown import range_object, watch_object
+    return shown
 
-        found = {"watches": [watch_object(*one) for one in shown], "ranges": [range_object(one) for one in ranges]}
-        print(json.dumps({"ok": True, "file": file.path, **found}, indent=2))
-        return
+
+def _plan_object(shown: list[Shown], ranges: Sequence[RangeWatch]) -> dict[str, Any]:
+    from tocsin.plan.shown import range_object, watch_object
+
+    return {"watches": [watch_object(*one) for one in shown], "ranges": [range_object(one) for one in ranges]}
+
+
+def _plan_lines(shown: list[Shown]) -> Iterator[str]:
     for watch, stores, rules, silences in shown:
+        yield from watch.head_lines
         lines = watch.store_lines(stores) + [line for rule in rules for line in rule.lines]
         lines += [f"NoData {silence}" for silence in silences]
-        print("\n  ".join([str(watch).splitlines()[0], *lines]))
+        yield from (f"  {line}" for line in lines)
+
+
+def _found(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> dict[str, Any]:
+    """What the limits of the chosen rules gave in the run that is named, if one is."""
+    from tocsin.cli.found import found_in
+
+    if arguments.run_dir is None:
+        return {}
+    spending = dict.fromkeys(rule.alert for watch, rule in chosen if watch.anytime is not None)
+    return found_in(arguments.run_dir, file, [rule.alert for _, rule in chosen], spending)
+
+
+def _found_lines(arguments: argparse.Namespace, found: dict[str, Any]) -> Iterable[str]:
+    from tocsin.cli.found import found_lines
+
+    return found_lines(arguments.run_dir, found) if found else ()
 
 
 def _traced(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> list[tuple[Traced, Rule]]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -123,6 +123,18 @@ def in_a_sentence(files: Sequence[RuleFile], conf: Mapping[str, str]) -> Iterato
         raise GivenUpError(message) from None
 
 
+def attempt(command: str, work: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Do what a command is for and give its exit code; what ends it early is told in a sentence."""
+    try:
+        return work(arguments)
+    except GivenUpError as error:
+        return give_up(command, error, as_json=getattr(arguments, "json", False))
+    except KeyboardInterrupt:
+        print(f"tocsin {command}: interrupted", file=sys.stderr)
+        # As shells expect it.
+        return 130
+
+
 def give_up(command: str, error: GivenUpError, *, as_json: bool) -> int:
     """Write why a command cannot go on, and give its exit code."""
     if str(error):
@@ -130,9 +142,3 @@ def give_up(command: str, error: GivenUpError, *, as_json: bool) -> int:
         if as_json:
             print(json.dumps({"ok": False, "error": str(error)}, indent=2))
     return 1
-
-
-def interrupted(command: str) -> int:
-    """Say that Ctrl-C ended a command, and give the exit code that shells expect."""
-    print(f"tocsin {command}: interrupted", file=sys.stderr)
-    return 130

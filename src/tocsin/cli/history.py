@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,9 +54,10 @@ def _refuse_run(folder: Path) -> None:
 def _clear(folder: Path) -> None:
     """Take away what an earlier backtest left."""
     if RunDir(folder).summary.exists():
-        for part in ("alerts", "dead", "against/alerts"):
+        for part in ("alerts", "dead"):
             for path in (folder / part).glob("*.jsonl"):
                 path.unlink()
+        shutil.rmtree(folder / "against", ignore_errors=True)
 
 
 @contextmanager
@@ -192,8 +194,8 @@ def reach_of(started: Session, version: Version) -> tuple[int, int] | None:
 def _count(gatherers: Sequence[Any], said: Mapping[str, Any]) -> None:
     """Give each version its counts."""
     for number, gatherer in enumerate(gatherers):
-        counts, waits, results = (_of_version(number, said[part]) for part in ("counts", "waits", "results"))
-        gatherer.count(counts, said["newest"], waits, results)
+        counts, *more = (_of_version(number, said[part]) for part in ("counts", "waits", "results", "memory"))
+        gatherer.count(counts, said["newest"], *more)
 
 
 def _of_version(number: int, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,14 +275,17 @@ def _traced(frames: Mapping[str, Any], watch: Watch, picks: Sequence[Pick]) -> l
     return [trace(watch, pick.key, rows, dead) for pick, (rows, dead) in zip(picks, found, strict=True)]
 
 
-def write_manifest(run: RunDir, version: Version) -> None:
-    """Say in the run directory what ran."""
+def write_manifests(run: RunDir, versions: Sequence[Version]) -> None:
+    """Say in the run directory what ran, and beside the alerts of the other version what that is."""
     from tocsin.deliver.encode import time_text
     from tocsin.rundir.manifest import describe
-    from tocsin.spark.history import BUCKETS
+    from tocsin.spark.history import buckets_for
 
-    manifest = describe(version.file, version.plan, (), BUCKETS)
-    manifest.after(None, time_text(time.time())).write(run.folder)
+    buckets = buckets_for(version.plan for version in versions)
+    for version, folder in zip(versions, (run.folder, run.folder / "against"), strict=False):
+        folder.mkdir(exist_ok=True)
+        manifest = describe(version.file, version.plan, (), buckets)
+        manifest.after(None, time_text(time.time())).write(folder)
 
 
 def write_summary(run: RunDir, summary: Mapping[str, Any]) -> None:

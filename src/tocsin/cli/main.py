@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import backtest, certify, check, dashboard, demo, edge, explain, ranges, run, test
+from tocsin.cli import backtest, certify, check, dashboard, demo, edge, explain, query, ranges, run, test
 
-COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, edge, demo)
+COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, query, edge, demo)
 EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes, a failure or no such file, 2 wrong usage."
 
 

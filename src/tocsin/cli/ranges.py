@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 from tocsin.cli.given import (
     GivenUpError,
     add_spark,
-    give_up,
+    attempt,
     in_a_sentence,
-    interrupted,
     needs_spark,
     no_such_rule,
     read_file,
@@ -76,12 +75,7 @@ def _number(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run; give 1 if that cannot be done."""
-    try:
-        return _load(arguments) if arguments.action == "load" else _show(arguments)
-    except GivenUpError as error:
-        return give_up(f"ranges {arguments.action}", error, as_json=arguments.json)
-    except KeyboardInterrupt:
-        return interrupted(f"ranges {arguments.action}")
+    return attempt(f"ranges {arguments.action}", _load if arguments.action == "load" else _show, arguments)
 
 
 def _load(arguments: argparse.Namespace) -> int:
@@ -174,6 +168,7 @@ def reached_before(run_dir: Path, ids: list[str], rule: str | None, key: dict[st
 
 def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
     from tocsin.cli.terminal import write_table
+    from tocsin.rules.mistakes import printable
     from tocsin.trace.words import date
 
     requests = found["requests"]
@@ -191,15 +186,16 @@ def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
         for one in requests
     ]
     if rows:
-        head = ["rule", "key", "query", "range", "total", "threshold", "reached", "since"]
+        head = ["rule", "key", "id", "range", "total", "threshold", "reached", "since"]
         write_table(head, rows, sys.stdout, 6, [""] * len(rows))
     gone = found.get("gone", {})
     for name, last in gone.items():
         if last is None:
-            print(f"{name}: not alive; no alert says that it was reached: it was terminated, or never registered")
+            said = "not alive; no alert says that it was reached: it was terminated, or never registered"
         else:
             labels = "".join(f", {label}={value}" for label, value in last["labels"].items())
-            print(f"{name}: reached at {last['reached']} with {last['total']:,.0f} ({last['alert']}{labels})")
+            said = f"reached at {last['reached']} with {last['total']:,.0f} ({last['alert']}{labels})"
+        print(printable(f"{name}: {said}"))
     if not gone:
         alive = "1 request is alive" if found["alive"] == 1 else f"{found['alive']:,} requests are alive"
         print(alive + (f", {len(rows):,} shown" if len(rows) < found["alive"] else ""))

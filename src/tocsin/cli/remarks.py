@@ -4,37 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+_LATE = "further behind than `outage`, not used"
 _OF_STORES = {
-    "late": "further behind than `outage`, not used",
     "out_of_domain": "outside the domain",
     "without_limits": "without a row in a table of limits",
     "behind": "came later than rows wait, used out of order",
+    "shed": "given up for want of memory",
+    "unprocessed": "went before all work on them was done, for want of processor time",
     "held": "still waiting to be taken in order, which the next run goes on with",
 }
 
 
-def counted(count: int, word: str) -> str:
-    """Write a number with its word.
-
-    >>> counted(1, "row"), counted(1_000, "row")
-    ('1 row', '1,000 rows')
-    """
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def remarks(dead: int, reasons: Sequence[tuple[str, str]], counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def remarks(
+    dead: int, reasons: Sequence[tuple[str, str]], counts: Mapping[str, Mapping[str, int]], late: str = _LATE
+) -> Iterator[str]:
     """Tell of rows that were not used, then of those that were used with a doubt or wait; nothing if none do.
 
-    `reasons` has streams and reasons of dead rows, the most frequent first; `counts` is what became of rows per store.
-    """
-    if dead:
-        from tocsin.rules.mistakes import printable
+    `reasons` has streams and reasons of dead rows, the most frequent first; `counts` is what became of rows per store;
+    `late` says what late rows are.
 
+    >>> list(remarks(0, [], {"air": {"received": 5, "late": 2}}))
+    ['2 rows of `air` further behind than `outage`, not used']
+    """
+    from tocsin.rules.mistakes import printable
+    from tocsin.trace.words import counted
+
+    if dead:
         stream, reason = reasons[0] if reasons else ("", "")
         more = "; and other reasons" if len(reasons) > 1 else ""
         why = f" (stream `{stream}`: {reason}{more})" if reasons else ""
         yield f"{counted(dead, 'row')} could not be used{printable(why)}"
-    for name, words in _OF_STORES.items():
+    for name, words in {"late": late, **_OF_STORES}.items():
         found = {store: numbers[name] for store, numbers in counts.items() if numbers.get(name)}
         for store, number in found.items():
             yield f"{counted(number, 'row')} of `{store}` {words}"
+
+
+def bought(shares: Mapping[str, tuple[float | None, float | None]]) -> Iterator[str]:
+    """Tell what limited processor time bought, of alerts for which that is not all.
+
+    >>> list(bought({"Near": (0.5, 0.714), "Far": (1.0, 1.0)}))
+    ['`Near` worked on 50% of its rows and found about 71% of its results, of late']
+    >>> list(bought({"Near": (0.9986, 1.0)}))
+    ['`Near` worked on more than 99% of its rows and found about 100% of its results, of late']
+    """
+    for alert, (rows, results) in shares.items():
+        if (rows is not None and rows < 1) or (results is not None and results < 1):
+            yield f"`{alert}` {bought_text(rows, results)}"
+
+
+def bought_text(rows: float | None, results: float | None) -> str:
+    """Say on which share of its rows a rule worked, and which share of its results it found."""
+    found = "an unknown part" if results is None else _part(results, "about ")
+    worked = "an unknown part" if rows is None else _part(rows)
+    return f"worked on {worked} of its rows and found {found} of its results, of late"
+
+
+def _part(share: float, about: str = "") -> str:
+    """A share in per cent; one that is not all is never called so."""
+    return "more than 99%" if 0.99 < share < 1 else f"{about}{share:.0%}"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.beside import dashboard_beside, needs_dashboard
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
-from tocsin.cli.remarks import counted, remarks
+from tocsin.cli.remarks import bought, remarks
 from tocsin.dashboard import PORT
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ class Stop:
 def _told(ended: Ended, stop: Stop, options: Options) -> str:
     """Say how it ended, in one sentence."""
     from tocsin.rundir import Tally
+    from tocsin.trace.words import counted
 
     whole = ended.progress.total if ended.progress else Tally()
     waits = any(parts.get("held") for parts in whole.counts.values())
@@ -221,6 +222,7 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
         why,
         f"{counted(sum(whole.rows.values()), 'row')} in all, {_alerts(whole)}",
         *remarks(dead, _reasons(options.run_dir) if dead else [], whole.counts),
+        *bought(ended.progress.cpu if ended.progress else {}),
     ]
     text = "; ".join([*said, f"{options.run_dir} has them"])
     if not ended.delivered:
@@ -232,6 +234,8 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
 
 def _alerts(whole: Tally) -> str:
     """Say how many alerts began, ended and go on; matches of `emit: all` are no alerts that last."""
+    from tocsin.trace.words import counted
+
     number = {
         state: sum(one.get(state, 0) for one in whole.alerts.values()) for state in ("firing", "resolved", "match")
     }

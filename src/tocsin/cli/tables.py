@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tocsin.cli.remarks import counted, remarks
-from tocsin.report import Difference, Result, RuleSummary
+from tocsin.cli.remarks import remarks
+from tocsin.report import Difference, Limited, Result, RuleSummary
+from tocsin.report.compare import moved_text
 from tocsin.report.recall import MOST_PERIODS, Recall, recall_text, share_text
 from tocsin.report.result import RARE
-from tocsin.rules.durations import duration_text
 from tocsin.rules.mistakes import printable
 from tocsin.testing.model import labels_text
 from tocsin.trace.model import Life
-from tocsin.trace.words import date, rounded, size_text
+from tocsin.trace.words import counted, date, rounded, size_text
 
 _MOST = 20
 PLAIN = "a plain join keeps"
@@ -60,6 +60,7 @@ def _result(result: Result) -> Iterator[str]:
     )
     yield ""
     yield from _recalls(result.recalls)
+    yield from _limited(result.limited)
     told = [(name, words) for name, words in RARE.items() if any(store.counts.get(name) for store in result.stores)]
     names = ["omitted", "late", "quarantined", *(name for name, _ in told)]
     yield from table(
@@ -70,7 +71,16 @@ def _result(result: Result) -> Iterator[str]:
         ],
     )
     yield ""
-    yield f"state left at the end: {size_text(result.state_bytes)}"
+    yield "; ".join([f"state left at the end: {size_text(result.state_bytes)}", *_alive(result)])
+
+
+def _alive(result: Result) -> Iterator[str]:
+    """Tell how many requests of rules with ranges are alive; each rule keeps those of its stream by itself."""
+    asking = dict.fromkeys(ranges.requests for ranges in result.plan.ranges)
+    for store in result.stores:
+        if store.name in asking:
+            number = store.counts.get("retained", 0)
+            yield f"{counted(number, 'request')} of `{store.name}` {'is' if number == 1 else 'are'} alive"
 
 
 def _rule(rule: RuleSummary) -> list[str]:
@@ -90,6 +100,15 @@ def _recalls(recalls: Sequence[Recall]) -> Iterator[str]:
             f"no stream of {', '.join(blind)} has `arrival`: rows came in order of time, and nothing was late"
         )
     yield ""
+
+
+def _limited(limited: Sequence[Limited]) -> Iterator[str]:
+    """Tell of rules whose memory is limited what it found."""
+    if limited:
+        head = ["rule with limited memory", "memory", "recall predicted", "reached", "error predicted", "reached"]
+        rows = [[one.alert, one.memory, *("-" if n is None else f"{n:.3g}" for n in one.found)] for one in limited]
+        yield from table(head, rows, words=2)
+        yield ""
 
 
 def _recall(recall: Recall) -> list[str]:
@@ -123,15 +142,10 @@ def _difference(results: Sequence[Result], difference: Difference) -> Iterator[s
     yield from _lives(difference.only_second)
     yield f"in both: {len(difference.both):,} alerts, of which {len(difference.moved):,} moved"
     for one, other in difference.moved[:_MOST]:
-        start = _moved(one.start_us, other.start_us)
-        end = "one is open" if None in {one.end_us, other.end_us} else _moved(one.end_us or 0, other.end_us or 0)
+        start, end = moved_text(one.start_us, other.start_us), moved_text(one.end_us, other.end_us)
         yield printable(f"  {one.alert} {labels_text(one.labels)} {date(one.start_us)}: start {start}, end {end}")
     if len(difference.moved) > _MOST:
         yield f"  and {len(difference.moved) - _MOST:,} more"
-
-
-def _moved(one: int, other: int) -> str:
-    return "the same" if one == other else f"{duration_text(abs(other - one))} {'later' if other > one else 'earlier'}"
 
 
 def _lives(lives: Sequence[Life]) -> Iterator[str]:
@@ -176,6 +190,7 @@ def _object(result: Result) -> dict[str, Any]:
         "newest_us": result.newest_us,
         "rules": [{**asdict(rule), "labels": dict(rule.labels)} for rule in result.rules],
         "recall": [_recall_object(recall) for recall in result.recalls],
+        "memory": [{"alert": one.alert, "memory": one.memory, **one.found._asdict()} for one in result.limited],
         "streams": {
             store.name: {**store.counts, "kept": store.kept, "plain_join": store.plain} for store in result.stores
         },

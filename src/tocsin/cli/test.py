@@ -88,7 +88,8 @@ def _run(
     checked: Sequence[CheckedSuite], is_chosen: Callable[[str], object], arguments: argparse.Namespace
 ) -> list[list[Result]]:
     """Run the chosen tests of each file; results are printed file by file."""
-    from tocsin.testing import plain_kernels, run_suite
+    from tocsin.jit import plain_kernels
+    from tocsin.testing import run_suite
 
     chosen = [[one for one in file.suite.scenarios if is_chosen(one.name)] if file.suite else [] for file in checked]
     results = []

@@ -1,7 +1,8 @@
 """Dashboard: pages over the run directories that runs and backtests wrote. Nothing here knows Spark, or writes there.
 
-tail, alertindex, series → rundata   one run directory, read while it grows: alerts by life, numbers by time
-store                                all of them, and what pages ask of them
+alertfile, known → alertindex        the alerts of a log by life, read while it grows
+tail, microbatch, fates, series      numbers by time
+both → rundata → store               one run directory; all of them, and what pages ask of them
 charts                               drawings as SVG, each with the records that it draws
 archive → tracer, range_progress     a process of its own: why an alert fired, out of the rows that a run archived
 guard, pages → app                   who may ask; what a page shows; the routes

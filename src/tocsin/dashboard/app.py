@@ -25,8 +25,16 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tocsin.dashboard import details, pages
 from tocsin.dashboard.guard import Guard
+from tocsin.dashboard.pages.alert import alert_page, picture_part
+from tocsin.dashboard.pages.compare import diff_page
+from tocsin.dashboard.pages.head import error_page, login_page
+from tocsin.dashboard.pages.lists import alerts_page, plan_page, rules_page, streams_page
+from tocsin.dashboard.pages.margin import margin_part
+from tocsin.dashboard.pages.overview import overview_page, runs_page
+from tocsin.dashboard.pages.ranges import alive_part, ranges_page, request_part
+from tocsin.dashboard.pages.rule import rule_page
+from tocsin.dashboard.pages.stream import stream_page
 from tocsin.dashboard.render import DRAWINGS, address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store
@@ -34,6 +42,9 @@ from tocsin.dashboard.store import Store
 STATIC = Path(__file__).parent / "static"
 # How often a page may hear of news, and after how long it hears that the server is still there.
 NEWS_S, BEAT_S = 1.0, 15.0
+NEWS = "text/event-stream"
+# Each page that listens holds a connection; with more, there would be none left for pages.
+MOST_LISTENERS = 250
 
 log = logging.getLogger("tocsin.dashboard")
 
@@ -42,6 +53,7 @@ Page = Callable[[Store, RunData, Request], str]
 
 def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) -> Starlette:
     """Make the application over a store."""
+    listeners: set[object] = set()
 
     def of_run(page: Page) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -60,22 +72,34 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
             raise
         except Exception:
             log.exception("a page could not be made")
-            return HTMLResponse(pages.error_page(500, "this page could not be made"), 500)
+            return HTMLResponse(error_page(500, "this page could not be made"), 500)
 
     def runs(request: Request) -> Response:
         own = store.own_runs()
         if len(own) == 1:
             return RedirectResponse(address(own[0]))
-        return made(lambda: pages.runs_page(store, request))
+        return made(lambda: runs_page(store, request))
+
+    def alert(request: Request) -> Response:
+        """Where sinks link to, who know a dashboard and the id of an alert: the first run that has it."""
+        name, wanted = request.path_params["alert"], request.path_params.get("run")
+        for run in store.own_runs():
+            if wanted in {None, run.name} and store.by_id(run, name):
+                return RedirectResponse(address(run, "alert", name))
+        raise HTTPException(404, "no such alert in any run; it may be older than what is shown")
 
     def diff(request: Request) -> Response:
-        return made(lambda: details.diff_page(store, request))
+        return made(lambda: diff_page(store, request))
 
     def login(request: Request) -> Response:
-        return HTMLResponse(pages.login_page(request))
+        return HTMLResponse(login_page(request))
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(_news(store, request), media_type="text/event-stream")
+        if request.method == "HEAD":
+            return Response(media_type=NEWS)
+        if len(listeners) >= MOST_LISTENERS:
+            return PlainTextResponse("too many pages listen\n", 503, {"Retry-After": "15"})
+        return StreamingResponse(_counted(_news(store, request), listeners), media_type=NEWS)
 
     def drawings(request: Request) -> Response:
         return FileResponse(DRAWINGS)
@@ -85,21 +109,25 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
 
     routes = [
         Route("/", runs),
+        Route("/alerts/{alert}", alert),
         Route("/diff", diff),
         Route("/events", events),
         Route("/health", health),
         Route("/login", login),
-        Route("/run/{run}", of_run(pages.overview_page)),
-        Route("/run/{run}/alerts", of_run(pages.alerts_page)),
-        Route("/run/{run}/alert/{alert}", of_run(details.alert_page)),
-        Route("/run/{run}/alert/{alert}/picture", of_run(details.picture_part)),
-        Route("/run/{run}/rules", of_run(pages.rules_page)),
-        Route("/run/{run}/rule/{rule}", of_run(details.rule_page)),
-        Route("/run/{run}/streams", of_run(pages.streams_page)),
-        Route("/run/{run}/stream/{stream}", of_run(details.stream_page)),
-        Route("/run/{run}/ranges", of_run(details.ranges_page)),
-        Route("/run/{run}/ranges/progress", of_run(details.request_part)),
-        Route("/run/{run}/plan", of_run(pages.plan_page)),
+        Route("/run/{run}", of_run(overview_page)),
+        Route("/run/{run}/alerts", of_run(alerts_page)),
+        Route("/run/{run}/alerts/{alert}", alert),
+        Route("/run/{run}/alert/{alert}", of_run(alert_page)),
+        Route("/run/{run}/alert/{alert}/picture", of_run(picture_part)),
+        Route("/run/{run}/rules", of_run(rules_page)),
+        Route("/run/{run}/rule/{rule}", of_run(rule_page)),
+        Route("/run/{run}/rule/{rule}/margin", of_run(margin_part)),
+        Route("/run/{run}/streams", of_run(streams_page)),
+        Route("/run/{run}/stream/{stream}", of_run(stream_page)),
+        Route("/run/{run}/ranges", of_run(ranges_page)),
+        Route("/run/{run}/ranges/alive", of_run(alive_part)),
+        Route("/run/{run}/ranges/progress", of_run(request_part)),
+        Route("/run/{run}/plan", of_run(plan_page)),
         Route("/static/drawings.css", drawings),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
@@ -130,5 +158,16 @@ async def _news(store: Store, request: Request) -> AsyncIterator[str]:
         silent += NEWS_S
 
 
+async def _counted(news: AsyncIterator[str], listeners: set[object]) -> AsyncIterator[str]:
+    """Pass news on; whoever hears them is among the listeners for as long."""
+    listener = object()
+    listeners.add(listener)
+    try:
+        async for one in news:
+            yield one
+    finally:
+        listeners.discard(listener)
+
+
 async def _not_found(request: Request, error: HTTPException) -> Response:
-    return HTMLResponse(pages.error_page(error.status_code, str(error.detail)), error.status_code)
+    return HTMLResponse(error_page(error.status_code, str(error.detail)), error.status_code)

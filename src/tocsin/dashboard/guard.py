@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -34,6 +34,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# The address of a file of ours has a hash of its content: another content has another address.
+_KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+_NOTHING: Mapping[str, str] = {}
 
 
 def is_loopback(address: str) -> bool:
@@ -66,6 +69,9 @@ class Guard:
         refused = self._refusal(scope)
         if refused is not None:
             await refused(scope, receive, _with_headers(send))
+            return
+        if scope["path"].startswith(_STATIC) and scope["query_string"]:
+            await self.app(scope, receive, _with_headers(send, _KEPT))
             return
         if scope["path"] == LOGIN and scope["method"] == "POST":
             await (await self._log_in(Request(scope, receive)))(scope, receive, _with_headers(send))
@@ -136,11 +142,13 @@ class Guard:
         return answer
 
 
-def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
+def _with_headers(send: Send, kept: Mapping[str, str] = _NOTHING) -> Callable[[Message], Awaitable[None]]:
+    """Send an answer with our headers; `kept` stand for those of the same name, if there is what was asked for."""
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in {**HEADERS, **(kept if message["status"] == 200 else {})}.items():
                 headers.setdefault(name, value)
         await send(message)
 

@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tocsin.files import open_file
+from tocsin.rules.ranges import ID
 from tocsin.rundir.dead import DEAD
 
 MOST_ROWS, MOST_BYTES, SAMPLES = 20_000, 1 << 25, 3
@@ -57,6 +59,37 @@ def dead_rows(run_dir: Path, stream: str | None = None) -> DeadRows:
     return DeadRows(sorted(found, key=lambda one: -one.rows), looked_at, is_all)
 
 
+def refusals_of(run_dir: Path, stream: str, name: str) -> list[str]:
+    """Why requests of an id were refused, the newest first; of very many rows the newest are looked at."""
+    found: dict[str, None] = {}
+    read = 0
+    for line in _newest(run_dir / DEAD):
+        read += len(line)
+        if read > MOST_BYTES or len(found) >= SAMPLES:
+            break
+        try:
+            row = json.loads(line)
+            if row["stream"] == stream and request_id(row["raw"]) == name:
+                found[str(row["reason"])] = None
+        except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+            continue
+    return list(found)
+
+
+def request_id(text: Any) -> str | None:
+    """The id of a request by its payload, or by a row that has one, in JSON; None if it tells none that may be one.
+
+    >>> request_id('{"id": 7}'), request_id('{"ts": 5, "payload": {"id": "anna"}}'), request_id('{"id": true}')
+    ('7', 'anna', None)
+    """
+    try:
+        row = json.loads(text)
+        given = row[ID] if ID in row else row["payload"][ID]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return str(given) if isinstance(given, str | int) and not isinstance(given, bool) else None
+
+
 def _newest(folder: Path) -> Iterator[bytes]:
     """The lines of the files, the newest file first; of a line that is far too long its pieces, which are no rows."""
     try:
@@ -65,9 +98,7 @@ def _newest(folder: Path) -> Iterator[bytes]:
         return
     for name in names:
         try:
-            if not (folder / name).is_file():
-                continue
-            with (folder / name).open("rb") as file:
+            with open_file(folder / name) as file:
                 while line := file.readline(_MOST_LINE):
                     yield line
         except OSError:

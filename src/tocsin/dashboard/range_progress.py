@@ -1,4 +1,4 @@
-"""How far one request of a range has come, out of the rows that its run archived: the run's own logic on one key.
+"""How far requests of ranges have come, out of the rows that their run archived: the run's own logic on them.
 
 Runs in the process of `tracer.py`. Rows are taken micro-batch by micro-batch, as the run took them, so the answer is
 the engine's; the state of the run itself is in its checkpoint, which only Spark reads.
@@ -6,10 +6,9 @@ the engine's; the state of the run itself is in its checkpoint, which only Spark
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,81 +24,118 @@ from tocsin.dashboard.archive import (
     times_of,
     values_of,
 )
-from tocsin.dashboard.tracer import CannotTraceError, few_rows, rule_file
+from tocsin.dashboard.quarantine import request_id
+from tocsin.dashboard.tracer import CannotTraceError, rule_file
+from tocsin.jit import plain_kernels
 from tocsin.logic import Batch
 from tocsin.plan import Plan, RangeWatch
 from tocsin.plan.file import plan_file
-from tocsin.plan.listed import alive_requests
-from tocsin.rules.ranges import ID, QUERY
+from tocsin.plan.listed import Alive, alive_requests
+from tocsin.rules.ranges import QUERY
 from tocsin.rules.rulefile import RuleFile, Stream
+
+MOST_KEYS, MOST_ALIVE = 20, 20
+
+Key = tuple[str, ...]
+
+
+class _Ended(NamedTuple):
+    """What rows led to: the requests that are alive, and the ids of those that were reached, as often as they were."""
+
+    alive: list[Alive]
+    reached: list[str]
 
 
 def progress_of(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Say of one request whether it is alive, what has fallen into its range by now, and how often it was reached."""
+    file, watch = _rule(asked)
+    keys = _keys_of(asked, file, watch)
+    if not keys:
+        message = "the archive has no request with this id"
+        raise CannotTraceError(message)
+    some = sorted(keys)[:MOST_KEYS]
+    return {"found": [_of_key(asked, file, watch, key) for key in some], "more": len(keys) - len(some)}
+
+
+def alive_now(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """List the requests of one rule that are alive, the nearest to their thresholds first, and say how many there are.
+
+    All rows of its streams are taken, of every key; where they are too many, nothing is told.
+    """
+    file, watch = _rule(asked)
+    alive = _run(asked, file, watch, None).alive
+    alive.sort(key=lambda one: (-one.total / one.threshold, sorted(one.key.items()), one.query))
+    return {"alive": len(alive), "requests": [_told(one) for one in alive[:MOST_ALIVE]]}
+
+
+def _told(one: Alive) -> dict[str, Any]:
+    facts = {"total": one.total, "threshold": one.threshold, "since_us": one.since_us, "ends": one.ends}
+    return {"id": one.query, "key": one.key, **facts}
+
+
+def _rule(asked: Mapping[str, Any]) -> tuple[RuleFile, RangeWatch]:
+    """The rule file of the run, and the step of the rule that is asked about."""
     file = rule_file(asked)
     watch = next((one for one in plan_file(file).ranges if one.alert == asked["alert"]), None)
     if watch is None:
         message = f"the rule file has no rule {asked['alert']!r} with ranges"
         raise CannotTraceError(message)
-    keys = _keys_of(asked, file, watch)
-    if not keys:
-        message = "the archive has no request with this id"
-        raise CannotTraceError(message)
-    return {"found": [_of_key(asked, file, watch, key) for key in sorted(keys)[:20]]}
+    return file, watch
 
 
-def _keys_of(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch) -> set[tuple[str, ...]]:
+def _keys_of(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch) -> set[Key]:
     """The keys for which a request of this id came."""
     table = _read(asked, file.streams[watch.requests], watch.on, None)
-    texts = payloads_of(table)
-    keys = zip(*(table.column(name).cast(pa.string()).to_pylist() for name in watch.on), strict=True)
-    named = list(keys) if watch.on else [()] * table.num_rows
-    return {key for key, text in zip(named, texts, strict=True) if _id(text) == asked["id"] and None not in key}
+    pairs = zip(_keys(table, watch), payloads_of(table), strict=True)
+    return {key for key, text in pairs if request_id(text) == asked["id"] and None not in key}
 
 
-def _id(text: str | None) -> str | None:
-    try:
-        found = json.loads(text or "{}").get(ID)
-    except (ValueError, RecursionError, AttributeError):
-        return None
-    return None if found is None or isinstance(found, bool) else str(found)
+def _keys(table: pa.Table, watch: RangeWatch) -> list[Key]:
+    """The key of each row."""
+    columns = [table.column(name).cast(pa.string()).to_pylist() for name in watch.on]
+    return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 
 def _read(asked: Mapping[str, Any], stream: Stream, columns: Sequence[str], wanted: pc.Expression | None) -> pa.Table:
     return read_rows(every_file(files_of(asked, stream.name), stream.name), stream, columns, wanted)
 
 
-def _of_key(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: tuple[str, ...]) -> dict[str, Any]:
-    """Take the rows of one key through the rule, and look up the request in what it remembers then."""
+def _of_key(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: Key) -> dict[str, Any]:
+    """Look up the request in what the rows of one key lead to."""
+    ended = _run(asked, file, watch, key)
+    alive = [one for one in ended.alive if one.query == asked["id"]]
+    told = {"key": dict(zip(watch.on, key, strict=True)), "reached": ended.reached.count(asked["id"])}
+    for one in alive:
+        told |= _told(one)
+    return told | {"alive": bool(alive)}
+
+
+def _run(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: Key | None) -> _Ended:
+    """Take the rows of one key, or of all, through the rule."""
     batches: dict[int, list[Batch]] = {}
     for name in watch.streams:
         for number, batch in _batches(asked, file.streams[name], watch, key):
             batches.setdefault(number, []).append(batch)
-    few_rows(sum(len(batch.time) for mine in batches.values() for batch in mine))
-    logic, pages, reached = Plan((), (replace(watch, spread=1),)).build({}), dict[str, bytes](), 0
-    for number in sorted(batches):
-        out = logic.on_data(batches[number])
-        reached += sum(alert["labels"].get(QUERY) == asked["id"] for alert in out.alerts)
-    pages |= {name: page for name, page in logic.changed_pages().items() if page is not None}
-    alive = [one for one in alive_requests(pages) if one.query == asked["id"]]
-    told = {"key": dict(zip(watch.on, key, strict=True)), "reached": reached, "alive": bool(alive)}
-    for one in alive:
-        told |= {"total": one.total, "threshold": one.threshold, "since_us": one.since_us, "ends": one.ends}
-    return told
+    logic, reached = Plan((), (replace(watch, spread=1),)).build({}), list[str]()
+    with plain_kernels(sum(len(batch.time) for mine in batches.values() for batch in mine)):
+        for number in sorted(batches):
+            reached += [alert["labels"][QUERY] for alert in logic.on_data(batches[number]).alerts]
+        pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+        return _Ended(list(alive_requests(pages)), reached)
 
 
-def _batches(
-    asked: Mapping[str, Any], stream: Stream, watch: RangeWatch, key: tuple[str, ...]
-) -> list[tuple[int, Batch]]:
-    """The rows of one key and stream by micro-batch, each in order of arrival."""
+def _batches(asked: Mapping[str, Any], stream: Stream, watch: RangeWatch, key: Key | None) -> list[tuple[int, Batch]]:
+    """The rows of a stream, of one key or of all, by micro-batch, each in order of arrival."""
     read = watch.columns(stream.name)
-    table = _read(asked, stream, read, of_key(watch.on, key))
+    table = _read(asked, stream, [*watch.on, *read], None if key is None else of_key(watch.on, key))
     time, came = times_of(table, stream)
     numbers, values, payload = batches_of(table), values_of(table, read), payloads_of(table)
-    found = []
+    named, found = _keys(table, watch), []
+    keys = {one: place for place, one in enumerate(one for one in dict.fromkeys(named) if None not in one)}
+    whose = np.array([keys.get(one, -1) for one in named], np.int64)
     for number in np.unique(numbers).tolist():
-        at = np.flatnonzero(numbers == number)
+        at = np.flatnonzero((numbers == number) & (whose >= 0))
         at = at[np.argsort(came[at], kind="stable")]
         some = {name: column[at] for name, column in values.items()}
-        found.append((number, Batch(0, stream.name, [key], at * 0, time[at], came[at], some, payload[at])))
+        found.append((number, Batch(0, stream.name, list(keys), whose[at], time[at], came[at], some, payload[at])))
     return found

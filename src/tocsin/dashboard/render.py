@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tocsin import report
-from tocsin.dashboard.alertindex import id_in_address, token_of
+from tocsin.dashboard.known import id_in_address, length_of, token_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.report.svg import visible
 from tocsin.trace.words import date, number, rounded, size_text
@@ -24,6 +25,17 @@ _STATIC = Path(__file__).parent / "static"
 DRAWINGS = Path(report.__file__).parent / "templates" / "drawings.css"
 # A sign beside each state: colour is never the only one.
 SIGNS = {"firing": "▲", "pending": "◔", "resolved": "✓", "inactive": "○", "match": "◆"}
+
+# What the words of a quality mean.
+MARKS = {
+    "late": "found by a row that came late",
+    "subset": "rows or pairs that its results may need were given up; the number is the share of results that is found",
+    "sample": "one of a sample of the results; the number is the chance with which it was taken",
+    "out-of-domain": "a row that decided lies outside the domain that the rule declares",
+    "rule-changed": "ended because its rule was changed or removed",
+    "forgotten": "ended because its key was silent for so long that it was forgotten",
+}
+_NUMBER = re.compile(r"[0-9.]{1,20}(e-?[0-9]{1,3})?")
 
 
 def render(name: str, **values: Any) -> str:
@@ -46,6 +58,9 @@ def _environment() -> Environment:
         "duration": lambda us: rounded(int(us)),
         "size": size_text,
         "sign": lambda state: SIGNS.get(state, "•"),
+        "marks": marks,
+        "recall": lambda value: number(round(value, 4)) if isinstance(value, int | float) and abs(value) < 1e9 else "-",
+        "fates": lambda stores: {name for one in stores for name in one.parts},
         "token": token_of,
         "id": id_in_address,
         "share": lambda value: f"{100 * value:.1f} %",
@@ -67,7 +82,7 @@ def cut(text: str, most: int) -> str:
     >>> cut("abcdef", 3)
     'abc… (6 characters)'
     """
-    return f"{text[:most]}… ({len(text):,} characters)"
+    return f"{text[:most]}… ({length_of(text)} characters)"
 
 
 def short(text: Any, most: int = SHORT) -> str:
@@ -96,6 +111,21 @@ def ago(seconds: float) -> str:
     return f"{rounded(passed * 1_000_000)} ago" if passed < 86_400 else f"on {moment(round(seconds * 1e6))}"
 
 
+def marks(quality: str) -> list[tuple[str, str]]:
+    """What the quality of an alert says beyond `exact`: each word, with its number, and what it means.
+
+    >>> [text for text, _ in marks("subset 0.93 late")], marks("exact")
+    (['subset 0.93', 'late'], [])
+    """
+    found: list[tuple[str, str]] = []
+    for word in quality.split()[:12]:
+        if found and _NUMBER.fullmatch(word):
+            found[-1] = (f"{found[-1][0]} {word}", found[-1][1])
+        elif word != "exact":
+            found.append((short(word, 40), MARKS.get(word, "")))
+    return found
+
+
 def labels_text(labels: tuple[tuple[str, str], ...], most: int = SHORT) -> str:
     """Labels in one line: `machine=press-7, team=hvac`."""
     shown = ", ".join(f"{short(name, 40)}={short(value, 60)}" for name, value in labels[:12])
@@ -104,14 +134,18 @@ def labels_text(labels: tuple[tuple[str, str], ...], most: int = SHORT) -> str:
 
 def address(run: RunData, *parts: str, **asked: Any) -> str:
     """The address of a page of a run."""
-    path = "/".join(["", "run", *(quote(part, safe="") for part in (run.name, *parts))])
+    path = "/".join(["", "run", *(quote(part, safe="", errors="replace") for part in (run.name, *parts))])
     return path + query(**asked)
 
 
 def query(**asked: Any) -> str:
-    """What stands behind an address; what is empty is left out."""
+    """What stands behind an address; what is empty is left out, and half a character is a question mark.
+
+    >>> query(q="press 7", rule="", on0="x" + chr(0xD800))
+    '?q=press+7&on0=x%3F'
+    """
     given = {name: value for name, value in asked.items() if value not in (None, "", False)}
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(given, errors='replace')}" if given else ""
 
 
 def static_file(name: str) -> Path:

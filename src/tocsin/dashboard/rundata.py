@@ -10,33 +10,36 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tocsin.dashboard.alertindex import AlertIndex, mark_of
+from tocsin.dashboard.alertfile import Mark, mark_of
+from tocsin.dashboard.alertindex import AlertIndex
+from tocsin.dashboard.known import cut_text
+from tocsin.dashboard.microbatch import OF_ALERT, Noted, noted_of
 from tocsin.dashboard.series import MOST, MOST_OF_ALERT, Series
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver.ledger import read_status
 from tocsin.deliver.run import ALERTS, DELIVERY
 from tocsin.errors import RunError
-from tocsin.report import StoreSummary
+from tocsin.files import open_file, read_file
 from tocsin.rundir import Manifest, Progress, read_manifest
 from tocsin.rundir.folder import LOCK, SUMMARY
 from tocsin.rundir.manifest import MANIFEST
-from tocsin.rundir.progress import PROGRESS, parse_progress
+from tocsin.rundir.progress import PROGRESS
 
 _MOST_BYTES = 1 << 26
 _MOST_SUMMARY = 1 << 28
-_MOST_US = 1 << 62
-_OF_ALERT = ("wait ", "recall ", "predicted ", "reached ")
+# What the parts of a rule and of a stream must be, where pages look into them.
+_NAMES = {"on", "streams", "keys", "values"}
+_TYPES: dict[str, type] = {"labels": dict, "proofs": dict, "keeps": dict, **dict.fromkeys(_NAMES, list)}
 # A run with nothing to do says so once a minute.
 _FRESH_S = 150.0
 # Micro-batches between which others may look at what is known.
 _STEP = 250
-
-Mark = tuple[int, int, int] | None
 
 
 class RunData:
@@ -53,9 +56,10 @@ class RunData:
         self.index = AlertIndex(alerts or folder / ALERTS)
         self.torn = 0
         self._faults: dict[str, str] = {}
-        self._marks: dict[str, Mark] = {}
+        self._marks: dict[str, Mark | None] = {}
         self._progress = Tail(folder / PROGRESS, _MOST_BYTES)
         self._last_s: float | None = None
+        self._is_held = False
 
     @property
     def is_backtest(self) -> bool:
@@ -63,9 +67,26 @@ class RunData:
         return self.summary is not None
 
     @property
+    def problem(self) -> str:
+        """Why the folder is not that of a run, in a sentence; nothing if it is, or may become one."""
+        if self.whose or self.manifest is not None:
+            return ""
+        try:
+            is_empty = not any(self.folder.iterdir())
+        except OSError:
+            return f"{self.folder} must be a run directory; it is not there"
+        is_run = is_empty or self.holder or os.path.exists(self.folder / MANIFEST)
+        return "" if is_run else f"{self.folder} must be a run directory; it has no {MANIFEST}"
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether anything is known of alerts: before the first micro-batch nothing is."""
+        return bool(self.index.all or self.summary or self.whose) or self.last is not None
+
+    @property
     def faults(self) -> list[str]:
         """What could not be read, each in a sentence."""
-        said = list(self._faults.values())
+        said = [fault for fault in (*self._faults.values(), self._progress.fault, self.index.problem) if fault]
         if self.index.unreadable:
             number = f"{self.index.unreadable:,} lines of the alert log"
             number = "1 line of the alert log" if self.index.unreadable == 1 else number
@@ -81,7 +102,8 @@ class RunData:
         A process of another machine is not seen from here: there a micro-batch of the last minutes tells that it runs.
         """
         try:
-            holder = (self.folder / LOCK).read_text("ascii", "replace").strip()[:20]
+            with open_file(self.folder / LOCK) as file:
+                holder = file.read(20).decode("ascii", "replace").strip()
         except OSError:
             return ""
         is_fresh = self._last_s is not None and time.time() - self._last_s < _FRESH_S
@@ -96,16 +118,14 @@ class RunData:
         self._look_at(MANIFEST, _read_manifest, lock)
         self._look_at(SUMMARY, _read_summary, lock)
         self._follow_progress(lock, stop)
-        steps = self.index.read()
-        while not stop():
-            with lock:
-                step = next(steps, None)
-                if step is None:
-                    break
-                self.version += 1
+        for _ in self.index.read(lock):
+            self.version += 1
+            if stop():
+                return
+        is_held = bool(self.holder)
         with lock:
-            if not self.is_read:
-                self.is_read, self.version = True, self.version + 1
+            if not self.is_read or is_held != self._is_held:
+                self.is_read, self._is_held, self.version = True, is_held, self.version + 1
 
     def _look_at(self, name: str, read: Callable[[Path], Any], lock: AbstractContextManager[Any]) -> None:
         """Read a file again where it changed; what is wrong with it is kept until it is right."""
@@ -115,7 +135,7 @@ class RunData:
             return
         self._marks[name] = mark
         found, fault = None, ""
-        if mark is None and path.exists():
+        if mark is None and os.path.lexists(path):
             fault = f"{name} must be a file; it is none"
         else:
             try:
@@ -142,7 +162,7 @@ class RunData:
             more = news.more
             if not (news.lines or news.anew):
                 return
-            found, torn = _parsed(news.lines, is_first=news.anew and self._progress.skipped > 0)
+            found, torn = noted_of(news.lines, is_first=news.anew and self._progress.skipped > 0)
             with lock:
                 if news.anew:
                     self.last, self.history, self.torn, self._last_s = None, {}, 0, None
@@ -154,7 +174,7 @@ class RunData:
                         self._take_progress(one)
                     self.version += 1
 
-    def _take_progress(self, noted: _Noted) -> None:
+    def _take_progress(self, noted: Noted) -> None:
         """Note a micro-batch; one that was run again repeats its line, and adds nothing."""
         one, seconds, rows, numbers = noted
         if self.last is None or one.batch > self.last.batch:
@@ -163,7 +183,7 @@ class RunData:
                 numbers["rows/s"] = rows / passed
             for name, number in numbers.items():
                 # There may be thousands of alerts, each with some numbers: a picture of one shows no more than this.
-                most = MOST_OF_ALERT if name.startswith(_OF_ALERT) else MOST
+                most = MOST_OF_ALERT if name.startswith(OF_ALERT) else MOST
                 self.history.setdefault(name, Series(most)).add(seconds, number)
             self._last_s = seconds
         if self.last is None or one.batch >= self.last.batch:
@@ -171,103 +191,30 @@ class RunData:
 
 
 def _read_manifest(path: Path) -> Manifest | None:
-    return read_manifest(path.parent)
+    """The manifest, and of each rule and stream what is as pages need it: the rest is as if it were not there."""
+    found = read_manifest(path.parent)
+    if found is None:
+        return None
+    named = (rule for rule in found.rules if isinstance(rule, dict) and isinstance(rule.get("alert"), str))
+    rules = tuple({**_typed(rule), "alert": cut_text(rule["alert"])} for rule in named)
+    return replace(found, rules=rules, streams={name: _typed(stream) for name, stream in found.streams.items()})
+
+
+def _typed(told: Mapping[str, Any]) -> dict[str, Any]:
+    known: dict[str, Any] = {name: one for name, one in told.items() if isinstance(one, _TYPES.get(name, object))}
+    for name in _NAMES & known.keys():
+        known[name] = [str(one) for one in known[name]]
+    if "proofs" in known:
+        known["proofs"] = {name: proof for name, proof in known["proofs"].items() if isinstance(proof, dict)}
+    return known
 
 
 def _read_summary(path: Path) -> Mapping[str, Any] | None:
-    if not path.exists():
+    try:
+        read = json.loads(read_file(path, _MOST_SUMMARY))
+    except FileNotFoundError:
         return None
-    if path.stat().st_size > _MOST_SUMMARY:
-        message = f"{SUMMARY} must have at most {_MOST_SUMMARY:,} bytes; it has {path.stat().st_size:,}"
-        raise RunError(message)
-    read = json.loads(path.read_bytes())
     if not isinstance(read, dict):
         message = f"{SUMMARY} must be an object; got {type(read).__name__}"
         raise RunError(message)
     return read
-
-
-class _Noted(NamedTuple):
-    """A micro-batch, when it was done, how many rows it had, and what is drawn of it."""
-
-    progress: Progress
-    seconds: float
-    rows: float
-    numbers: dict[str, float]
-
-
-def _parsed(lines: Iterable[bytes], *, is_first: bool) -> tuple[list[_Noted], int]:
-    """The micro-batches of some lines, and how many lines are none; the first may be a piece, and is not counted."""
-    noted, torn = list[_Noted](), 0
-    for line in lines:
-        found = list(parse_progress([line])) if line.strip() else []
-        torn += bool(line.strip()) and not found and not is_first
-        is_first = False
-        for one in found:
-            try:
-                _check(one)
-                noted.append(_Noted(one, one.seconds, float(sum(one.gained.rows.values())), numbers_of(one)))
-            except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
-                torn += 1
-    return noted, torn
-
-
-def _check(one: Progress) -> None:
-    """Refuse a line with something else where numbers must stand: pages reckon with them."""
-    for tally in (one.gained, one.total):
-        flat = [tally.rows, tally.dead, *tally.counts.values(), *tally.alerts.values()]
-        numbers = [number for part in flat for number in part.values()] + [tally.state_bytes, tally.batches]
-        if not all(isinstance(number, int) for number in numbers):
-            message = "counts must be whole numbers"
-            raise TypeError(message)
-    times = [*one.newest_us.values(), *one.milliseconds.values(), *(wait_us for wait_us, _ in one.waits.values())]
-    times += [number for part in one.delays.values() for number in part.values()]
-    recalls = [recall for _, recall in one.waits.values() if recall is not None]
-    recalls += [recall for pair in one.memory.values() for recall in pair if recall is not None]
-    if not all(isinstance(time, int) and abs(time) <= _MOST_US for time in times):
-        message = "times must be whole numbers"
-        raise TypeError(message)
-    if not all(isinstance(recall, int | float) for recall in recalls):
-        message = "recalls must be numbers"
-        raise TypeError(message)
-
-
-def numbers_of(one: Progress) -> dict[str, float]:
-    """What is drawn over time of a micro-batch, by name."""
-    stores = stores_of(one.total.counts)
-    found: dict[str, float] = {
-        "state bytes": one.total.state_bytes,
-        "kept": sum(store.now for store in stores),
-        "omitted": sum(store.counts.get("omitted", 0) for store in stores),
-        "received": sum(store.received for store in stores),
-        "firing": sum(one.total.firing().values()),
-        "seconds": sum(one.milliseconds.values()) / 1000,
-    }
-    found |= {f"lag {name}": lag for name, lag in one.lag_s.items()}
-    found |= {f"rows {name}": number for name, number in one.gained.rows.items()}
-    # By alert; `_OF_ALERT` has the first words of these.
-    found |= {f"wait {alert}": wait_us / 1e6 for alert, (wait_us, _) in one.waits.items()}
-    found |= {f"recall {alert}": recall for alert, (_, recall) in one.waits.items() if recall is not None}
-    for alert, pair in one.memory.items():
-        for name, recall in zip(("predicted", "reached"), pair, strict=True):
-            found |= {f"{name} {alert}": recall} if recall is not None else {}
-    return found
-
-
-class StoreNow(StoreSummary):
-    """What became of the rows of a store in a run that may go on: `now` is what it remembers at this moment."""
-
-    @property
-    def now(self) -> int:
-        """Rows that are remembered, or wait."""
-        return self.counts.get("retained", 0) + self.counts.get("held", 0)
-
-    @property
-    def differs_by(self) -> int:
-        """By how much what became of the rows differs from what was received: nought, or something is wrong."""
-        return self.received - sum(self.parts.values())
-
-
-def stores_of(counts: Mapping[str, Mapping[str, int]]) -> list[StoreNow]:
-    """The stores of a run by their counts, those without a name left out."""
-    return [StoreNow(name, parts) for name, parts in counts.items() if name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -11,9 +13,11 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
 
 from tocsin.dashboard import PORT
 from tocsin.dashboard.app import make_app
+from tocsin.dashboard.connections import BACKLOG, Connection
 from tocsin.dashboard.guard import is_loopback
 from tocsin.dashboard.store import Store
 from tocsin.errors import RunError
@@ -47,12 +51,25 @@ def serve(folders: Iterable[Path], where: Where, ready: Callable[[str], None]) -
     listening = _listen(where)
     host = f"[{where.address}]" if ":" in where.address else where.address
     ready(f"http://{host}:{listening.getsockname()[1]}/")
-    app = make_app(store, where.token, where.names)
-    # An open page listens for news for ever: it is not waited for.
-    config = uvicorn.Config(
-        app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, server_header=False, ws="none"
-    )
+    config = config_of(make_app(store, where.token, where.names))
+    # What is known of a large log is many small things without a cycle: to look through them often is of no use.
+    gc.set_threshold(50_000, 20, 100)
     _Server(config).run([listening])
+
+
+def config_of(app: Starlette) -> uvicorn.Config:
+    """How an application is served."""
+    return uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        # An open page listens for news for ever: it is not waited for.
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        http=Connection,
+        ws="none",
+        backlog=BACKLOG,
+    )
 
 
 class _Server(uvicorn.Server):
@@ -80,8 +97,13 @@ def _listen(where: Where) -> socket.socket:
         listening.bind((where.address, where.port))
     except (OSError, OverflowError) as error:
         listening.close()
-        what = (getattr(error, "strerror", None) or str(error)).lower()
-        message = f"`--port` {where.port} must be free on {where.address}; {what}"
-        raise RunError(message) from None
-    listening.listen(128)
+        raise RunError(_unbound(where, error)) from None
+    listening.listen(BACKLOG)
     return listening
+
+
+def _unbound(where: Where, error: OSError | OverflowError) -> str:
+    what = (getattr(error, "strerror", None) or str(error)).lower()
+    if isinstance(error, OverflowError) or error.errno in {errno.EADDRINUSE, errno.EACCES}:
+        return f"`--port` {where.port} must be free on {where.address}; {what}"
+    return f"`--address` {where.address} must be one of this machine; {what}"

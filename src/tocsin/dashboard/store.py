@@ -15,46 +15,52 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tocsin.dashboard.alertindex import Known, token_of
 from tocsin.dashboard.delivery import Delivery
-from tocsin.dashboard.quarantine import DeadRows, dead_rows
-from tocsin.dashboard.rundata import RunData, StoreNow, stores_of
+from tocsin.dashboard.fates import StoreNow, stores_of
+from tocsin.dashboard.known import Known, Rank, token_of
+from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
+from tocsin.dashboard.rundata import RunData
 from tocsin.deliver import AlertLog, Position
 from tocsin.deliver.encode import Alert
 from tocsin.plan import Plan
 from tocsin.report import Difference, Result, compare
-from tocsin.rundir.manifest import MANIFEST
+from tocsin.report.svg import visible
+from tocsin.trace.model import Life
 
 log = logging.getLogger("tocsin.dashboard")
 
 LOOK_S = 1.0
 PAGE = 50
 AGAINST = "against"
+_MOST = 1 << 62
+# Alerts between which others may look at what is known.
+_STEP = 2_000
 
 
 class Asked(NamedTuple):
-    """Which alerts are asked for: in a state, of a rule, with a text in their name or labels, behind a place."""
+    """Which alerts are asked for: in a state, of a rule, with a text in their name or labels, behind a rank."""
 
     state: str = ""
     alert: str | None = None
     text: str = ""
-    before: int | None = None
+    before: Rank | None = None
 
 
 class Part(NamedTuple):
     """Some of the alerts that were asked for, the newest first; `before` asks for those behind them, if there are."""
 
     alerts: list[Known]
-    before: int | None
+    before: Rank | None
 
 
 class RuleRow(NamedTuple):
-    """A rule in one line: how many of its alerts fire, wait and have fired."""
+    """A rule in one line: how many of its alerts fire, wait and have fired, and how many matches it had."""
 
     alert: str
     firing: int
     pending: int
     fired: int
+    matched: int = 0
 
 
 class Store:
@@ -65,12 +71,15 @@ class Store:
         self.runs: dict[str, RunData] = {}
         for folder in folders:
             self._add(folder)
-        self._difference: tuple[tuple[object, ...], Difference] | None = None
+        # The two runs that were last compared, the alerts that they had then, and what was found.
+        self._compared: tuple[tuple[RunData, RunData], tuple[object, ...], Difference] | None = None
+        self._comparing, self._compared_again = threading.Lock(), 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tocsin-dashboard-look", daemon=True)
 
     def _add(self, folder: Path) -> None:
-        base = folder.resolve().name or "run"
+        # As an address and a page can hold it; what stands behind `~` is ours.
+        base = visible(folder.resolve().name).replace("~", "-") or "run"
         name, number = base, 1
         while name in self.runs:
             name, number = f"{base}-{number + 1}", number + 1
@@ -89,44 +98,50 @@ class Store:
     def look(self) -> None:
         """Take what is new in all runs."""
         for run in list(self.runs.values()):
-            run.look(self.lock, self._stop.is_set)
-            self._add_other_version(run)
+            try:
+                run.look(self.lock, self._stop.is_set)
+                self._add_other_version(run)
+            except Exception:  # Pages go on with what is known, and other runs and the next look may succeed.
+                log.exception("a run directory could not be looked at")
 
     def _add_other_version(self, run: RunData) -> None:
-        """A backtest against another version has the alerts of both: the other is a run of its own."""
+        """A backtest against another version has the alerts of both: while they are there, the other is a run."""
         alerts = run.folder / AGAINST / "alerts"
         name = f"{run.name}~{AGAINST}"
-        if run.is_backtest and not run.whose and name not in self.runs and alerts.is_dir():
+        is_there = run.is_backtest and not run.whose and alerts.is_dir()
+        if is_there and name not in self.runs:
             other = RunData(name, run.folder / AGAINST, alerts, whose=run.name)
             with self.lock:
                 self.runs = {**self.runs, name: other}
             other.look(self.lock, self._stop.is_set)
+        elif not is_there and name in self.runs:
+            with self.lock:
+                self.runs = {known: one for known, one in self.runs.items() if known != name}
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            try:
-                self.look()
-            except Exception:  # Pages go on with what is known, and the next look may find it mended.
-                log.exception("a run directory could not be looked at")
+            self.look()
             self._stop.wait(LOOK_S)
 
     @property
     def version(self) -> str:
         """A text that changes when something new is known of any run."""
-        return "-".join(str(run.version) for run in list(self.runs.values()))
+        return "-".join(
+            str(number) for number in (*(run.version for run in list(self.runs.values())), self._compared_again)
+        )
 
     def own_runs(self) -> list[RunData]:
         """The runs that were named, without the other versions of backtests."""
         return [run for run in self.runs.values() if not run.whose]
 
-    # Queries. Each takes the lock; what it gives is a copy, which stays as it is.
+    # Queries. Each takes the lock; what it gives stays as it is: a copy, or an alert that has ended.
 
     def rules(self, run: RunData) -> list[RuleRow]:
         """All rules, those that fire first, then by how often they fired."""
         with self.lock:
             names = dict.fromkeys([*rule_names(run), *run.index.rules])
             rows = [_rule_row(run, name) for name in names]
-        return sorted(rows, key=lambda row: (-row.firing, -row.pending, -row.fired, row.alert))
+        return sorted(rows, key=lambda row: (-row.firing, -row.pending, -row.fired, -row.matched, row.alert))
 
     def rule(self, run: RunData, token: str) -> str | None:
         """The name of a rule by its token."""
@@ -140,10 +155,10 @@ class Store:
             return _rule_row(run, alert)
 
     def alerts(self, run: RunData, asked: Asked, most: int = PAGE) -> Part:
-        """Some alerts, the newest first."""
+        """Some alerts, the newest first; those that were pending in vain come behind all others."""
         with self.lock:
             found = [copy(one) for one in islice(_matching(run, asked), most + 1)]
-        return Part(found[:most], found[most - 1].place if len(found) > most else None)
+        return Part(found[:most], found[most - 1].rank if len(found) > most else None)
 
     def open_alerts(self, run: RunData, most: int = PAGE) -> tuple[list[Known], dict[str, int]]:
         """Alerts that go on, those that fire first; and how many there are by state."""
@@ -156,7 +171,7 @@ class Store:
         """All alerts of a rule, in the order of the log."""
         with self.lock:
             mine = run.index.rules.get(alert)
-            return list(mine.all) if mine else []
+            return _frozen(mine.all) if mine else []
 
     def by_id(self, run: RunData, name: str) -> list[Known]:
         """The alerts of an id, as an address has it: a late one and one in time may share it."""
@@ -173,43 +188,63 @@ class Store:
     def stores(self, run: RunData) -> list[StoreNow]:
         """What became of the rows, by store."""
         with self.lock:
-            last, summary = run.last, run.summary
+            last, summary, passing = run.last, run.summary, _passing(run)
         if last is not None:
-            return stores_of(last.total.counts)
+            return stores_of(last.total.counts, passing)
         streams = {} if summary is None else summary.get("streams", {})
-        return stores_of({name: _counts(parts) for name, parts in streams.items()} if isinstance(streams, dict) else {})
+        found = {name: _counts(parts) for name, parts in streams.items()} if isinstance(streams, dict) else {}
+        return stores_of(found, passing)
 
     def dead(self, run: RunData, stream: str | None = None) -> DeadRows:
         """Rows that could not be used, by reason."""
         return dead_rows(run.folder, stream)
+
+    def refusals(self, run: RunData, stream: str, name: str) -> list[str]:
+        """Why requests of an id were refused."""
+        return refusals_of(run.folder, stream, name)
 
     def delivery(self, run: RunData) -> Delivery:
         """What each sink did with changes of state."""
         return Delivery(run.folder, run.sinks())
 
     def difference(self, first: RunData, second: RunData) -> Difference:
-        """The alerts that only one of two runs has, and those of both; kept while nothing is new."""
-        asked = (first.name, first.version, second.name, second.version)
-        if self._difference is not None and self._difference[0] == asked:
-            return self._difference[1]
-        results = []
-        for run in (first, second):
-            with self.lock:
-                lives = tuple(one.as_life() for one in run.index.all)
-            results.append(Result(run.name, Plan(()), (), (), lives))
-        found = compare(*results)
-        self._difference = (asked, found)
+        """The alerts that only one of two runs has, and those of both; kept while no alert is new.
+
+        One is made at a time. While a newer one is made others have the last, and hear of the newer one as news.
+        """
+        runs = (first, second)
+        known = self._compared if self._compared is not None and self._compared[0] == runs else None
+        if known is not None and known[1] == _alerts_of(runs):
+            return known[2]
+        if not self._comparing.acquire(blocking=known is None):
+            assert known is not None
+            return known[2]
+        try:
+            return self._compare(runs)
+        finally:
+            self._comparing.release()
+
+    def _compare(self, runs: tuple[RunData, RunData]) -> Difference:
+        known, alerts = self._compared, _alerts_of(runs)
+        if known is not None and known[:2] == (runs, alerts):
+            return known[2]
+        found = compare(*(Result(run.name, Plan(()), (), (), tuple(self._all_lives(run))) for run in runs))
+        self._compared = (runs, alerts, found)
+        self._compared_again += known is not None and known[0] == runs
         return found
+
+    def _all_lives(self, run: RunData) -> Iterator[Life]:
+        """All alerts of a run as lives, which are made while pages need not wait."""
+        with self.lock:
+            known = list(run.index.all)
+        for begin in range(0, len(known), _STEP):
+            with self.lock:
+                some = _frozen(known[begin : begin + _STEP])
+            yield from (one.as_life() for one in some)
 
     def problems(self) -> list[str]:
         """What is wrong with what was named, in sentences: no folder, or not that of a run."""
-        said = []
-        for run in self.own_runs():
-            if not run.folder.is_dir():
-                said.append(f"{run.folder} must be a run directory; it is not there")
-            elif not (run.folder / MANIFEST).exists() and any(run.folder.iterdir()):
-                said.append(f"{run.folder} must be a run directory; it has no {MANIFEST}")
-        return said
+        return [run.problem for run in self.own_runs() if run.problem]
 
 
 def rule_names(run: RunData) -> list[str]:
@@ -219,33 +254,42 @@ def rule_names(run: RunData) -> list[str]:
 
 def rules_of(run: RunData) -> Sequence[Mapping[str, Any]]:
     """The rules as the manifest describes them; none where an older Tocsin wrote it."""
-    rules = run.manifest.rules if run.manifest else ()
-    return [rule for rule in rules if isinstance(rule, Mapping) and isinstance(rule.get("alert"), str)]
+    return run.manifest.rules if run.manifest else ()
+
+
+def _frozen(alerts: Iterable[Known]) -> list[Known]:
+    """Alerts as they are now: those that go on are copied, the others change no more."""
+    return [copy(one) if one.is_open else one for one in alerts]
+
+
+def _alerts_of(runs: Iterable[RunData]) -> tuple[object, ...]:
+    """What differs when the alerts of some runs do."""
+    return tuple((run.index.read_anew, run.index.changes) for run in runs)
 
 
 def _rule_row(run: RunData, name: str) -> RuleRow:
     mine = run.index.rules.get(name)
     if mine is None:
         return RuleRow(name, 0, 0, 0)
-    return RuleRow(name, mine.now("firing"), mine.now("pending"), mine.fired)
+    return RuleRow(name, mine.now("firing"), mine.now("pending"), mine.fired, mine.matched)
 
 
 def _matching(run: RunData, asked: Asked) -> Iterator[Known]:
     index = run.index
-    if asked.alert is not None:
-        known = index.rules.get(asked.alert)
-        mine = known.all if known else []
-    else:
-        mine = index.all
     text = asked.text.casefold().strip()
-    for one in reversed(mine):
-        if asked.before is not None and one.place >= asked.before:
+    for one in reversed(index.ranked(asked.alert)):
+        if asked.before is not None and one.rank >= asked.before:
             continue
-        if asked.state and one.state != asked.state and not (asked.state == "late" and one.is_late):
+        if asked.state and not _is_in(one, asked.state):
             continue
         if text and not (text in one.alert.casefold() or text == one.id or text in index.words(one.labels)):
             continue
         yield one
+
+
+def _is_in(one: Known, state: str) -> bool:
+    """Tell whether an alert is in a state, or in what is asked for as one: `open` is firing or pending."""
+    return one.state == state or (state == "late" and one.is_late) or (state == "open" and one.is_open)
 
 
 def _whole(alert: Alert) -> Alert:
@@ -254,7 +298,14 @@ def _whole(alert: Alert) -> Alert:
     return {"endsAt": None, "value": None, "margin": None, **alert, "witness": witness}
 
 
+def _passing(run: RunData) -> dict[str, float]:
+    """Of which names which share remembers nothing; one that an older Tocsin wrote does not tell."""
+    told = run.manifest.passing if run.manifest else {}
+    known = told.items() if isinstance(told, Mapping) else ()
+    return {name: float(share) for name, share in known if isinstance(share, int | float) and 0 <= share <= 1}
+
+
 def _counts(parts: Any) -> dict[str, int]:
     if not isinstance(parts, dict):
         return {}
-    return {str(name): number for name, number in parts.items() if isinstance(number, int)}
+    return {str(name): number for name, number in parts.items() if isinstance(number, int) and abs(number) <= _MOST}

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from tocsin.files import open_file
+
 _CHUNK = 1 << 23
 _FIRST = 256
 
@@ -24,20 +26,18 @@ class News(NamedTuple):
 
 
 class Tail:
-    """Follows one file; `skipped` tells how many bytes at its beginning were passed over."""
+    """Follows one file; `skipped` bytes at its beginning were passed over, `fault` says why it cannot be read."""
 
     def __init__(self, path: Path, most: int) -> None:
         self.path, self.most = path, most
-        self.skipped = 0
+        self.skipped, self.fault = 0, ""
         self._file, self._first = -1, b""
         self._place = 0
 
     def news(self) -> News:
         """Read what was added; nothing where the file is not there, or cannot be read."""
         try:
-            if not self.path.is_file():
-                return News([], anew=False, more=False)
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 status = os.fstat(file.fileno())
                 first = file.read(_FIRST)
                 is_same = status.st_ino == self._file and first.startswith(self._first)
@@ -48,8 +48,12 @@ class Tail:
                     self.skipped = self._place
                 file.seek(self._place)
                 data = file.read(_CHUNK)
-        except OSError:
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            what = (error.strerror or "it is not").lower()
+            self.fault = "" if missing else f"{self.path.name} must be a file that can be read; {what}"
             return News([], anew=False, more=False)
+        self.fault = ""
         end = data.rfind(b"\n") + 1
         if not end and len(data) == _CHUNK:
             end = len(data)  # One line is longer than all that may be read at once: its pieces are no lines.

@@ -1,6 +1,7 @@
 """Why an alert fired, out of the rows that its run archived: a process of its own, asked and answering in JSON.
 
-`range_progress.py` answers there, too: how far a request of a range has come.
+`range_progress.py` and `margin_line.py` answer there, too: how far requests of ranges have come, and the margin of a
+key over time.
 
 Idea: the rows of one key go through the run's own plan (`tocsin.trace`), so the answer is the engine's; the archive has
 times and numbers as the engine read them, so nothing is converted anew. A process apart keeps kernels and large tables
@@ -11,17 +12,18 @@ Cost: some seconds; at most the rows and files per stream that `archive.py` read
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tocsin.jit import plain_kernels
 
 if TYPE_CHECKING:
     from tocsin.plan import Plan, Threshold, Watch
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 
 MOST_SECONDS, MOST_WAITING = 120, 8
 _MOST_LOGGED = 4000
-# Fewer rows are traced sooner by kernels that are not compiled, since loading the compiled ones takes seconds.
-_FEW_ROWS = 20_000
 _MOST_SAID = 12
 
 log = logging.getLogger("tocsin.dashboard")
@@ -78,7 +78,8 @@ class Tracer:
 def _asked(question: str) -> Answer:
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tocsin.dashboard.tracer"],
+            # Without -P it would import what lies in the folder that this was started in.
+            [sys.executable, "-P", "-m", "tocsin.dashboard.tracer"],
             input=question.encode("utf-8", "surrogatepass"),
             capture_output=True,
             check=False,
@@ -118,11 +119,15 @@ def main() -> None:
 
 
 def answered(asked: Asked) -> Answer:
-    """Answer a question about an alert, or, where one names only a rule and an id, about a request of a range."""
-    if asked["kind"] == "request":
-        from tocsin.dashboard.range_progress import progress_of
+    """Answer a question about an alert, about requests of a range, or about the margin of a key."""
+    if asked["kind"] in ("request", "alive"):
+        from tocsin.dashboard.range_progress import alive_now, progress_of
 
-        return progress_of(asked)
+        return progress_of(asked) if asked["kind"] == "request" else alive_now(asked)
+    if asked["kind"] == "margin":
+        from tocsin.dashboard.margin_line import margin_lines
+
+        return margin_lines(asked)
     return traced(asked)
 
 
@@ -139,19 +144,21 @@ def traced(asked: Asked) -> Answer:
     life = _life(asked)
     plan = plan_file(file)
     watch, rule = _rule_of(plan, life)
+    key = [life.labels[column] for column in watch.on]
     newest = max(life.start_us, asked["newest_us"] or life.start_us)
     whole = Result("", plan, (), (), (life,), oldest_us=None, newest_us=newest)
     last_us = newest if life.end_us is None else life.end_us
     if not isinstance(rule, Threshold):
         pad = 2 * rule.for_us + watch.horizon_us
-        rows = _rows(asked, file, watch, life, (life.start_us - pad, min(newest, last_us + pad)))
-        answer = why_silent(_trace(watch, life, rows), rule, last_us)
+        rows = rows_of(asked, file, watch, key, (life.start_us - pad, min(newest, last_us + pad)))
+        answer = why_silent(trace_rows(watch, key, rows), rule, last_us)
         return {"svg": "", "said": [[one.kind, one.text] for one in answer.reasons]}
     pick = _whole_span(pick_of(watch, rule, life, "", whole), asked)
-    rows = _rows(asked, file, watch, life, (pick.read_from_us, pick.to_us))
-    found = _trace(watch, life, rows)
-    drawn = picture(found, pick, whole.end_of(life))
-    return {"svg": str(drawn), "said": _said(found, rule, life, last_us)}
+    rows = rows_of(asked, file, watch, key, (pick.read_from_us, pick.to_us))
+    with plain_kernels(_samples(rows)):
+        found = trace_rows(watch, key, rows)
+        drawn = picture(found, pick, whole.end_of(life), _units(file))
+        return {"svg": str(drawn), "said": _said(found, rule, life, last_us)}
 
 
 def _said(found: Traced, rule: Threshold, life: Life, last_us: int) -> list[list[str]]:
@@ -159,7 +166,7 @@ def _said(found: Traced, rule: Threshold, life: Life, last_us: int) -> list[list
     from tocsin.trace import why
 
     peak_us = max((part["time"] for part in life.witness), default=life.start_us)
-    reasons = list(why(found, rule, last_us).reasons[:1])
+    reasons = list(why(found, rule, last_us, is_late=life.is_late).reasons[:1])
     around = why(found, rule, peak_us if life.covers(peak_us) else life.start_us).reasons
     reasons += [one for one in around if one.kind not in {"fired", "pending"}]
     return [[one.kind, one.text] for one in reasons[:_MOST_SAID]]
@@ -173,14 +180,23 @@ def _whole_span(pick: Pick, asked: Asked) -> Pick:
     return replace(pick, from_us=min(pick.from_us, pick.life.start_us - pad))
 
 
+def _units(file: RuleFile) -> dict[str, str]:
+    """In what values are measured, where the rule file says so."""
+    from tocsin.trace.words import named
+
+    every = [(stream.name, value) for stream in file.streams.values() for value in stream.values.values()]
+    return {named(stream, value.name): value.unit for stream, value in every if value.unit}
+
+
 def rule_file(asked: Asked) -> RuleFile:
     """The rule file of a run; one that was changed since is refused."""
     from tocsin.plan import make_plan
     from tocsin.rules.load import load_rule_file
+    from tocsin.rundir.manifest import hash_of
 
     path = Path(asked["rule_file"])
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        found = hash_of(path)
     except OSError as error:
         message = f"{path} must be readable, since it has the rules; {(error.strerror or 'it is not').lower()}"
         raise CannotTraceError(message) from None
@@ -212,20 +228,21 @@ def _rule_of(plan: Plan, life: Life) -> tuple[Watch, Threshold | Silence]:
     raise CannotTraceError(message)
 
 
-def _trace(watch: Watch, life: Life, rows: Mapping[str, KeyRows]) -> Traced:
+def trace_rows(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows]) -> Traced:
+    """Take the rows of a key through its watch."""
     from tocsin.trace import trace
 
-    few_rows(sum(len(one.time) for one in rows.values()))
-    return trace(watch, [life.labels[column] for column in watch.on], rows)
+    with plain_kernels(_samples(rows)):
+        return trace(watch, list(key), rows)
 
 
-def few_rows(rows: int) -> None:
-    """Leave kernels as they are written where there are few rows."""
-    if rows < _FEW_ROWS:
-        os.environ["NUMBA_DISABLE_JIT"] = "1"
+def _samples(rows: Mapping[str, KeyRows]) -> int:
+    return sum(len(one.time) for one in rows.values())
 
 
-def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[int, int]) -> dict[str, KeyRows]:
+def rows_of(
+    asked: Asked, file: RuleFile, watch: Watch, key: Sequence[str], span: tuple[int, int]
+) -> dict[str, KeyRows]:
     """Rows of one key in a span of event time, by stream."""
     from tocsin.dashboard.archive import (
         PAYLOAD,
@@ -240,7 +257,6 @@ def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[in
     )
     from tocsin.trace import KeyRows
 
-    key = [life.labels[column] for column in watch.on]
     found = {}
     for name in watch.streams:
         stream, mine = file.streams[name], of_key(watch.on, key)
@@ -250,7 +266,7 @@ def _rows(asked: Asked, file: RuleFile, watch: Watch, life: Life, span: tuple[in
         payload = payloads_of(table) if PAYLOAD in table.column_names else None
         found[name] = KeyRows(*times_of(table, stream), values_of(table, watch.columns(name)), payload)
     if not any(len(rows) for rows in found.values()):
-        message = "the archive must have rows of this key; it has none around the alert"
+        message = "the archive must have rows of this key; it has none of this time"
         raise CannotTraceError(message)
     return found
 

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 from tocsin.deliver.clock import CLOCK, Clock
 from tocsin.deliver.encode import Alert, alert_of, decode, lines_of
 from tocsin.deliver.parquet import count_parquet, parquet_of, read_parquet
-from tocsin.files import replace_file
+from tocsin.files import open_file, replace_file
 
 FORMATS = {"json": "jsonl", "parquet": "parquet"}
 _NAME = re.compile(r"(\d{12})\.(jsonl|parquet)")
 _MOST_PLACES = 10_000
+# A longer line is no alert: its beginning stands for it.
+_MOST_LINE = 1 << 26
 _log = logging.getLogger("tocsin.deliver")
 
 
@@ -61,6 +63,16 @@ class AlertWriter:
         return path
 
 
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file of JSON; of one that is far too long its beginning, which is no alert."""
+    with open_file(path) as file:
+        while raw := file.readline(_MOST_LINE):
+            rest = raw
+            while len(rest) == _MOST_LINE and not rest.endswith(b"\n"):
+                rest = file.readline(_MOST_LINE)
+            yield raw
+
+
 class AlertLog:
     """Reads an alert log; `corrupt` counts what could not be read, `fault` says the last of it."""
 
@@ -76,6 +88,9 @@ class AlertLog:
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._report(Position(since, -1), self.folder, error)
             return []
         # JSON comes last here, and so wins where a batch is there in both forms.
         for name in sorted(names, reverse=True):
@@ -136,10 +151,9 @@ class AlertLog:
         if path.suffix == ".parquet":
             yield from ((line, alert) for line, alert in enumerate(read_parquet(path)) if line >= skip)
             return
-        with path.open("rb") as file:
-            for line, raw in enumerate(file):
-                if line >= skip:
-                    yield line, self._decoded(Position(batch, line), path, raw)
+        for line, raw in enumerate(raw_lines(path)):
+            if line >= skip:
+                yield line, self._decoded(Position(batch, line), path, raw)
 
     def _decoded(self, position: Position, path: Path, raw: bytes) -> Alert | None:
         try:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tocsin.deliver.alertlog import AlertLog, Position
-from tocsin.deliver.book import FIRING, Book, Telling
+from tocsin.deliver.book import FIRING, TOLD, Book, Telling
 from tocsin.deliver.channel import Answer, Verdict
 from tocsin.deliver.clock import Backoff, Clock
 from tocsin.deliver.courier import Backlog
@@ -29,7 +29,7 @@ from tocsin.deliver.post import Post
 from tocsin.deliver.sinks import AlertmanagerSink, seconds
 from tocsin.deliver.webhook import page_of
 
-MOST_ALERTS = 64
+MOST_ALERTS, _MOST_OWED = 64, 1_000
 SAVE_S = 1.0
 PATH = "/api/v2/alerts"
 
@@ -67,6 +67,7 @@ class AlertmanagerCourier:
         self._is_stale = False
         # Moves ahead of the ledger's, which is only ever saved together with the book.
         self._position = ledger.position
+        ledger.takes = list(TOLD)
         if ledger.state is not None:
             self.book.load(ledger.state)
 
@@ -162,7 +163,7 @@ class AlertmanagerCourier:
         self.book.superseded = self._skipped = 0
         self.ledger.position = self._position
         self.ledger.counts["pending"] = self._unread + self.book.owed()
-        self.ledger.state = self.book.dump()
+        self.ledger.state, self.ledger.owed = self.book.dump(), self.book.owing(_MOST_OWED)
         self.ledger.save(sync=sync)
         self._saved_at, self._is_stale = self.clock.now(), False
 

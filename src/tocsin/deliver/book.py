@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from tocsin.deliver.encode import Alert, fingerprint, full_labels, seconds_of
 
 RESOLVED_S = 15 * 60.0
 FIRING, RESOLVED = "firing", "resolved"
+# The states that Alertmanager is told.
+TOLD = ("firing", "resolved", "match")
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Book:
     def learn(self, alert: Alert, place: Iterable[int], now: float) -> bool:
         """Take a line of the log; say whether it is one that Alertmanager is told."""
         state = alert["state"]
-        if state not in {"firing", "resolved", "match"}:
+        if state not in TOLD:
             return False
         labels = full_labels(alert)
         subject = self.subjects.setdefault(fingerprint(labels), Subject())
@@ -119,6 +122,11 @@ class Book:
     def owed(self) -> int:
         """How many lines of the log have not been told."""
         return sum(len(life.owed) for subject in self.subjects.values() for life in subject.lives())
+
+    def owing(self, most: int) -> dict[str, list[str]]:
+        """By id of an alert the states that have not been told; of very many alerts some."""
+        lives = (life for subject in self.subjects.values() for life in subject.lives() if life.owed)
+        return {life.id: list(life.owed) for life in islice(lives, most)}
 
     def is_settled(self) -> bool:
         """Whether there is nothing to tell but what was told before."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tocsin.deliver.alertlog import AlertLog, Position
 from tocsin.deliver.channel import Answer, Channel, Entry, Verdict
 from tocsin.deliver.clock import Backoff, Clock
-from tocsin.deliver.encode import Alert
+from tocsin.deliver.encode import STATES, Alert
 from tocsin.deliver.ledger import Ledger
 
 LOOK_S = 1.0
@@ -41,6 +41,7 @@ class Courier:
         self._entries: Iterator[tuple[Position, Alert]] | None = None
         self._held: Entry | None = None
         self._refused = 0
+        ledger.takes = [state for state in STATES if channel.wants({"state": state})]
 
     def round(self, stop: threading.Event) -> bool:
         """Deliver one step; say whether there was one."""

@@ -2,6 +2,8 @@
 
 `DELIVERY/<name>.json` holds position, counts and state together and is replaced whole, so they never disagree.
 `DELIVERY/<name>.rejected.jsonl` gets one line per refused alert: position, status, answer, alert.
+`DELIVERY/<name>.taken.jsonl` gets one line per step of the position: batch, line, and when it was reached; of very many
+the newest are kept.
 Guarantee: a ledger that was lost or damaged costs repeats, never an alert: delivery begins anew, under the same
 identities; a damaged one is kept as `<name>.json.damaged`. Two processes cannot hold one ledger at a time.
 Cost: a small file per save, forced to disk at most once a second.
@@ -20,11 +22,13 @@ from tocsin.deliver.channel import Answer
 from tocsin.deliver.clock import Clock
 from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError
-from tocsin.files import append_line, lock_file, replace_file
+from tocsin.files import append_line, lock_file, read_file, replace_file
 
 VERSION = 1
 COUNTS = ("delivered", "pending", "retries", "rejected", "skipped", "superseded", "corrupt")
 SYNC_S = 1.0
+TAKEN = ".taken.jsonl"
+_MOST_BYTES, _MOST_TAKEN = 1 << 26, 1 << 20
 _log = logging.getLogger("tocsin.deliver")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -39,14 +43,20 @@ class Ledger:
         self.name, self.kind, self.clock = name, kind, clock
         self.path = folder / f"{name}.json"
         self.rejected_path = folder / f"{name}.rejected.jsonl"
+        self.taken_path = folder / f"{name}{TAKEN}"
         self.position: Position | None = None
         self.counts = dict.fromkeys(COUNTS, 0)
         self.last_error: str | None = None
         self.last_error_at: str | None = None
         self.last_success: str | None = None
         self.failing = False
+        # The states that the receiver is told, if whoever serves it says so; all others are skipped.
+        self.takes: list[str] | None = None
+        # By id of an alert the states at or before the position that the receiver has not been told.
+        self.owed: dict[str, list[str]] = {}
         self.state: Any = None
         self._saved: dict[str, Any] = {}
+        self._noted: Position | None = None
         self._synced_at = 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder / f"{name}.lock", name)
@@ -89,9 +99,21 @@ class Ledger:
         status = self.status()
         data = json.dumps({"version": VERSION, **status, "state": self.state}, ensure_ascii=False)
         replace_file(self.path, data.encode("utf-8", "replace"), sync=sync)
+        if self.position is not None and self.position != self._noted and not self.owed:
+            self._note_taken(self.position)
         self._saved = status
         if sync:
             self._synced_at = self.clock.now()
+
+    def _note_taken(self, position: Position) -> None:
+        """Note when a position was reached, for those who look; a line that is lost costs a moment, nothing else."""
+        self._noted = position
+        with self.taken_path.open("ab") as file:
+            file.write(json.dumps([*position, time_text(self.clock.now())]).encode() + b"\n")
+            is_full = file.tell() > _MOST_TAKEN
+        if is_full:
+            data = self.taken_path.read_bytes()
+            replace_file(self.taken_path, data[data.index(b"\n", len(data) // 2) + 1 :], sync=False)
 
     def save_news(self) -> None:
         """Save if people would see something new."""
@@ -106,6 +128,8 @@ class Ledger:
             "position": None if self.position is None else list(self.position),
             **self.counts,
             "failing": self.failing,
+            "takes": self.takes,
+            "owed": self.owed,
             "lastError": self.last_error,
             "lastErrorAt": self.last_error_at,
             "lastSuccess": self.last_success,
@@ -124,7 +148,7 @@ class Ledger:
                 return
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
             self.failed("the ledger was damaged: delivery begins anew at the start of the log")
             return
@@ -139,7 +163,9 @@ class Ledger:
         texts = [stored[name] for name in ("lastError", "lastErrorAt", "lastSuccess")]
         self.position, self.counts, self.state = position, counts, stored["state"]
         self.last_error, self.last_error_at, self.last_success = texts
-        self.failing = bool(stored["failing"])
+        self.failing, self.owed = bool(stored["failing"]), dict(stored.get("owed", {}))
+        # A position is noted as taken when nothing is owed at it any more.
+        self._noted = None if self.owed else position
 
 
 def read_status(folder: Path | str) -> dict[str, dict[str, Any]]:
@@ -147,8 +173,8 @@ def read_status(folder: Path | str) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(Path(folder).glob("*.json")):
         try:
-            stored = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            stored = json.loads(read_file(path, _MOST_BYTES))
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(stored, dict) and stored.get("sink") == path.stem:
             found[path.stem] = {key: value for key, value in stored.items() if key not in {"version", "state"}}

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import enabled, kernel
+from tocsin.jit import enabled, kernel, lean
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -40,7 +40,7 @@ def _quiet_pow(a: float, b: float) -> float:
 _POW: Callable[[float, float], float] = math.pow if enabled() else _quiet_pow
 
 
-@kernel
+@lean
 def run_program(ops: Int, args: Int, consts: Float, stack: Float, x: Float) -> tuple[float, bool, float]:
     """Give margin, truth and value of a condition; for a number: itself, False, itself."""
     acc, left, top, op = 0.0, math.nan, 0, 0

@@ -3,9 +3,12 @@
     bucket → Out.stats → Allotment (in the engine, between calls) → control rows → on_control of that bucket
 
 Idea: every bucket tells its share, how much it would use, and which share of its results memory buys (`worth.py`; where
-no model fits, as many as memory). ALLOC then finds the memory of each join so that the least recall by weight is as
-large as can be; within a join, buckets get what finds most. A join with memory of its own is divided over its buckets
-in the same way.
+no model fits, as many as memory), or, where results are sampled, with which error (`sample.py`; where no model fits,
+that of rows which all give equally many). ALLOC then finds the memory of each join so that the least recall by weight
+is as large, and the largest weighted error as small, as can be. Recall and error cannot be weighed against each other:
+joins that sample and joins that do not have pools of their own, in proportion to what they would use. Within a join,
+buckets get what finds most, or what makes its estimates closest. A join with memory of its own is divided over its
+buckets in the same way.
 Guarantee: the shares in force never add up to more than the memory, at any moment, however calls fail and are repeated:
 a share is lowered first, and what that frees is given away only when the bucket has told that it keeps to it. Nothing
 is given before every bucket has told its share, as after a start.
@@ -23,8 +26,16 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.plan.budget import LEAST, Budget
 from tocsin.plan.steps import Watch
-from tocsin.stages.memory.allocate import alloc
-from tocsin.stages.memory.curves import RateCurve, concave, divide, together
+from tocsin.stages.memory.allocate import alloc_mixed
+from tocsin.stages.memory.curves import (
+    ErrorCurve,
+    RateCurve,
+    concave,
+    divide,
+    divide_errors,
+    errors_together,
+    together,
+)
 
 # A share that differs by less than this part of it is not worth telling: each costs a file and a call.
 WORTH_TELLING = 1 / 16
@@ -52,12 +63,19 @@ def read_share(row: Mapping[str, Any]) -> Share:
 
 
 class Told(NamedTuple):
-    """What a bucket has told: its share, what its models and one page take, what it would use, and what that buys."""
+    """What a bucket has told: its share, what its models and one page take, what it would use, and what that buys.
+
+    `points` have memory and recall, or, of a sample, memory and error; `results` is of how many results. `rows` are
+    remembered in what is `used`.
+    """
 
     share: int
     fixed: int
     need: int
     points: Sequence[tuple[float, float]]
+    results: float = 0.0
+    rows: int = 1
+    used: int = 1
 
     @property
     def curve(self) -> RateCurve:
@@ -69,11 +87,37 @@ class Told(NamedTuple):
         scale = need / max(float(memory[-1]), 1.0)
         return concave(memory * scale, recall * need)
 
+    @property
+    def errors(self) -> ErrorCurve:
+        """Errors by memory beyond `fixed`: as the models say, else those of rows that all give equally many results."""
+        need = max(float(self.need), 1.0)
+        if len(self.points) < 2:
+            share = np.geomspace(1 / 512, 1.0, 32)
+            rows = max(need * self.rows / max(self.used, 1), 1.0)
+            return ErrorCurve(need * share, np.sqrt((1 - share) / (share * rows)))
+        memory, error = np.array(self.points, np.float64).T
+        return ErrorCurve(memory * need / max(float(memory[-1]), 1.0), error)
+
+
+class Sampled(NamedTuple):
+    """The buckets of a join that samples: the errors of each, and how much each counts."""
+
+    curves: list[ErrorCurve]
+    results: list[float]
+
+    @classmethod
+    def of(cls, told: Sequence[Told]) -> Sampled:
+        """Buckets count by their results; where one does not know them, by what they use."""
+        known = all(one.results > 0 and len(one.points) > 1 for one in told)
+        return cls([one.errors for one in told], [one.results if known else max(one.need, 1.0) for one in told])
+
 
 class Allotment:
     """What the buckets of a plan have told, and what each has been given."""
 
     def __init__(self, watches: Iterable[Watch]) -> None:
+        watches = tuple(watches)
+        self.alerts = {watch.name: sorted({rule.alert for rule in watch.rules}) for watch in watches}
         budgets = {watch.name: watch.budget for watch in watches}
         self.budgets = {name: budget for name, budget in budgets.items() if budget is not None and budget.told}
         self.told: dict[Place, Told] = {}
@@ -91,7 +135,7 @@ class Allotment:
         """Take what a bucket told."""
         place = (told["watch"], bucket)
         if told["watch"] in self.budgets:
-            self.told[place] = Told(told["share"], told["fixed"], told["need"], told["points"])
+            self.told[place] = Told(**{name: told[name] for name in Told._fields if name in told})
             # What was given may be on its way still; what was lowered holds from now on.
             self.lowered.discard(place)
             if told["share"] <= self.asked.get(place, 0):
@@ -146,16 +190,40 @@ class Allotment:
         room = total - sum(fixed.values())
         if room <= 0:
             return {place: self.told[place].share for place in fixed}
-        curves = {name: [self.told[place].curve for place in mine] for name, mine in places.items()}
-        joins = [together(mine) for mine in curves.values()]
-        needs = [lambda quality, curve=curve: curve.memory_for(quality * curve.most) for curve in joins]
-        memory, _ = alloc(needs, room, [self.budgets[name].weight for name in pool])
+        told = {name: [self.told[place] for place in mine] for name, mine in places.items()}
+        subsets = {name: [one.curve for one in told[name]] for name in pool if not self.budgets[name].samples}
+        samples = {name: Sampled.of(told[name]) for name in pool if name not in subsets}
+        found = self._alloc(subsets, samples, room)
         wanted = {}
-        for name, amount in zip(pool, memory, strict=True):
-            for place, part in zip(places[name], divide(curves[name], amount), strict=True):
+        for name, amount in found.items():
+            if name in subsets:
+                parts = divide(subsets[name], amount)
+            else:
+                parts = divide_errors(*samples[name], amount)
+            for place, part in zip(places[name], parts, strict=True):
                 wanted[place] = fixed[place] + int(part)
         spare = max(total - sum(wanted.values()), 0) // max(len(wanted), 1)
         return {place: share + spare for place, share in wanted.items()}
+
+    def _alloc(
+        self, subsets: Mapping[str, Sequence[RateCurve]], samples: Mapping[str, Sampled], room: float
+    ) -> dict[str, float]:
+        """The memory of each join."""
+        recalls = [together(curves) for curves in subsets.values()]
+        needs = [lambda quality, curve=curve: curve.memory_for(quality * curve.most) for curve in recalls]
+        errors = [errors_together(*of).memory_for for of in samples.values()]
+        first, second = ([self.budgets[name].weight for name in names] for names in (subsets, samples))
+        found = alloc_mixed(needs, errors, room, (first, second))
+        return dict(zip([*subsets, *samples], [*found.subsets, *found.samples], strict=True))
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """By alert, what all buckets of its join may keep, as far as they have told."""
+        whole: dict[str, int] = {}
+        for (name, _), told in self.told.items():
+            for alert in self.alerts[name]:
+                whole[alert] = whole.get(alert, 0) + told.share
+        return whole
 
     def _least(self, place: Place) -> int:
         """What a bucket has in any case."""

@@ -14,8 +14,8 @@ from tocsin.plan.ranges import RangeWatch
 from tocsin.rules.ranges import ACTION, ID, REGISTER, TERMINATE, THRESHOLD
 from tocsin.stages.ranges.requests import LARGEST_WEIGHT
 
-# Numbers travel as doubles, which hold whole numbers up to here.
-LARGEST_THRESHOLD = 1 << 53
+# Numbers travel as doubles: up to here no other whole number is taken for it.
+LARGEST_THRESHOLD = (1 << 53) - 1
 _LONGEST_ID = 1024
 # Infinity stays what it is.
 _AS_IS: dict[str, Any] = {"posinf": np.inf, "neginf": -np.inf}
@@ -76,7 +76,7 @@ def read_requests(watch: RangeWatch, values: Mapping[str, Float], payload: Seque
     reasons.add(unnamed, lambda at: _why_unnamed(*_named(rows[at])))
     threshold, ends = values[THRESHOLD], np.column_stack([values[name] for name in watch.ends])
     fine = _whole(threshold, LARGEST_THRESHOLD)
-    must = f"`{THRESHOLD}` must be a whole number from 1 to 2^53"
+    must = f"`{THRESHOLD}` must be a whole number from 1 to 2^53 - 1"
     reasons.add(registers & ~fine, lambda at: must + _got(threshold[at]))
     low, high = np.nan_to_num(ends[:, ::2], nan=-np.inf, **_AS_IS), np.nan_to_num(ends[:, 1::2], nan=np.inf, **_AS_IS)
     # A range that begins at infinity, or ends at minus infinity, can hold no element.
@@ -154,7 +154,7 @@ def _why_unnamed(name: Any, action: Any) -> str:
 def part_of(text: str | None, parts: int) -> int:
     """Tell to which part of its key a request belongs, by its id; one without an id belongs to the first."""
     name, _ = _named(_read_one(text))
-    return zlib.crc32(str(name).encode()) % parts if _is_id(name) else 0
+    return zlib.crc32(str(name).encode(errors="surrogatepass")) % parts if _is_id(name) else 0
 
 
 def _whole(numbers: Float, most: int) -> Bools:
@@ -164,4 +164,4 @@ def _whole(numbers: Float, most: int) -> Bools:
 
 
 def _got(number: Any) -> str:
-    return "; it is missing" if np.isnan(number) else f"; got {number:g}"
+    return "; it is missing" if np.isnan(number) else f"; got {repr(float(number)).removesuffix('.0')}"

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tocsin.logic import Found
 from tocsin.plan.identity import digest
-from tocsin.rules.memory import BYTES, SAMPLE, Memory, size_text
+from tocsin.rules.memory import BYTES, NONE, SAMPLE, Memory, Model, read_model, size_text
 from tocsin.rules.model import Rule
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
 LEAST = {"bytes": 32_768, "rows": 16}
+# Pieces into which the ages of a window are cut where no rule says so, and the most that one may ask for.
+GRANULES, MOST_GRANULES = 20, 200
+
+
+# What fits is found out.
+MEASURED = Model()
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,13 @@ class Budget:
     buckets: int = 1
     told: bool = False
     pool: str = ""
+    model: Model = MEASURED
+
+    @property
+    def granules(self) -> int:
+        """Into how many pieces the ages of a window are cut."""
+        fine_us = self.model.granularity_us
+        return -(-max(self.windows_us) // fine_us) if fine_us else GRANULES
 
     @property
     def terms(self) -> str:
@@ -43,6 +57,11 @@ class Budget:
         """What one bucket may keep at first."""
         return self.memory.amount // self.buckets
 
+    @property
+    def traces(self) -> int:
+        """Of how many rows of each lane that went a sample keeps traces: a sixteenth of the bytes is for them."""
+        return max(64, self.share // (2 * 8 * 16 if self.memory.unit == BYTES else 1))
+
     def __str__(self) -> str:
         """Say how much, whose, and what happens when it is short."""
         whose = "a share of the run's at first" if self.pooled else "of its own"
@@ -53,8 +72,11 @@ class Budget:
             text += f"; {each} for each of {self.buckets} buckets{moves}"
         weight = f"; weight {self.weight:g}" if self.weight != 1 else ""
         kept = "the rows that give most results stay: by the model that fits, else the newest"
+        kept = "the newest rows stay" if self.model.by == NONE else kept
         kept = "a random sample of results is found, each with its chance" if self.samples else kept
-        return f"{text}; when it is short, {kept}{weight}"
+        model = f"; {self.model}" if str(self.model) else ""
+        foretold = "error" if self.samples else "recall"
+        return f"{text}; when it is short, {kept}{model}{weight}; {foretold}: foretold in a run or a backtest"
 
     @property
     def samples(self) -> bool:
@@ -62,8 +84,20 @@ class Budget:
         return self.prefer == SAMPLE
 
 
+def found_text(found: Found) -> str:
+    """Say what limited memory finds, as far as it is known.
+
+    >>> found_text(Found(0.934, 0.91)), found_text(Found(error_reached=0.05))
+    ('recall 0.934 predicted, 0.91 reached', 'error not predicted, 0.05 reached')
+    """
+    sampled = found.error_predicted is not None or found.error_reached is not None
+    name, predicted, reached = ("error", *found[2:]) if sampled else ("recall", *found[:2])
+    foretold = "not predicted" if predicted is None else f"{predicted:.3g} predicted"
+    return f"{name} {foretold}, {'not known yet' if reached is None else f'{reached:.3g} reached'}"
+
+
 def memory_of(rule: Rule, run: Memory | None) -> tuple[object, ...]:
     """By what joins share a budget; empty: the rule has none."""
     if rule.memory is not None:
         return ("own", rule.alert, tuple(sorted(rule.labels.items())))
-    return ("run", rule.prefer, float(rule.weight)) if run is not None else ()
+    return ("run", rule.prefer, float(rule.weight), read_model(rule.model)) if run is not None else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import bequests, digest, heirs, is_limited
+from tocsin.plan.identity import bequests, digest, heirs, is_apart, is_limited
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 
@@ -45,6 +45,7 @@ def _keys(watch: str) -> str:
     """Name the keys of a watch, and what tells it from others that have them."""
     on, _, apart = watch.partition("~")
     kind = " of rules whose memory is limited" if is_limited(watch) else " of rules that wait" if apart else ""
+    kind = " of rules whose processor time is limited" if is_apart(watch) else kind
     return (f"keys {on}" if on else "no key") + kind
 
 

@@ -1,7 +1,7 @@
-"""Divide: how much memory each watch and each bucket has, before anything is known of the streams.
+"""Divide: how much memory, or processor time, each watch and each bucket has, before anything is known of the streams.
 
-The memory of a run is divided evenly between the watches that share it, that of a watch evenly between buckets. Where
-an engine carries control rows (`allot.py`), shares then follow demand.
+What a run may use is divided evenly between the watches that share it, that of a watch evenly between buckets. Where
+an engine carries control rows (`allot.py`), shares of memory then follow demand.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tocsin.errors import PlanError
-from tocsin.plan.budget import LEAST, Budget, memory_of
+from tocsin.plan.anytime import DEFAULT_CORES
+from tocsin.plan.budget import LEAST, MOST_GRANULES, Budget, memory_of
 from tocsin.plan.identity import digest
 from tocsin.plan.steps import Watch
-from tocsin.rules.memory import SAMPLE, Memory, read_memory
+from tocsin.rules.cpu import Cpu
+from tocsin.rules.durations import duration_text
+from tocsin.rules.memory import SAMPLE, Memory, read_memory, read_model
 from tocsin.rules.model import Rule
+
+# So many times what a bucket must have at the least, there are models and rows enough for them to show.
+_ENOUGH = 32
 
 
 def with_budget(watch: Watch, rules: Sequence[Rule], run: Memory | None, windows_us: tuple[int, ...]) -> Watch:
@@ -28,7 +34,20 @@ def with_budget(watch: Watch, rules: Sequence[Rule], run: Memory | None, windows
         _check(rule, watch)
     memory = run if own is None else read_memory(own)
     assert memory is not None
-    budget = Budget(memory, rules[0].prefer, float(rules[0].weight), windows_us, pooled=own is None)
+    first, model = rules[0], read_model(rules[0].model)
+    if own is not None and memory.amount < LEAST[memory.unit]:
+        message = (
+            f"{first.place}: `memory` must be at least {_least(memory.unit)}, and that for each bucket; got {memory}"
+        )
+        raise PlanError(message)
+    # Rows of one time alone are joined within one microsecond.
+    windows_us = tuple(max(window_us, 1) for window_us in windows_us)
+    budget = Budget(memory, first.prefer, float(first.weight), windows_us, pooled=own is None, model=model)
+    if budget.granules > MOST_GRANULES:
+        least = duration_text(-(-max(windows_us) // MOST_GRANULES))
+        message = f"{first.place}: `model.granularity` must cut ages into at most {MOST_GRANULES}, by {least} or more"
+        message += f"; {duration_text(model.granularity_us)} gives {budget.granules:,}"
+        raise PlanError(message)
     return replace(watch, budget=budget)
 
 
@@ -41,6 +60,9 @@ def _check(rule: Rule, watch: Watch) -> None:
     if rule.prefer == SAMPLE and len(watch.lanes) != 2:
         message = f"{rule.place}: `prefer` sample needs a rule of two streams; it reads {len(watch.lanes)}"
         raise PlanError(message)
+    if rule.model is not None and len(watch.lanes) != 2:
+        message = f"{rule.place}: `model` needs a rule of two streams; it reads {len(watch.lanes)}"
+        raise PlanError(message)
 
 
 def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...]:
@@ -49,11 +71,17 @@ def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...
     if run is None:
         return watches
     budgets = [watch.budget for watch in watches if watch.budget is not None]
-    own = sum(budget.memory.amount for budget in budgets if not budget.pooled and budget.memory.unit == run.unit)
+    for watch in watches:
+        _check_unit(watch, run)
+    own = sum(budget.memory.amount for budget in budgets if not budget.pooled)
     pooled = sum(budget.pooled for budget in budgets)
     left = run.amount - own
-    if left < pooled * LEAST[run.unit] or left < 0:
-        given = Memory(max(left, 0), run.unit)
+    if left < 0:
+        message = "`memory` of the run must be at least what its rules have of it"
+        message += f"; they have {Memory(own, run.unit)} of {run}"
+        raise PlanError(message)
+    if left < pooled * LEAST[run.unit]:
+        given = Memory(left, run.unit)
         message = f"`memory` of the run must leave at least {_least(run.unit)} for each join that shares it"
         message += f"; {run} less what single rules have leaves {given} for {pooled}"
         raise PlanError(message)
@@ -67,12 +95,55 @@ def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...
     )
 
 
+def pools_text(watches: Iterable[Watch]) -> list[str]:
+    """Say how the memory of a run is split between joins of two kinds; nothing where there is one kind."""
+    pooled = [watch.budget for watch in watches if watch.budget is not None and watch.budget.pooled]
+    kinds = [[one for one in pooled if one.samples == samples] for samples in (False, True)]
+    if not all(kinds):
+        return []
+    subset, sample = (Memory(sum(one.memory.amount for one in kind), kind[0].memory.unit) for kind in kinds)
+    text = f"Memory of the run: {subset} for joins that lose results and {sample} for those that sample, at first"
+    return [f"{text}; in a run, in proportion to what either would use"]
+
+
+def _check_unit(watch: Watch, run: Memory) -> None:
+    """Refuse a part in rows of a whole in bytes, or the reverse: nobody can say what is left."""
+    if watch.budget is not None and watch.budget.memory.unit != run.unit:
+        message = f'rule "{watch.rules[0].alert}": '
+        message += f"`memory` must be in {run.unit}, as that of the run is, of which it is a part ({run})"
+        message += f"; got {watch.budget.memory}"
+        raise PlanError(message)
+
+
+def most_buckets(watches: Iterable[Watch], wanted: int) -> int:
+    """How many buckets there should be at the most, so that each has memory for rows and models."""
+    budgets = [watch.budget.memory for watch in watches if watch.budget is not None]
+    return max(1, min([wanted, *(memory.amount // (_ENOUGH * LEAST[memory.unit]) for memory in budgets)]))
+
+
+def share_cores(watches: Iterable[Watch], run: Cpu | None) -> tuple[Watch, ...]:
+    """Divide the processor time of a run evenly between the watches that share it."""
+    watches = tuple(watches)
+    sharers = sum(watch.anytime is not None and watch.anytime.pooled for watch in watches)
+    if run is None or not sharers:
+        return watches
+    cores = (DEFAULT_CORES if run.cores is None else run.cores) / sharers
+    return tuple(
+        replace(watch, anytime=replace(watch.anytime, cores=cores))
+        if watch.anytime is not None and watch.anytime.pooled
+        else watch
+        for watch in watches
+    )
+
+
 def over_buckets(watches: Iterable[Watch], buckets: int, *, told: bool) -> tuple[Watch, ...]:
     """Divide what watches may keep between buckets."""
     return tuple(_over_buckets(watch, buckets, told=told) for watch in watches)
 
 
 def _over_buckets(watch: Watch, buckets: int, *, told: bool) -> Watch:
+    if watch.anytime is not None:
+        return replace(watch, anytime=replace(watch.anytime, buckets=buckets))
     if watch.budget is None:
         return watch
     budget = replace(watch.budget, buckets=buckets, told=told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tocsin.errors import PlanError
-from tocsin.plan.divide import divide_run
+from tocsin.plan.divide import divide_run, share_cores
 from tocsin.plan.plan import Plan
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.resolve import make_plan
@@ -33,7 +33,7 @@ def plan_file(file: RuleFile, rules: Iterable[AnyRule] | None = None) -> Plan:
     watches, ranges = list[Watch](), list[RangeWatch]()
     for on, mine in groups.items():
         columns = {name: [*on, TIME, ARRIVAL, *stream.values] for name, stream in file.streams.items()}
-        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL, memory=file.memory)
+        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL, memory=file.memory, cpu=file.cpu)
         watches += plan.watches
         ranges += plan.ranges
-    return Plan(divide_run(watches, file.memory), tuple(ranges))
+    return Plan(share_cores(divide_run(watches, file.memory), file.cpu), tuple(ranges))

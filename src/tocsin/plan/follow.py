@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.columns import evaluate_number
-from tocsin.expr.nodes import Key, Variable
+from tocsin.expr.nodes import Key
 from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Float, Int
 from tocsin.plan.arrived import Arrived
-from tocsin.plan.condition import compile_rule, limit_key
+from tocsin.plan.compiled import Compiled
+from tocsin.plan.condition import limit_key
 from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
 from tocsin.plan.lives import Change, Lived
@@ -25,27 +25,59 @@ from tocsin.stages.alert import TRUE
 from tocsin.stages.join import Evaluations, Probes, Tuples, combine
 from tocsin.stages.reduce.settled import settle
 
+# To sift fewer arrivals than this would cost more than to try them all.
+FEWEST_SIFTED = 512
+
+
+@kernel
+def bring_on(key: int, newest: Int, progress: Int, idle: int) -> None:
+    """Move the progress of a key to where all its streams are, but those that are behind by more than `idle`."""
+    front = NEVER_SEEN
+    for s in range(newest.shape[1]):
+        front = max(front, newest[key, s])
+    least = front
+    for s in range(newest.shape[1]):
+        if newest[key, s] != NEVER_SEEN and newest[key, s] >= front - idle:
+            least = min(least, newest[key, s])
+    progress[key] = max(progress[key], least)
+
 
 @kernel
 def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: int) -> NDArray[np.bool_]:
     """Move progress with each row; tell which came after progress had passed them. `stream` < 0: not of this rule."""
     late = np.zeros(key.shape[0], np.bool_)
-    streams = newest.shape[1]
     for i in range(key.shape[0]):
         if stream[i] < 0:
             continue
         k = key[i]
         late[i] = time[i] < progress[k]
         newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
-        front = NEVER_SEEN
-        for s in range(streams):
-            front = max(front, newest[k, s])
-        least = front
-        for s in range(streams):
-            if newest[k, s] != NEVER_SEEN and newest[k, s] >= front - idle:
-                least = min(least, newest[k, s])
-        progress[k] = max(progress[k], least)
+        bring_on(k, newest, progress, idle)
     return late
+
+
+@kernel
+def track_in_order(
+    came: tuple[Int, NDArray[np.bool_], Int, Int], newest: Int, progress: Int, idle: int
+) -> NDArray[np.bool_]:
+    """Tell which keys came in order, and move these: no row of theirs is late, and the last one brings progress.
+
+    `came` is the lane of each stream of the rule; then by key, as in `Arrived`, whether rows came in order of time, the
+    first time, and the newest of each lane.
+    """
+    lanes, is_sorted, first, latest = came
+    in_order = np.zeros(newest.shape[0], np.bool_)
+    for k in range(newest.shape[0]):
+        front, any_came = NEVER_SEEN, False
+        for i in range(lanes.shape[0]):
+            front = max(front, newest[k, i])
+            any_came |= latest[k, lanes[i]] != NEVER_SEEN
+        in_order[k] = is_sorted[k] and first[k] >= front
+        if in_order[k] and any_came:
+            for i in range(lanes.shape[0]):
+                newest[k, i] = max(newest[k, i], latest[k, lanes[i]])
+            bring_on(k, newest, progress, idle)
+    return in_order
 
 
 class Joined(NamedTuple):
@@ -57,17 +89,15 @@ class Joined(NamedTuple):
     show: Show
 
 
-class Followed:
+class Followed(Compiled):
     """State and work of one rule on one page."""
 
     def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane], keys: int = 0) -> None:
-        self.rule, self.stores, self.identity = rule, [stores[i] for i in rule.stores], rule.identity(stores)
+        super().__init__(rule, stores)
         mine = [store.lane for store in self.stores]
         # Behind the lanes come rows that no rule can use: of as many streams as there are at most.
         others = [-1] * len(lanes)
         self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + others, np.int64)
-        self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
-        self.condition, self.hoisted = compile_rule(rule, self.stores)
         self.corners = Corners(rule)
         self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
         self.progress, self.seen_us = np.full(keys, NEVER_SEEN), np.zeros(keys, np.int64)
@@ -76,16 +106,6 @@ class Followed:
         # The ranks of the rows of the last call that gave results, once for each.
         self.gave = np.zeros(0, np.int64)
         self.chances: Float | None = None
-
-    def outside(self, shown: Witnesses) -> bool:
-        """Tell whether a witness has a value outside the domain that this rule declares for it."""
-        names = [store.stream for store in self.stores]
-        for stream, column, low, high in self.rule.domains:
-            i = names.index(stream)
-            value = shown.values[0, int(self.value_offsets[i]) + self.stores[i].columns.index(column)]
-            if not low <= value <= high:
-                return True
-        return False
 
     def add_keys(self, keys: Sequence[tuple[str, ...]]) -> None:
         """Make room for new keys."""
@@ -111,7 +131,7 @@ class Followed:
             self.gave = segments[0].rank[segments[0].place[arrivals.row[at]]]
             return changes, self.lived.no_witnesses(0)
         in_order, late = self._track(arrived)
-        if self.corners.known:
+        if self.corners.known and len(late) >= FEWEST_SIFTED:
             return self._sift(arrived, in_order, late)
         # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
         alone = len(segments) == 1
@@ -156,14 +176,8 @@ class Followed:
     def _track(self, arrived: Arrived) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Move progress; tell which keys came in order for this rule, and which arrivals came after progress."""
         arrivals, lanes = arrived.arrivals, [arrived.lanes[i] for i in self.rule.stores]
-        in_order = arrived.in_order & (arrived.first >= self.newest.max(axis=1, initial=NEVER_SEEN))
-        came = in_order & (arrived.newest[:, lanes] != NEVER_SEEN).any(axis=1)
-        # In order no row is late, and progress is where the last row brings it.
-        newest = np.maximum(self.newest, arrived.newest[:, lanes])
-        front = newest.max(axis=1, keepdims=True, initial=NEVER_SEEN)
-        waited = np.where((newest == NEVER_SEEN) | (newest < front - self.rule.idle_us), front, newest)
-        self.newest[came] = newest[came]
-        self.progress[came] = np.maximum(self.progress, waited.min(axis=1))[came]
+        came = (np.array(lanes), arrived.in_order, arrived.first, arrived.newest)
+        in_order = track_in_order(came, self.newest, self.progress, self.rule.idle_us)
         late = np.zeros(len(arrivals.key), np.bool_)
         if not in_order.all():
             at = np.flatnonzero(~in_order[arrivals.key])
@@ -217,7 +231,7 @@ class Followed:
     def _join(self, probes: Probes, segments: Sequence[Segments]) -> Joined:
         tuples, every = self._tuples(segments), self.rule.emit == "all"
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every=every)
-        return Joined(evaluations, matches, scores, Show(self.value_offsets, tuples, segments, _bases(segments)))
+        return Joined(evaluations, matches, scores, Show(self.value_offsets, tuples, segments, bases_of(segments)))
 
     def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[Change], Witnesses]:
         show, rank = joined.show, joined.show.tuples.rank
@@ -240,17 +254,12 @@ class Followed:
 
     def _tuples(self, segments: Sequence[Segments]) -> Tuples:
         """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""
-        bases = _bases(segments)
+        bases = bases_of(segments)
         offsets = [segment.offsets[:-1] + base for segment, base in zip(segments, bases[:-1], strict=True)]
         slots = np.zeros((int(bases[-1]), max(1, int(np.diff(self.condition.slot_offsets).max()))))
-        names = dict(self.rule.columns)
         for i, segment in enumerate(segments):
-            have = dict(zip(self.stores[i].columns, segment.values, strict=True))
-            columns = {key: have[name] for key, name in names.items() if key[0] == self.stores[i].stream}
-            columns |= self._limits(segment) if i == 0 else {}
-            for slot, part in enumerate(self.hoisted[i]):
-                plain = isinstance(part, Variable)
-                slots[bases[i] : bases[i + 1], slot] = columns[part.key] if plain else evaluate_number(part, columns)
+            limits = self._limits(np.diff(segment.offsets)) if i == 0 else {}
+            self.fill(slots[bases[i] : bases[i + 1]], i, segment.values, limits)
         return Tuples(
             np.concatenate([*offsets, bases[-1:]]),
             np.concatenate([segment.time for segment in segments]),
@@ -260,9 +269,9 @@ class Followed:
             np.concatenate([_number(need, segment) for need, segment in zip(self.rule.needs, segments, strict=True)]),
         )
 
-    def _limits(self, segment: Segments) -> dict[Key, Float]:
-        """The limits of each row of the first stream: those of its key."""
-        stream, counts = self.stores[0].stream, np.diff(segment.offsets)
+    def _limits(self, counts: Int) -> dict[Key, Float]:
+        """The limits of each row of the first stream, which has so many of each key."""
+        stream = self.stores[0].stream
         return {limit_key(stream, i): np.repeat(numbers, counts) for i, numbers in enumerate(self.limits)}
 
     def _live(self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show) -> list[Change]:
@@ -312,6 +321,6 @@ def _number(need: Store, segment: Segments) -> Float:
     return np.where(apart, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
 
 
-def _bases(segments: Sequence[Segments]) -> Int:
+def bases_of(segments: Sequence[Segments]) -> Int:
     """Where the rows of each stream begin when they stand one behind the other, and where the last ones end."""
     return np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])

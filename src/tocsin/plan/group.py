@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from tocsin.plan.anytime import spending_of, spent_together
 from tocsin.plan.budget import memory_of
 from tocsin.plan.order import Order, needed_wait
 from tocsin.plan.steps import Watch
+from tocsin.rules.cpu import Cpu
 from tocsin.rules.durations import microseconds
 from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
@@ -28,11 +30,12 @@ Read = frozenset[tuple[str, frozenset[str]]]
 
 
 def groups(
-    rules: Iterable[AnyRule], read: Callable[[Rule], Read], memory: Memory | None = None
+    rules: Iterable[AnyRule], read: Callable[[Rule], Read], memory: Memory | None = None, cpu: Cpu | None = None
 ) -> Iterable[list[AnyRule]]:
     """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`.
 
-    Joins whose memory is limited share rows if they share it; those that wait do not share that of the run.
+    Joins whose memory is limited share rows if they share it; those that wait do not share that of the run. Joins whose
+    processor time is limited share rows if they share it and read the same.
     """
     found: dict[tuple[object, ...], list[AnyRule]] = {}
     for rule in rules:
@@ -42,6 +45,8 @@ def groups(
             alike = (waiting, mine) if waiting.kind != NONE else ()
             shares = len(mine) > 1 and waiting.kind == NONE
             alike += memory_of(rule, memory) if shares or rule.memory is not None else ()
+            if spending_of(rule, len(mine), cpu) is not None:
+                alike = spent_together(rule, cpu, mine)
         found.setdefault((tuple(rule.on), *alike), []).append(rule)
     return found.values()
 

@@ -29,6 +29,7 @@ def digest(*parts: Any) -> str:
 
 
 _LIMITED = digest("memory")
+_APART = digest("cpu")
 
 
 def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
@@ -39,6 +40,11 @@ def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
 def limited_name(keys: str, rules: Sequence[str]) -> str:
     """Name a watch whose memory is limited by what its rules are found by."""
     return f"{keys}~{_LIMITED}{digest(*rules)}"
+
+
+def apart_name(keys: str, apart: str) -> str:
+    """Name a watch whose processor time is limited."""
+    return f"{keys}~{_APART}{apart}"
 
 
 def heirs(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
@@ -75,14 +81,24 @@ def bequests(taken: Mapping[str, str], planned: Mapping[str, Set[str]]) -> dict[
 
 
 def _reading(name: str) -> str:
-    """The name of a watch, without how its rows wait, if they do, and without those that share its memory."""
+    """The name of a watch, without how its rows wait, if they do, and without those that share its memory.
+
+    The rows of an anytime join are its own: nobody takes them over.
+    """
     keys, apart, _ = name.partition("~")
+    if is_apart(name):
+        return name
     return keys if is_limited(name) or not apart else name[:-_DIGITS]
 
 
 def is_limited(name: str) -> bool:
     """Tell whether a name is that of a watch whose memory is limited."""
     return name.partition("~")[2].startswith(_LIMITED)
+
+
+def is_apart(name: str) -> bool:
+    """Tell whether a name is that of a watch whose processor time is limited."""
+    return name.partition("~")[2].startswith(_APART)
 
 
 @dataclass(frozen=True)

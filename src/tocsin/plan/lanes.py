@@ -1,14 +1,51 @@
-"""Lanes: the rows of a stream that have the values which some store takes, and the order of rows by key and arrival."""
+"""Lanes: the rows of a stream that have the values which some store takes, and the order of rows by key and arrival.
+
+How batches become such rows, and are counted, stands here too: every kind of watch begins so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.logic import Batch, Int, Out
+from tocsin.plan.payload import joined_payload
 from tocsin.plan.remember import StreamRows
+from tocsin.plan.steps import Watch
+
+
+def stream_rows(
+    watch: Watch, name: str, batches: Sequence[Batch], places: Callable[[Batch], Int]
+) -> tuple[StreamRows, Int]:
+    """The rows of one stream and their arrival; several batches of it are joined. `places` numbers keys of a batch."""
+    mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
+    columns = watch.columns(name)
+    if not mine:
+        return StreamRows.none(columns), np.zeros(0, np.int64)
+    key = np.concatenate([places(batch)[batch.key] for batch in mine])
+    time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
+    values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
+    payload = None if watch.is_only_heard(name) else joined_payload(mine)
+    return StreamRows(key, time, time, values, payload), arrival
+
+
+def count_received(
+    watch: Watch,
+    whole: Mapping[str, int],
+    lanes: Sequence[tuple[StreamRows, Int]],
+    batches: Sequence[Batch],
+    out: Out,
+) -> None:
+    """Count what came; what the engine could not use, and rows without a store's values, are quarantined there."""
+    for store, name in zip(watch.stores, watch.store_names, strict=True):
+        bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
+        rows, _ = lanes[watch.lanes.index(store.lane)]
+        received = whole[store.stream] + bad
+        out.count(name, {"received": received, "quarantined": received - len(rows.time)})
+        if len(rows.time):
+            out.meet(store.stream, int(rows.time.max()))
 
 
 def lane_of(rows: StreamRows, arrival: Int, columns: Sequence[str]) -> tuple[StreamRows, Int]:

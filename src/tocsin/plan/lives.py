@@ -20,14 +20,23 @@ _NOTHING = np.zeros(0, np.int64)
 
 
 class Lived:
-    """The lives of evaluations in order and of late ones, what each shows, and evaluations that wait."""
+    """The lives of evaluations in order and of late ones, what each shows, and evaluations that wait.
+
+    A rule that emits all has no lives: only its keys are counted.
+    """
 
     def __init__(self, rule: Threshold, keys: int, streams: int, values: int) -> None:
-        self.rule, self.width = rule, (streams, values)
+        self.rule, self.width, self.keys = rule, (streams, values), keys
         self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
-        self.machines = [alert.new_lives(keys), alert.new_lives(keys)]
-        self.bests = [self.no_witnesses(keys), self.no_witnesses(keys)]
+        living = keys if self.lives else 0
+        self.machines = [alert.new_lives(living), alert.new_lives(living)]
+        self.bests = [self.no_witnesses(living), self.no_witnesses(living)]
         self.waiting = self.no_witnesses(0)
+
+    @property
+    def lives(self) -> bool:
+        """Tell whether alerts of this rule live."""
+        return self.rule.emit != "all"
 
     def no_witnesses(self, rows: int) -> Witnesses:
         """Empty rows for what is shown of this rule."""
@@ -35,16 +44,23 @@ class Lived:
 
     def add_keys(self, count: int) -> None:
         """Make room for new keys."""
+        self.keys += count
+        if not self.lives:
+            return
         self.machines = [_joined(lives, alert.new_lives(count)) for lives in self.machines]
         self.bests = [best.joined(self.no_witnesses(count)) for best in self.bests]
 
     def is_open(self) -> NDArray[np.bool_]:
         """Keys that have a life."""
+        if not self.lives:
+            return np.zeros(self.keys, np.bool_)
         is_open: NDArray[np.bool_] = np.logical_or(*(lives.phase != alert.NONE for lives in self.machines))
         return is_open
 
     def is_unmet(self) -> NDArray[np.bool_]:
         """Keys with a life in order that no false evaluation has met yet, or with a true one that waits."""
+        if not self.lives:
+            return np.zeros(self.keys, np.bool_)
         phase, waiting = self.machines[0].phase, self.waiting
         unmet: NDArray[np.bool_] = (phase == alert.PENDING) | (phase == alert.FIRING)
         unmet[waiting.key[waiting.truth == alert.TRUE]] = True
@@ -139,10 +155,15 @@ class Lived:
             for column, newer in zip(best.columns(), table.columns(), strict=True):
                 column[renewed] = newer[at]
             lives.best[renewed] = alert.STORED
+        # What a life that is over has shown is of no use; whether it was stored at all depends on the cut into calls.
+        best.payload[lives.phase == alert.NONE] = None
         return changes
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
         """Forget keys for which nothing is open and nothing waits."""
+        self.keys -= int(gone.sum())
+        if not self.lives:
+            return
         self.machines = [alert.Lives._make(column[~gone] for column in lives) for lives in self.machines]
         self.bests = [best.take(~gone) for best in self.bests]
         self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
@@ -150,7 +171,7 @@ class Lived:
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """State to be written; a rule that emits all has no lives."""
         named: dict[str, NDArray[Any]] = {}
-        if self.rule.emit == "all":
+        if not self.lives:
             return named
         for machine, (lives, best) in enumerate(zip(self.machines, self.bests, strict=True)):
             named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
@@ -159,8 +180,8 @@ class Lived:
 
     def load(self, arrays: dict[str, NDArray[Any]], prefix: str, keys: int) -> None:
         """State that was written."""
-        if self.rule.emit == "all":
-            self.add_keys(keys)
+        self.keys = keys
+        if not self.lives:
             return
         for machine in range(2):
             self.machines[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))

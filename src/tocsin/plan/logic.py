@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tocsin.logic import Batch, Out, Pages
-from tocsin.pages import pack, unpack
+from tocsin.pages import unpack
 from tocsin.plan.agree import read_control
 from tocsin.plan.allot import Share, read_share
 from tocsin.plan.budgeted import BudgetedLogic
 from tocsin.plan.identity import Bequest, bequests, heirs
+from tocsin.plan.promising import PromisingLogic
+from tocsin.plan.promising_pages import PROMISING, forgotten_rows
 from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
 from tocsin.plan.report import last_words
-from tocsin.plan.watch import APART, MEMORY, PACE, WatchLogic, named, readable, stored_watches
+from tocsin.plan.watch import APART, WatchLogic, named, readable, stored_watches
 
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
@@ -25,23 +29,40 @@ def _logic(number: int, watch: Watch, pages: Pages, given: Bequest) -> WatchLogi
     return kind(number, watch, pages, given)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: rows have no cycles, and each look goes through all those of a call again."""
+    looked = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looked:
+            gc.enable()
+
+
 class PlanLogic:
     """The logic of a whole plan: each watch takes the rows of its key set."""
 
     def __init__(self, plan: Plan, pages: Pages) -> None:
         of_ranges = {name: page for name, page in pages.items() if name.startswith(RANGES)}
-        of_watches = {name: page for name, page in pages.items() if name not in of_ranges}
-        planned = {watch.name: watch.rules_found_again for watch in plan.watches}
+        of_promising = {name: page for name, page in pages.items() if name.startswith(PROMISING)}
+        of_watches = {name: page for name, page in pages.items() if name not in of_ranges | of_promising}
+        plain = {i: watch for i, watch in enumerate(plan.watches) if watch.anytime is None}
+        planned = {watch.name: watch.rules_found_again for watch in plain.values()}
         taken = heirs(stored_watches(of_watches, planned), planned)
         given = bequests(taken, planned)
-        self.watches = [
-            _logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in enumerate(plan.watches)
-        ]
+        self.watches = [_logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in plain.items()]
+        apart = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
+        self.promising = [PromisingLogic(i, watch, of_promising) for i, watch in apart.items()]
         begin = len(plan.watches)
         self.ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, begin)]
         watch_of = {name: named(name)[0] for name in of_watches}
         self.orphans = {name: page for name, page in of_watches.items() if watch_of[name] not in taken.values()}
         self.gone, self._forgotten = forgotten(of_ranges, plan.ranges)
+        names, counted = forgotten_rows(of_promising, apart.values())
+        self.gone += names
+        self._forgotten.add(counted)
         # What goes on under another name; where one of that name goes on, it writes over them.
         self.gone += [name for name, of in watch_of.items() if of in taken.values() and taken.get(of) != of]
 
@@ -59,6 +80,7 @@ class PlanLogic:
         out.add(self._forgotten)
         self._forgotten = Out()
 
+    @_uncollected()
     def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
         """Take the rows of one call."""
         out = Out()
@@ -69,6 +91,12 @@ class PlanLogic:
                 logic.on_data(mine, now_us, out)
             elif isinstance(logic, BudgetedLogic):
                 logic.on_nothing(out)
+        for promising in self.promising:
+            mine = [batch for batch in batches if batch.key_set == promising.number]
+            if mine:
+                promising.on_data(mine, now_us, out)
+            else:
+                promising.say(out)
         for ranges in self.ranges:
             mine = [batch for batch in batches if batch.key_set == ranges.number]
             if mine:
@@ -102,7 +130,7 @@ class PlanLogic:
         """Let quiet keys go on."""
         out = Out()
         self._say_last_words(out)
-        for logic in self.watches:
+        for logic in self._with_time():
             logic.on_time(now_us, out)
         return out
 
@@ -110,30 +138,26 @@ class PlanLogic:
         """Wait for nothing any more."""
         out = Out()
         self._say_last_words(out)
-        for logic in self.watches:
+        for logic in self._with_time():
             logic.on_end(out)
         return out
+
+    def _with_time(self) -> list[WatchLogic | PromisingLogic]:
+        """All that time, and the end of input, means something to: not ranges."""
+        return [*self.watches, *self.promising]
 
     def next_timer(self) -> int | None:
         """The next time at which a quiet key should be looked at."""
         timers = [page.next_timer() for logic in self.watches for page in logic.pages]
+        timers += [logic.next_timer() for logic in self.promising]
         return min((timer for timer in timers if timer is not None), default=None)
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Pages touched since the last call."""
         changed: dict[str, bytes | None] = dict.fromkeys(self.gone)
         self.gone = []
-        for logic in self.watches:
-            for p, page in enumerate(logic.pages):
-                if page.dirty:
-                    changed[f"{logic.watch.name}/{p}"] = page.to_bytes()
-                    page.dirty = False
-            if logic.pace is not None and logic.pace.dirty:
-                changed[f"{logic.watch.name}/{PACE}"] = pack(logic.pace.arrays())
-                logic.pace.dirty = False
-            if isinstance(logic, BudgetedLogic) and logic.dirty:
-                changed[f"{logic.watch.name}/{MEMORY}"] = logic.to_bytes()
-                logic.dirty = False
+        for logic in self._with_time():
+            changed |= logic.changed_pages()
         for ranges in self.ranges:
             changed |= ranges.changed_pages()
         return changed

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,15 +13,16 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Int, Out
-from tocsin.pages import pack, packed_size, unpack
+from tocsin.pages import arrays_size, pack, packed_size, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
 from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
+from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
-from tocsin.plan.report import alert_row, last_words, silence_row
+from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
 from tocsin.plan.silence import Event, Heard, Silences
 from tocsin.plan.steps import NEVER_US, Threshold, Watch
 from tocsin.plan.witness import Witnesses
@@ -36,6 +40,12 @@ def admit(key: Int, time: Int, newest: Int, outage: int) -> NDArray[np.bool_]:
         newest[key[i]] = max(newest[key[i]], time[i])
         timely[i] = time[i] >= newest[key[i]] - outage
     return timely
+
+
+@lru_cache(maxsize=1 << 17)
+def name_bytes(key: tuple[str, ...]) -> int:
+    """How many bytes the name of a key takes in a page."""
+    return len(json.dumps(key)) + len(", ")
 
 
 class Loss(NamedTuple):
@@ -56,6 +66,10 @@ class Page:
     def __init__(self, watch: Watch, data: bytes | None = None, given: Bequest = Bequest()) -> None:  # noqa: B008
         self.watch = watch
         self.keys: list[tuple[str, ...]] = []
+        # A number of each key, and how many bytes its name takes, as far as they were asked for.
+        self._numbers, self._names = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # How many bytes a page without keys and rows takes; its rules and stores stay.
+        self._heading: int | None = None
         self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.remembered = [Remembered(store) for store in watch.stores]
         self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
@@ -85,6 +99,14 @@ class Page:
                 self.hold.add_keys(count)
             if self.silences is not None:
                 self.silences.add_keys(count)
+
+    def numbered(self, number: Callable[[tuple[str, ...]], int]) -> Int:
+        """A number of each key, always by the same function: hashes take time, and keys stay for long."""
+        new = self.keys[len(self._numbers) :]
+        if new:
+            more = np.fromiter(map(number, new), np.int64, len(new))
+            self._numbers = np.concatenate([self._numbers, more])
+        return self._numbers
 
     def say_last_words(self, out: Out) -> None:
         """Report once the ends of lives whose rules are gone, and the rows that nobody remembers any more."""
@@ -233,7 +255,8 @@ class Page:
         self.dirty = True
         if self.silences is not None:
             self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact forgotten")
-        self.keys = [key for key, dead in zip(self.keys, gone, strict=True) if not dead]
+        self.keys = list(compress(self.keys, (~gone).tolist()))
+        self._numbers, self._names = (part[~gone[: len(part)]] for part in (self._numbers, self._names))
         self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
         for followed in self.followed:
             followed.drop_keys(gone)
@@ -290,11 +313,17 @@ class Page:
             out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
-        for i, key in enumerate(matches.key.tolist()):
-            shown = matches.take([i])
-            start, end = int(shown.times.min()), int(shown.times.max())
-            promise = self._promise(start) if followed.chances is None else _sampled(float(followed.chances[i]))
-            out.alerts.append(self._row(followed, key, "match", (start, end), shown, promise))
+        if not len(matches.key):
+            return
+        if followed.chances is None:
+            promises = list(map(self._promise, matches.times.min(axis=1).tolist()))
+        else:
+            promises = list(map(_sampled, followed.chances.tolist()))
+        keys, qualities = (
+            [self.keys[key] for key in matches.key.tolist()],
+            with_doubts(promises, followed.outside(matches)),
+        )
+        out.alerts += match_rows(followed.identity, self.watch.on, keys, matches, qualities)
 
     def _promise(self, since_us: int) -> str:
         """What is promised of the results from a time on: all, unless rows that they may need were shed."""
@@ -310,7 +339,7 @@ class Page:
         quality: str,
     ) -> dict[str, Any]:
         named = dict(zip(self.watch.on, self.keys[key], strict=True))
-        quality = f"{quality} out-of-domain" if followed.outside(shown) else quality
+        (quality,) = with_doubts([quality], followed.outside(shown))
         return alert_row(followed.identity, named, state, times, shown, quality)
 
     def to_bytes(self) -> bytes:
@@ -319,8 +348,13 @@ class Page:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes to write the page, at most."""
-        return packed_size(self._arrays(), **self._facts())
+        """How many bytes it takes to write the page, at most; names of keys are measured once."""
+        new = self.keys[len(self._names) :]
+        if new:
+            self._names = np.concatenate([self._names, [name_bytes(key) for key in new]])
+        if self._heading is None:
+            self._heading = packed_size({}, **(self._facts() | {"keys": []}))
+        return self._heading + arrays_size(self._arrays()) + int(self._names.sum())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"newest": self.newest, "seen": self.seen_us}
@@ -398,7 +432,8 @@ class Page:
             assert all(part.shape == (len(self.watch.silences), len(self.keys)) for part in self.silences.quiet)
             assert (self.silences.quiet.newest <= self.silences.front).all()
         for followed in self.followed:
-            assert all(len(lives.phase) == len(self.keys) for lives in followed.lived.machines)
+            assert len(followed.lived.is_open()) == len(self.keys)
             assert (followed.seen_us <= self.seen_us).all()
-            assert not ((followed.lived.machines[0].phase != NONE) & (followed.progress == NEVER_SEEN)).any()
+            alive = followed.lived.machines[0].phase != NONE
+            assert not (alive & (followed.progress[: len(alive)] == NEVER_SEEN)).any()
             assert (followed.progress <= followed.newest.max(axis=1)).all()

@@ -5,7 +5,7 @@ Plan
 │   ├── Store (one per stream read)     reduce: which rows are remembered
 │   ├── Threshold (one per rule)        join, evaluate, alert
 │   └── Silence (one per NoData)        which keys of a stream have no rows
-└── RangeWatch (one per Ranges)         standing queries over one stream
+└── RangeWatch (one per Ranges)         requests that stand over one stream
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tocsin.logic import Batch, Pages
-from tocsin.plan.divide import over_buckets
+from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.logic import PlanLogic
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
@@ -31,7 +31,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Draw the tree."""
-        return "\n".join(str(one) for one in self.key_sets)
+        return "\n".join([*pools_text(self.watches), *(str(one) for one in self.key_sets)])
 
     @property
     def key_sets(self) -> tuple[Watch | RangeWatch, ...]:
@@ -50,6 +50,14 @@ class Plan:
         """The same plan with what may be kept divided over buckets; `told`: shares then follow demand (`allot.py`)."""
         return replace(self, watches=over_buckets(self.watches, buckets, told=told))
 
+    def most_buckets(self, wanted: int) -> int:
+        """So many buckets as are wanted, or fewer where they would have too little memory each to learn anything."""
+        return most_buckets(self.watches, wanted)
+
+    def calibrated(self, unit_ns: float) -> Plan:
+        """The same plan where a unit of work takes so many nanoseconds; states keep what they began with."""
+        return replace(self, watches=tuple(_calibrated(watch, unit_ns) for watch in self.watches))
+
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""
         number, time = np.arange(3), np.array([2_000_000, 3_000_000, 1_000_000])
@@ -65,6 +73,11 @@ class Plan:
         logic.on_end()
 
     @property
+    def is_limited_in_work(self) -> bool:
+        """Tell whether units of work stand for time, and must be calibrated."""
+        return any(watch.anytime is not None and watch.anytime.cores is not None for watch in self.watches)
+
+    @property
     def fingerprint(self) -> str:
         """Name this plan, to tell the metrics of queries apart; state is found by its parts (`identity.py`)."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
@@ -74,3 +87,9 @@ def _sharing(watch: Watch) -> Watch:
     if watch.order is None or not watch.order.shareable:
         return watch
     return replace(watch, order=replace(watch.order, shared=True))
+
+
+def _calibrated(watch: Watch, unit_ns: float) -> Watch:
+    if watch.anytime is None:
+        return watch
+    return replace(watch, anytime=replace(watch.anytime, unit_ns=unit_ns))

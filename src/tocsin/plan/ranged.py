@@ -24,7 +24,7 @@ MOST_SHOWN = 1000
 # How the pages of standing queries begin; then come the name of the step, the number of the key, and a page of it.
 RANGES = "ranges/"
 _NAME = re.compile(RANGES + r"([0-9a-f]{16})/(0|[1-9][0-9]{0,8})/((?:query/|index/).+|key)", re.ASCII)
-_ALIVE = "`id` must not be of a query that is alive; terminate it first"
+_ALIVE = "`id` must not be of a request that is alive; terminate it first"
 
 Key = tuple[str, ...]
 
@@ -64,7 +64,7 @@ def parts_of(page: str) -> tuple[str, int, str]:
     """The step that a page is named by, the number of its key there, and what it has of that key."""
     found = _NAME.fullmatch(page)
     if not found:
-        message = f"state page `{page}` must be named as one of standing queries; it was named by another"
+        message = f"state page `{page}` must be named as one of standing ranges; it was named by another"
         raise RunError(message)
     return found[1], int(found[2]), found[3]
 

@@ -1,4 +1,4 @@
-"""The step of a `Ranges` rule: which columns are read, and how its standing queries are kept."""
+"""The step of a `Ranges` rule: which columns are read, and how its requests are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tocsin.rules.ranges import ID, THRESHOLD, Ranges, ends_of
 
 @dataclass(frozen=True)
 class RangeWatch:
-    """The standing queries of one rule over the rows of one stream, by key.
+    """The requests of one rule over the rows of one stream, by key.
 
     `streams` are its two streams in the order in which they are declared, which is that of rows that arrive together.
     """
@@ -33,7 +33,7 @@ class RangeWatch:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether only the rows since its registration matter to a query, and it ends when it is reached."""
+        """Tell whether only the rows since its registration matter to a request, and it ends when it is reached."""
         return self.within_us is None and self.rearm_us is None
 
     @property
@@ -62,7 +62,7 @@ class RangeWatch:
 
     @property
     def name(self) -> str:
-        """By what its pages are found again: all that its queries mean, but for how long they rest."""
+        """By what its pages are found again: all that its requests mean, but for how long they rest."""
         read = [self.on, self.data, self.values, self.weight, self.requests]
         return digest("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.spread)
 
@@ -73,20 +73,20 @@ class RangeWatch:
         since = (
             "since each was registered" if self.within_us is None else f"of the last {duration_text(self.within_us)}"
         )
-        lines = [f"Ranges {keys}; queries from {self.requests}"]
+        lines = [f"Ranges {keys}; requests from {self.requests}"]
         ranges = ", ".join(self.values)
         lines.append(f'  alert "{self.alert}" when enough {what} of {self.data} fell into a range of {ranges}')
         lines.append(f"  counted {since}; {self._rearming()}")
-        lines += [f"  spread over {self.spread} parts, each with every row and its share of the queries"] * (
+        lines += [f"  spread over {self.spread} parts, each with every row and its share of the requests"] * (
             self.spread > 1
         )
         return "\n".join(lines)
 
     def _rearming(self) -> str:
         if self.rearm_us is None:
-            return "a query that is reached is gone"
+            return "a request that is reached is gone"
         when = f"after {duration_text(self.rearm_us)}" if self.rearm_us else "at once"
-        return f"a query that is reached begins anew {when}"
+        return f"a request that is reached begins anew {when}"
 
 
 def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWatch:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tocsin.plan.payload import shown_payload
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.report import Row, output_row
+from tocsin.plan.report import Row, mark_of, output_row
 from tocsin.plan.standing import Reached
 from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
 
@@ -44,7 +44,10 @@ def range_row(watch: RangeWatch, key: Mapping[str, str], one: Reached, element: 
     }
     labels = dict(watch.labels) | dict(key) | {QUERY: one.id}
     times, numbers = (element.time, element.time), (float(one.total), float(one.total - one.threshold))
-    return output_row(watch.alert, labels, "match", times, numbers, [request, reached], "exact")
+    witness = [request, reached]
+    rows = [[part["time"], part["values"], part["payload"]] for part in witness]
+    mark = mark_of(watch.alert, labels, element.time, rows)
+    return output_row(watch.alert, mark, labels, "match", times, numbers, witness, "exact")
 
 
 def refused_row(watch: RangeWatch, stream: str, reason: str, key: Mapping[str, str], row: Element) -> Row:

@@ -30,10 +30,18 @@ NO_TEXT = len("null, ")
 
 
 class Sampled(NamedTuple):
-    """With which chance each row was to stay, and which do not: they are joined, and seen by no row after them."""
+    """With which chance each row was to stay, and which do not: they are joined, and seen by no row after them.
+
+    Rows that came `again` after they went bring nothing.
+    """
 
     chance: Float
     refused: NDArray[np.bool_]
+    again: NDArray[np.bool_]
+
+    def pick(self, at: Int) -> Sampled:
+        """Those of some of the rows."""
+        return Sampled(self.chance[at], self.refused[at], self.again[at])
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class StreamRows:
         """Some of the rows."""
         picked = at if self.picked is None else self.picked[at]
         values = {name: value[at] for name, value in self.values.items()}
-        sampled = None if self.sampled is None else Sampled(self.sampled.chance[at], self.sampled.refused[at])
+        sampled = None if self.sampled is None else self.sampled.pick(at)
         return StreamRows(self.key[at], self.time[at], self.rank[at], values, self.payload, picked, sampled)
 
     def with_rank(self, rank: Int) -> StreamRows:
@@ -247,11 +255,13 @@ class Remembered:
 
     def _sampled(self, merged: Segments, sampled: Sampled) -> Segments:
         """Let rows go with their own rank that do not stay; nobody after them sees them."""
-        old = len(self.time)
-        refused = np.concatenate([np.zeros(old, np.bool_), sampled.refused])[merged.source] & (merged.gone == NEVER)
+        old = np.zeros(len(self.time), np.bool_)
+        again, refused = (np.concatenate([old, part])[merged.source] for part in (sampled.again, sampled.refused))
+        refused &= ~again & (merged.gone == NEVER)
         chance = np.concatenate([self.chances, sampled.chance])[merged.source]
-        gone = np.where(refused, merged.rank, merged.gone)
-        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()))
+        gone = np.where(refused | (again & (merged.gone == NEVER)), merged.rank, merged.gone)
+        silent = merged.silent | sampled.again
+        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()), silent=silent)
 
     def _date(
         self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int

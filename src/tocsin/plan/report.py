@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tocsin.logic import Out
+from tocsin.logic import Bools, Out
 from tocsin.plan.identity import Identity, Lane
 from tocsin.plan.payload import shown_payload
 from tocsin.plan.witness import Witnesses
@@ -20,6 +20,8 @@ Arrays = Mapping[str, NDArray[Any]]
 Key = tuple[str, ...]
 # Of output, with the public names.
 Row = dict[str, Any]
+# Equal for what is equal, whatever the order of its parts.
+encode = json.JSONEncoder(sort_keys=True).encode
 
 
 def alert_row(
@@ -31,14 +33,51 @@ def alert_row(
     quality: str,
 ) -> Row:
     """One output row; times are microseconds, which the engine turns into its own kind."""
-    labels = dict(rule.labels) | dict(key)
+    labels = labels_of(rule, key)
     numbers = float(shown.value[0]), float(shown.margin[0])
-    return output_row(rule.alert, labels, state, times, numbers, _witness(rule, key, shown), quality)
+    witness = [part for (part,) in witnesses(rule, key, shown)]
+    mark = mark_of(rule.alert, labels, times[0])
+    return output_row(rule.alert, mark, labels, state, times, numbers, witness, quality)
+
+
+def labels_of(rule: Identity, key: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a rule's alerts for a key."""
+    return {**dict(rule.labels), **key}
+
+
+def with_doubts(qualities: Sequence[str], outside: Bools) -> list[str]:
+    """Say of witnesses with a value outside its domain that they have one."""
+    return [f"{one} out-of-domain" if odd else one for one, odd in zip(qualities, outside.tolist(), strict=True)]
+
+
+def witnesses(rule: Identity, on: Collection[str], shown: Witnesses) -> Iterator[list[Row]]:
+    """What stands in the witnesses of each stream."""
+    begin = 0
+    for i, (stream, columns) in enumerate(rule.lanes):
+        values = shown.values[:, begin : begin + len(columns)].tolist()
+        begin += len(columns)
+        texts = _payloads(shown.payload[:, i].tolist(), {*columns, *on})
+        yield [
+            {"stream": stream, "time": time, "values": dict(zip(columns, numbers, strict=True)), "payload": text}
+            for time, numbers, text in zip(shown.times[:, i].tolist(), values, texts, strict=True)
+        ]
+
+
+def _payloads(texts: list[str | None], read: Collection[str]) -> Iterable[dict[str, str | None] | None]:
+    """What is shown of payloads; each text, which many matches may have, is read once."""
+    known = {text: shown_payload(text, read) for text in set(texts)}
+    return (None if (one := known[text]) is None else one.copy() for text in texts)
+
+
+def mark_of(alert_name: str, labels: Mapping[str, str], start: int, *more: object) -> str:
+    """By what an alert is known: its name, labels and start, and whatever else tells it from others."""
+    return hashlib.sha256(encode([alert_name, sorted(labels.items()), start, *more]).encode()).hexdigest()[:16]
 
 
 def output_row(
     alert_name: str,
-    labels: Mapping[str, str],
+    mark: str,
+    labels: dict[str, str],
     state: str,
     times: tuple[int, int | None],
     numbers: tuple[float, float],
@@ -46,33 +85,18 @@ def output_row(
     quality: str,
 ) -> Row:
     """One output row, with start and end, and value and margin."""
-    start, end = times
-    identity: list[Any] = [alert_name, sorted(labels.items()), start]
-    if state == "match":
-        identity.append([[w["time"], w["values"], w["payload"]] for w in witness])
     return {
         "alert": alert_name,
-        "id": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16],
+        "id": mark,
         "state": state,
-        "labels": dict(labels),
-        "startsAt": start,
-        "endsAt": end,
+        "labels": labels,
+        "startsAt": times[0],
+        "endsAt": times[1],
         "value": numbers[0],
         "margin": numbers[1],
         "witness": list(witness),
         "quality": quality,
     }
-
-
-def _witness(rule: Identity, key: Mapping[str, str], shown: Witnesses) -> list[Row]:
-    witness, begin = [], 0
-    for i, (stream, columns) in enumerate(rule.lanes):
-        values = shown.values[0, begin : begin + len(columns)].tolist()
-        begin += len(columns)
-        payload = shown_payload(shown.payload[0, i], {*columns, *key})
-        named, time = dict(zip(columns, values, strict=True)), int(shown.times[0, i])
-        witness.append({"stream": stream, "time": time, "values": named, "payload": payload})
-    return witness
 
 
 def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | None, int], quality: str) -> Row:

@@ -12,9 +12,10 @@ from tocsin.expr import parse_condition, variables
 from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
+from tocsin.plan.anytime import anytime_of, spending_of
 from tocsin.plan.bound import hopeless_numbers
 from tocsin.plan.columns import check_stream, column_of
-from tocsin.plan.divide import divide_run, with_budget
+from tocsin.plan.divide import divide_run, share_cores, with_budget
 from tocsin.plan.group import Read, groups, windows_of, with_order
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.order import needed_wait
@@ -24,6 +25,7 @@ from tocsin.plan.ranges import resolve_ranges
 from tocsin.plan.share import Place, place_of, shared_stores
 from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
+from tocsin.rules.cpu import Cpu, check_apart
 from tocsin.rules.durations import Duration, duration_text, microseconds
 from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
@@ -34,6 +36,8 @@ MOST_STREAMS = 8
 # Of a store that more rules share, it is not asked which numbers decide none of their alarms.
 MOST_BOUNDED = 8
 
+# How far a row may lie behind, where no rule says so.
+OUTAGE = "1h"
 # Silence that ends an alert where no bound says how far apart its rows may be: that of Prometheus.
 STALE_US = 300_000_000
 
@@ -47,10 +51,11 @@ def make_plan(
     key_ttl: Duration | None = None,
     bounded: bool = True,
     memory: Memory | None = None,
+    cpu: Cpu | None = None,
 ) -> Plan:
     """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing.
 
-    `memory` is what all joins together may keep that have no budget of their own.
+    `memory` is what all joins together may keep that have no budget of their own, `cpu` what all that emit all may use.
     """
     rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
@@ -61,27 +66,42 @@ def make_plan(
         message = "`rules` must hold at least one rule; got none"
         raise PlanError(message)
     _check_identities(rules)
+    check_apart(cpu, memory)
     ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     _check_time_to_live(rules, ttl)
     special = (time, arrival)
     ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, Ranges))
     others = [rule for rule in rules if not isinstance(rule, Ranges)]
-    together = groups(others, lambda rule: _read(rule, columns, special), memory)
+    together = groups(others, lambda rule: _read(rule, columns, special), memory, cpu)
     watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in together]
-    limited = [_limited(watch, group, memory) for watch, group in zip(watches, together, strict=True)]
-    return Plan(divide_run(limited, memory), ranges)
+    limited = [_limited(watch, group, memory, cpu) for watch, group in zip(watches, together, strict=True)]
+    return Plan(share_cores(divide_run(limited, memory), cpu), ranges)
 
 
-def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None) -> Watch:
+def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None, cpu: Cpu | None) -> Watch:
     """Give a watch the budget that its rules share."""
     rules = [rule for rule in given if isinstance(rule, Rule)]
-    if len(watch.lanes) < 2:
+    spending = spending_of(rules[0], len(watch.lanes), cpu) if rules else None
+    if spending is not None:
+        return _spending(watch, rules, spending)
+    if all(len(rule.stores) < 2 for rule in watch.rules):
         limited = next((rule for rule in rules if rule.memory is not None), None)
         if limited is not None:
-            message = f"{limited.place}: `memory` needs a rule of two or more streams; it reads {len(watch.lanes)}"
+            message = f"{limited.place}: `memory` needs a rule of two or more streams; it reads 1"
             raise PlanError(message)
         return watch
     return with_budget(watch, rules, memory, windows_of(watch))
+
+
+def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu) -> Watch:
+    """Let a watch join as far as its processor time goes."""
+    if len(watch.streams) != 2:
+        name = "deadline" if rules[0].cpu is None else "cpu"
+        message = f"{rules[0].place}: `{name}` needs a rule of two streams; it reads {len(watch.streams)}"
+        raise PlanError(message)
+    anytime = anytime_of(rules, [rule.topology.span_us for rule in watch.rules], spending)
+    ttl_us = watch.key_ttl_us if watch.key_ttl_us < NEVER_US else anytime.stay_us
+    return replace(watch, outage_us=anytime.outage_us, key_ttl_us=ttl_us, anytime=anytime)
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:
@@ -146,7 +166,8 @@ def _watch(
         thresholds.append(_threshold(one, found))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
-    outage = max((microseconds(rule.outage, "`outage`") for rule in rules), default=0)
+    outages = [OUTAGE if rule.outage is None else rule.outage for rule in rules]
+    outage = max((microseconds(one, "`outage`") for one in outages), default=0)
     kept, on = tuple(stores[place] for place in order), tuple(given[0].on)
     watch = Watch(on, streams, kept, tuple(thresholds), outage, ttl, silences)
     return with_order(watch, rules)

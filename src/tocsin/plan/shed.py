@@ -15,12 +15,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tocsin.logic import NEVER_SEEN, Float, Int, Out
+from tocsin.logic import NEVER_SEEN, Bools, Float, Int, Out
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.steps import Watch
+from tocsin.plan.traces import marks
 from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.memory import BYTES
 
@@ -39,6 +39,11 @@ def stamps(key: Int, time: Int) -> Int:
     """By what rows of a lane are told apart: their key and time."""
     with np.errstate(over="ignore"):
         return key ^ (time * _SPREAD)
+
+
+def _oldest(time: Int, count: int) -> Int:
+    """At least so many rows, in the order given: all up to some time."""
+    return np.flatnonzero(time <= np.partition(time, count)[count]) if count < len(time) else np.arange(len(time))
 
 
 class Kept(NamedTuple):
@@ -89,18 +94,27 @@ class Shedder:
 
     def kept(self, pages: Sequence[Page]) -> Kept:
         """All rows that are remembered."""
-        parts: list[tuple[NDArray[np.int64] | Float, ...]] = []
-        for number, page in enumerate(pages):
+        parts: list[tuple[Int, Int, Float]] = []
+        for page in pages:
             rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
-            names = np.fromiter(map(number_of, page.keys), np.int64, len(page.keys))
+            names = page.numbered(number_of)
             each = np.where(page.busy(), 0.0, self.key_bytes / np.maximum(rows_of, 1))
-            for store, memory in enumerate(page.remembered):
-                rows, key = len(memory.time), memory.key
-                cost = memory.row_bytes() + each[key] if self.in_bytes else np.ones(rows)
-                here = (np.full(rows, number), np.full(rows, store), np.arange(rows), np.full(rows, self.lanes[store]))
-                parts.append((*here, memory.time, names[key], cost))
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return Kept(*columns)
+            for memory in page.remembered:
+                key = memory.key
+                cost = memory.row_bytes() + each[key] if self.in_bytes else np.ones(len(key))
+                parts.append((memory.time, names[key], np.asarray(cost, np.float64)))
+        time, number, costs = (np.concatenate(column) for column in zip(*parts, strict=True))
+        rows, stores = [len(part[0]) for part in parts], np.arange(len(self.lanes))
+        page_of, store, lane, begin = (
+            np.repeat(of, rows)
+            for of in (
+                np.repeat(np.arange(len(pages)), len(stores)),
+                np.tile(stores, len(pages)),
+                np.tile(self.lanes, len(pages)),
+                np.cumsum(rows) - rows,
+            )
+        )
+        return Kept(page_of, store, np.arange(len(time)) - begin, lane, time, number, costs)
 
     def shed(
         self, pages: Sequence[Page], excess: float, worth: Worth | None, now_us: int, out: Out
@@ -127,23 +141,24 @@ class Shedder:
     def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> tuple[dict[int, Int], float]:
         """Let rows go that cost `excess`, so that the rest is a sample; give their stamps by lane, and their cost."""
         kept = self.kept(pages)
-        room = 1 - excess / max(float(kept.cost.sum()), 1.0)
-        gone, most = np.zeros(len(kept.time), np.bool_), np.ones(len(kept.time))
-        drawn, lost = self._drawn(pages, kept), {}
-        for lane in (0, 1):
-            mine = np.flatnonzero(kept.lane == lane)
-            fits = room * float(kept.cost[mine].sum())
-            stays, most[mine] = sampler.thin(lane, drawn[mine], kept.key[mine], kept.cost[mine], fits)
-            gone[mine] = ~stays
-            lost[lane] = stamps(kept.key[mine], kept.time[mine])[~stays]
+        drawn, room = self._drawn(pages, kept), float(kept.cost.sum()) - excess
+        stays, most = sampler.thin(kept.lane, drawn, kept.key, kept.cost, room)
+        gone, mark = ~stays, np.zeros(len(drawn), np.int64)
         for number, page in enumerate(pages):
             page.dirty = True
             for store, name in enumerate(self.watch.store_names):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
-                memory = page.remembered[store]
+                memory, mine = page.remembered[store], here[gone[here]]
+                texts = None if memory.payload is None else memory.payload[gone[here]]
+                mark[mine] = marks(drawn[mine], texts, memory.store.columns)
                 memory.chance = np.minimum(memory.chances, most[here])
                 memory.shed(gone[here])
-                out.count(name, {"retained": -int(gone[here].sum()), "shed": int(gone[here].sum())})
+                out.count(name, {"retained": -len(mine), "shed": len(mine)})
+        lost = {}
+        for lane in (0, 1):
+            mine = np.flatnonzero(gone & (kept.lane == lane))
+            sampler.traces.note(lane, np.unique(mark[mine]))
+            lost[lane] = stamps(kept.key[mine], kept.time[mine])
         return lost, float(kept.cost[gone].sum())
 
     def _drawn(self, pages: Sequence[Page], kept: Kept) -> Float:
@@ -156,9 +171,10 @@ class Shedder:
         return drawn
 
     def _order(self, kept: Kept, excess: float, worth: Worth | None, now_us: int) -> Int:
-        """All rows, the first to go first: lanes that have more than their share of the memory lose rows first."""
+        """Rows that cost `excess` and more, the first to go first: lanes that have more than their share begin."""
         if worth is None or not worth.learns:
-            return np.lexsort((kept.place, kept.store, kept.key, kept.time))
+            some = _oldest(kept.time, int(excess / kept.cost.min()) + 1)
+            return some[np.lexsort(tuple(column[some] for column in (kept.place, kept.store, kept.key, kept.time)))]
         orders, room = [], float(kept.cost.sum()) - excess
         for lane, share in enumerate((worth.split, 1 - worth.split)):
             mine = np.flatnonzero(kept.lane == lane)
@@ -169,13 +185,18 @@ class Shedder:
         order, above = (np.concatenate(parts) for parts in zip(*orders, strict=True))
         return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
 
-    def forget(self, pages: Sequence[Page], out: Out) -> int:
-        """Forget keys that have no rows and nothing open; give the newest time of any of them."""
+    def empty(self, pages: Sequence[Page]) -> list[Bools]:
+        """By page, the keys that have no rows and nothing open; in rows none, as keys cost nothing there."""
+        if not self.in_bytes:
+            return []
+        rows_of = [np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0) for page in pages]
+        return [(rows == 0) & ~page.busy() for rows, page in zip(rows_of, pages, strict=True)]
+
+    def forget(self, pages: Sequence[Page], gone: Sequence[Bools], out: Out) -> int:
+        """Forget keys; give the newest time of any of them."""
         newest = NEVER_SEEN
-        for page in pages if self.in_bytes else ():
-            rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
-            gone = (rows_of == 0) & ~page.busy()
-            if gone.any():
-                newest = max(newest, int(page.newest[gone].max()))
-                page.free(gone, 0, out)
+        for page, mine in zip(pages, gone, strict=False):
+            if mine.any():
+                newest = max(newest, int(page.newest[mine].max()))
+                page.free(mine, 0, out)
         return newest

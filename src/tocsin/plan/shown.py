@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tocsin.plan.budget import Budget
 from tocsin.plan.plan import Plan
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Silence, Threshold, Watch
@@ -17,12 +18,26 @@ def watch_object(
     return {
         "on": list(watch.on),
         "outage_us": watch.outage_us,
+        "memory": None if watch.budget is None else memory_object(watch.budget),
         "stores": [
             {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
             for store in [watch.stores[i] for i in used]
         ],
         "rules": [rule_object(rule) for rule in rules],
         "no_data": [str(silence) for silence in silences],
+    }
+
+
+def memory_object(budget: Budget) -> dict[str, Any]:
+    """What a watch may keep, and what happens when it is short."""
+    return {
+        "amount": budget.memory.amount,
+        "unit": budget.memory.unit,
+        "of_the_run": budget.pooled,
+        "prefer": budget.prefer,
+        "weight": budget.weight,
+        "model": {"by": budget.model.by, "granules": budget.granules},
+        "does": str(budget),
     }
 
 
@@ -59,11 +74,12 @@ def rules_shown(plan: Plan) -> Iterator[dict[str, Any]]:
     for watch in plan.watches:
         names, waits = watch.store_names, None if watch.order is None else str(watch.order.waiting)
         memory = None if watch.budget is None else str(watch.budget)
+        work = None if watch.anytime is None else str(watch.anytime)
         for rule in watch.rules:
             keeps = {names[i]: str(watch.stores[i]).partition(": ")[2] for i in rule.stores}
             streams = list(dict.fromkeys(watch.stores[i].stream for i in rule.stores))
             more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "keeps": keeps}
-            asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory}
+            asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory, "cpu": work}
             yield {**rule_object(rule), **more, **asks}
         for silence in watch.silences:
             told = {"alert": silence.alert, "labels": dict(silence.labels), "kind": "silence", "on": list(watch.on)}

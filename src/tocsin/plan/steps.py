@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,9 @@ from tocsin.expr.columns import evaluate_number
 from tocsin.expr.nodes import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.alike import marks
+from tocsin.plan.anytime import Anytime
 from tocsin.plan.budget import Budget
-from tocsin.plan.identity import Identity, Lane, digest, limited_name, waiting_name
+from tocsin.plan.identity import Identity, Lane, apart_name, digest, limited_name, waiting_name
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -53,7 +55,7 @@ class Store:
         """The rows that this store takes: those that have finite values in its columns."""
         return self.stream, self.columns
 
-    @property
+    @cached_property
     def id(self) -> str:
         """By what its rows are found again."""
         cut: list[object] = []
@@ -263,12 +265,13 @@ class Watch:
     silences: tuple[Silence, ...] = ()
     order: Order | None = None
     budget: Budget | None = None
+    anytime: Anytime | None = None
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
         return sorted({column for lane in self.lanes if lane[0] == stream for column in lane[1]})
 
-    @property
+    @cached_property
     def lanes(self) -> tuple[Lane, ...]:
         """The ways in which streams are read, in order of streams; a row goes into each whose columns it has."""
         found = dict.fromkeys(store.lane for store in self.stores)
@@ -296,6 +299,8 @@ class Watch:
         Where memory is limited, its rules: whoever shares it may change.
         """
         keys = ",".join(self.on)
+        if self.anytime is not None:
+            return apart_name(keys, self.apart)
         if self.budget is not None:
             return limited_name(keys, sorted(self.rules_found_again))
         if self.order is None:
@@ -304,11 +309,23 @@ class Watch:
         return waiting_name(keys, read, self.order.waiting)
 
     @property
+    def apart(self) -> str:
+        """By what the pages of its anytime join are found again: all that its rows depend on.
+
+        Whoever shares the join of a run may change; one of a single rule is that rule's.
+        """
+        assert self.anytime is not None
+        anytime, read = self.anytime, [(stream, sorted(columns)) for stream, columns in self.lanes]
+        owner = [] if anytime.pooled else [(rule.alert, rule.labels) for rule in self.rules]
+        how = repr(anytime.layout), repr(anytime.preference)
+        return digest(self.on, read, anytime.window_us, anytime.outage_us, *how, owner)
+
+    @property
     def rules_found_again(self) -> set[str]:
         """By what its rules are found again."""
         return {rule.identity(self.stores).id for rule in self.rules}
 
-    @property
+    @cached_property
     def store_names(self) -> tuple[str, ...]:
         """How counts name each store: its stream; where a stream has several, with the columns, then all of it."""
         forms = [(store.stream, f"{store.stream}({', '.join(store.columns)})", str(store)) for store in self.stores]
@@ -329,7 +346,7 @@ class Watch:
             lines.append(f"Store {self.stores[i].described}{shared}")
         return lines
 
-    @property
+    @cached_property
     def horizon_us(self) -> int:
         """How far behind the newest of its key a row is remembered: any row in time finds its partners and brackets.
 
@@ -340,12 +357,18 @@ class Watch:
         reaches = [2 * max(store.above_us, store.below_us) + store.hop_us for store in self.stores]
         return self.outage_us + max(spans + reaches, default=0)
 
-    def __str__(self) -> str:
-        """Draw the tree."""
+    @property
+    def head_lines(self) -> list[str]:
+        """What holds for all of its rules."""
         keys = ", ".join(self.on) or "no key: one bucket does all the work"
         lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
         lines += [f"  Order: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
+        return lines + ([f"  Work: {self.anytime}"] if self.anytime is not None else [])
+
+    def __str__(self) -> str:
+        """Draw the tree."""
+        lines = self.head_lines
         lines += [f"  {line}" for line in self.store_lines(range(len(self.stores)))]
         lines += [f"  {line}" for rule in self.rules for line in rule.lines]
         lines += [f"  NoData {silence}" for silence in self.silences]

@@ -10,13 +10,12 @@ import numpy as np
 
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Int, Out, Pages
-from tocsin.pages import unpack
+from tocsin.pages import pack, unpack
 from tocsin.plan.arrived import Arrivals
 from tocsin.plan.identity import Bequest, Identity
-from tocsin.plan.lanes import by_key, in_no_lane, lane_of
+from tocsin.plan.lanes import by_key, count_received, in_no_lane, lane_of, stream_rows
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
-from tocsin.plan.payload import joined_payload
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.silence import Heard
 from tocsin.plan.steps import Watch
@@ -111,9 +110,9 @@ class WatchLogic:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Order the rows by key, then by arrival, and hand each page its own."""
-        streams = {name: self._stream(name, batches) for name in self.watch.streams}
+        streams = {name: stream_rows(self.watch, name, batches, self._places) for name in self.watch.streams}
         lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
-        self._count_received({name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
+        count_received(self.watch, {name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
         if self.watch.silences:
             self._hear(streams, batches, now_us, out)
         if not lanes:
@@ -127,7 +126,11 @@ class WatchLogic:
             if rest is not None:
                 lanes.append(rest)
                 names.append(name)
-        self._take(lanes, self._arrived(lanes, names), now_us, out)
+        self._hand_over(lanes, self._arrived(lanes, names), now_us, out)
+
+    def _hand_over(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+        """Take the rows of a call, none of which waits."""
+        self._take(lanes, arrived, now_us, out)
 
     def _paced(
         self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str], now_us: int | None, out: Out
@@ -199,18 +202,6 @@ class WatchLogic:
         place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
         return np.lexsort((np.concatenate(place), stream, np.concatenate([arrival for _, arrival in lanes])))
 
-    def _stream(self, name: str, batches: Sequence[Batch]) -> tuple[StreamRows, Int]:
-        """The rows of one stream; several batches of it are joined."""
-        mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
-        columns = self.watch.columns(name)
-        if not mine:
-            return StreamRows.none(columns), np.zeros(0, np.int64)
-        key = np.concatenate([self._places(batch)[batch.key] for batch in mine])
-        time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
-        values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
-        payload = None if self.watch.is_only_heard(name) else joined_payload(mine)
-        return StreamRows(key, time, time, values, payload), arrival
-
     def _places(self, batch: Batch) -> Int:
         """Where each key of a batch lives."""
         return self._placed(batch.keys)
@@ -218,29 +209,22 @@ class WatchLogic:
     def _placed(self, keys: Sequence[tuple[str, ...]]) -> Int:
         """Where keys live; new ones get a place behind the last of a page with room."""
         new = [key for key in keys if key not in self.place]
-        for key in new:
+        self.place |= dict(zip(new, self._add(new), strict=True))
+        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
+
+    def _add(self, keys: Sequence[tuple[str, ...]]) -> list[int]:
+        """Give new keys a place."""
+        places: list[int] = []
+        while len(places) < len(keys):
             while self.open < len(self.pages) and len(self.pages[self.open].keys) >= KEYS_PER_PAGE:
                 self.open += 1
             if self.open == len(self.pages):
                 self.pages.append(Page(self.watch))
-            self.place[key] = self.open * KEYS_PER_PAGE + len(self.pages[self.open].keys)
-            self.pages[self.open].keys.append(key)
-        if new:
-            for page in self.pages:
-                page.make_room()
-        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
-
-    def _count_received(
-        self, whole: Mapping[str, int], lanes: Sequence[tuple[StreamRows, Int]], batches: Sequence[Batch], out: Out
-    ) -> None:
-        """Count what came; what the engine could not use, and rows without a store's values, are quarantined there."""
-        for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
-            bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
-            rows, _ = lanes[self.watch.lanes.index(store.lane)]
-            received = whole[store.stream] + bad
-            out.count(name, {"received": received, "quarantined": received - len(rows.time)})
-            if len(rows.time):
-                out.meet(store.stream, int(rows.time.max()))
+            page, begin = self.pages[self.open], len(self.pages[self.open].keys)
+            page.keys += keys[len(places) : len(places) + KEYS_PER_PAGE - begin]
+            places += range(self.open * KEYS_PER_PAGE + begin, self.open * KEYS_PER_PAGE + len(page.keys))
+            page.make_room()
+        return places
 
     def _hear(
         self, streams: Mapping[str, tuple[StreamRows, Int]], batches: Sequence[Batch], now_us: int | None, out: Out
@@ -273,6 +257,18 @@ class WatchLogic:
         self._learn(out)
         if sum(len(page.keys) for page in self.pages) != len(self.place):
             self._find_places()
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        """Give the pages that changed since the last call."""
+        changed: dict[str, bytes | None] = {}
+        for p, page in enumerate(self.pages):
+            if page.dirty:
+                changed[f"{self.watch.name}/{p}"] = page.to_bytes()
+                page.dirty = False
+        if self.pace is not None and self.pace.dirty:
+            changed[f"{self.watch.name}/{PACE}"] = pack(self.pace.arrays())
+            self.pace.dirty = False
+        return changed
 
     def _pages(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
         """Cut the rows, which are ordered by place, where pages end."""

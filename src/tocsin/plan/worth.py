@@ -2,7 +2,8 @@
 
 Idea: the models of the streams (`stages/memory`) say, per lane, how many results a row gives by its key or its age,
 which of the two fits, and how memory is best divided between the lanes. They are judged anew after every `EVERY` rows.
-Where neither fits nothing is predicted, and the newest rows stay.
+Where neither fits nothing is predicted, and the newest rows stay. Where a model fits one lane alone, a row of the other
+is worth the average of its lane, whichever it is: a lane that finds nothing has no memory that the first can use.
 Guarantee: all of it follows from the rows in order of arrival; a cut into calls does not show.
 Cost: `size` bytes at most; the models are a tenth of the memory, and no more than a megabyte.
 Source: Srivastava, Widom, VLDB 2004, sections 2.3 and 3.
@@ -17,23 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Bools, Float, Int
-from tocsin.stages.memory.curves import RateCurve, divide, together
-from tocsin.stages.memory.frequencies import frequency_of
+from tocsin.plan.budget import GRANULES, Budget
+from tocsin.rules.memory import AUTO, BY, BYTES
+from tocsin.stages.memory.curves import RateCurve, divide, together, told
 from tocsin.stages.memory.frequency import rate_curve
 from tocsin.stages.memory.going import PAST, first_to_go, worth_by_age
+from tocsin.stages.memory.models import Choice
 from tocsin.stages.memory.monitor import Monitor
 
 # After so many rows models are judged anew.
 EVERY = 2_000
-# Granules of age in a window.
-GRANULES = 20
 RECENT, AGE, PROB = "RECENT", "AGE", "PROB"
 _CODES = (RECENT, AGE, PROB)
-# Bytes of a model for each life that is known, with the rows watched and the counters that go with it.
-_PER_LIFE = 4_300
-_MOST_LIVES = 250
-# Points of a curve that are told to others.
-_POINTS = 17
+# Bytes of a model for each life that is known, with the rows watched and the counters that go with it; and for each
+# granule of age, of which that has 20; and of what a sampler knows of as many counters.
+_PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_300, 24, 256
+_FEWEST_LIVES, _MOST_LIVES = 8, 250
 
 
 class Rows(NamedTuple):
@@ -43,28 +43,35 @@ class Rows(NamedTuple):
     key: Int
 
 
+def worth_of(budget: Budget) -> Worth | None:
+    """Models for a budget, if there is memory for them: a tenth of it, of little a quarter, and at most a megabyte."""
+    each = _PER_LIFE + _PER_GRANULE * (budget.granules - GRANULES) + _PER_SAMPLED * budget.samples
+    room = _MOST_LIVES * _PER_LIFE
+    if budget.memory.unit == BYTES:
+        room = min(room, max(budget.share // 10, min(budget.share // 4, _FEWEST_LIVES * each)))
+    lives = room // each
+    return Worth(budget.windows_us, lives, budget.granules, budget.model.by) if lives >= _FEWEST_LIVES else None
+
+
 class Worth:
     """The models of a bucket, the policy of each lane, and the share of memory that each lane has."""
 
-    # The least and the most bytes that models are learnt with.
-    LEAST, MOST = 8 * _PER_LIFE, _MOST_LIVES * _PER_LIFE
-
-    def __init__(self, windows_us: Sequence[int], room: int) -> None:
-        """Learn with about so many bytes."""
-        lives = min(room, self.MOST) // _PER_LIFE
-        self.windows_us = [max(int(us), 1) for us in windows_us]
+    def __init__(self, windows_us: Sequence[int], lives: int, granules: int = GRANULES, by: str = AUTO) -> None:
+        """Learn from so many lives of each lane."""
+        self.windows_us = list(windows_us)
         windows = self.windows_us[0], self.windows_us[1]
-        self.monitor = Monitor(windows, GRANULES, room=lives, lives=2 * lives, counters=8 * lives)
+        self.granules = granules
+        self.monitor = Monitor(windows, granules, room=lives, lives=2 * lives, counters=8 * lives, by=by)
         self.policy = [RECENT, RECENT]
-        self.priorities = np.zeros((2, GRANULES))
+        self.priorities = np.zeros((2, granules))
         # The share of memory that the first lane has, where models say so, and the recall that is predicted.
         self.split = self.predicted = float("nan")
         self.judged = 0
         self.points = np.zeros((0, 2))
 
-    def learn(self, lane: Int, time: Int, key: Int, stamp: Int) -> None:
-        """Learn of rows in order of arrival, each at a time that never goes back."""
-        self.monitor.take(lane, time, key, stamp)
+    def learn(self, lane: Int, time: Int, key: Int, stamp: Int, lost: Bools | None = None) -> None:
+        """Learn of rows in order of arrival, each at a time that never goes back, and which were shed as they came."""
+        self.monitor.take(lane, time, key, stamp, lost)
         del self.monitor.drifts[:-16]
 
     def is_due(self) -> bool:
@@ -72,28 +79,36 @@ class Worth:
         return self.monitor.received - self.judged >= EVERY
 
     def judge(self, memory: float, row_bytes: Sequence[float]) -> None:
-        """Choose policies for so many bytes, of which rows of each lane take so many each."""
+        """Choose policies for so many bytes, of which rows of each lane take so many each.
+
+        What fits is asked with half of the memory each; then, with what each lane has, what is best.
+        """
         self.judged = self.monitor.received
-        half = [memory / 2 / each for each in row_bytes]
-        choices = [self.monitor.choice(lane, rows) for lane, rows in enumerate(half)]
-        self.policy = [choice.policy for choice in choices]
+        choices = [self.monitor.choice(lane, memory / 2 / each) for lane, each in enumerate(row_bytes)]
         curves = [self._curve(lane, choice.model, row_bytes[lane]) for lane, choice in enumerate(choices)]
-        self.priorities = np.array([self.monitor.age_curve(lane).priorities() for lane in (0, 1)])
-        known = [curve for curve in curves if curve is not None and curve.most > 0]
+        known = {lane: curve for lane, curve in enumerate(curves) if curve is not None and curve.most > 0}
+        every = [known[lane] if lane in known else self._line(lane, row_bytes[lane]) for lane in (0, 1)]
+        divided = [curve for curve in every if curve is not None] if known else []
         self.split = self.predicted = float("nan")
         self.points = np.zeros((0, 2))
-        if len(known) == 2:
-            whole, shares = together(known), divide(known, memory)
+        if len(divided) == len(every):
+            shares = divide(divided, memory)
             self.split = shares[0] / max(sum(shares), 1.0)
-            found = [self._found(lane, shares[lane] / row_bytes[lane], known[lane]) for lane in (0, 1)]
-            self.predicted = sum(found) / whole.most
-            at = np.unique(np.linspace(0, len(whole.memory) - 1, _POINTS).astype(np.int64))
-            self.points = np.stack([whole.memory[at], whole.rate[at] / whole.most], axis=1)
+            choices = [self.monitor.choice(lane, shares[lane] / each) for lane, each in enumerate(row_bytes)]
+            if all(lane in known or not self.monitor.lives(lane).met.any() for lane in (0, 1)):
+                self._predict(known, shares, choices)
+        self.policy = [choice.policy for choice in choices]
+        self.priorities = np.array([self.monitor.age_curve(lane).priorities() for lane in (0, 1)])
 
-    def _found(self, lane: int, rows: float, curve: RateCurve) -> float:
-        """The rate of results that a lane finds with memory for so many rows, as tried on lives."""
-        recall = self.monitor.choice(lane, rows).recall
-        return curve.most * (0.0 if recall is None else min(recall[self.policy[lane]], 1.0))
+    def _predict(self, known: Mapping[int, RateCurve], shares: Sequence[float], choices: Sequence[Choice]) -> None:
+        """Foretell what the lanes that have results find: with these shares as tried on lives, else as curves say."""
+        whole, found = together(list(known.values())), 0.0
+        for lane, curve in known.items():
+            recall = choices[lane].recall
+            share = None if recall is None else min(recall[choices[lane].policy], 1.0)
+            found += curve.rate_at(shares[lane]) if share is None else curve.most * share
+        self.predicted = found / whole.most
+        self.points = told(whole.memory, whole.rate / whole.most)
 
     def _curve(self, lane: int, model: str, row_bytes: float) -> RateCurve | None:
         """What memory in bytes buys, by the model that fits."""
@@ -109,6 +124,15 @@ class Worth:
             curve = rate_curve(_spread(every, keys, f_own), _spread(every, others, f_others), own, other, window)
         return RateCurve(curve.memory * row_bytes, curve.rate)
 
+    def _line(self, lane: int, row_bytes: float) -> RateCurve | None:
+        """What memory in bytes buys where all rows are worth the same; None: no life is over.
+
+        Lives that met nothing may be few: it is taken that the next one would have met a row.
+        """
+        lives, own, window = self.monitor.lives(lane), self.monitor.rate(lane), self.windows_us[lane]
+        n = max(int(lives.met.sum()), 1) / max(len(lives.time), 1)
+        return RateCurve(np.array([0.0, own * window * row_bytes]), np.array([0.0, own * n])) if own > 0 else None
+
     def order(self, lane: int, rows: Rows, now_us: int) -> Int:
         """Sort rows of a lane by when they are to go."""
         age = now_us - rows.time
@@ -116,18 +140,16 @@ class Worth:
         rises: Bools = np.zeros(len(age), np.bool_)
         worth = np.zeros(len(age))
         if self.policy[lane] == AGE:
-            width = self.windows_us[lane] / GRANULES
+            width = self.windows_us[lane] / self.granules
             worth, granule, rises = worth_by_age(np.maximum(age, 0), self.priorities[lane], width)
         elif self.policy[lane] == PROB:
-            keys, place = np.unique(rows.key, return_inverse=True)
-            frequencies = self.monitor.watched[1 - lane].frequencies
-            worth = np.array([frequency_of(frequencies, key) for key in keys.tolist()])[place.reshape(-1)]
+            worth = self.monitor.shares(1 - lane, rows.key)
         worth = np.where(age > self.windows_us[lane], PAST, worth)
         return first_to_go(worth, granule, rises, rows.time, rows.key)
 
     @property
     def learns(self) -> bool:
-        """Tell whether both lanes have a model."""
+        """Tell whether models say how memory is divided."""
         return not np.isnan(self.split)
 
     def lose(self, lane: int, stamp: Int) -> None:
@@ -136,7 +158,7 @@ class Worth:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
-        codes = np.array([_CODES.index(policy) for policy in self.policy] + [self.judged])
+        codes = np.array([*(_CODES.index(policy) for policy in self.policy), self.judged, BY.index(self.monitor.by)])
         numbers = np.array([self.split, self.predicted])
         mine: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers, "priorities": self.priorities}
         mine["points"] = self.points
@@ -149,10 +171,11 @@ class Worth:
         if mine.keys() != fresh.keys() or any(mine[name].shape != fresh[name].shape for name in fresh):
             return
         self.monitor.load(mine)
-        first, second, self.judged = arrays["codes"].tolist()
-        self.policy = [_CODES[first], _CODES[second]]
-        self.split, self.predicted = arrays["numbers"].tolist()
-        self.priorities, self.points = arrays["priorities"], arrays["points"]
+        first, second, judged, *by = arrays["codes"].tolist()
+        if (BY[by[0]] if by else AUTO) == self.monitor.by:  # Else it is judged anew by what the rule says now.
+            self.judged, self.policy = judged, [_CODES[first], _CODES[second]]
+            self.split, self.predicted = arrays["numbers"].tolist()
+            self.priorities, self.points = arrays["priorities"], arrays["points"]
 
 
 def _spread(every: Int, keys: Int, frequencies: Float) -> Float:

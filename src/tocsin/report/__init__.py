@@ -9,12 +9,13 @@ svg, axis → timeline, picture, bars, curve   → page: one HTML file that need
 from tocsin.report.choose import Pick, choose
 from tocsin.report.compare import Difference, compare
 from tocsin.report.recall import Period, Recall
-from tocsin.report.result import DeadRows, Gatherer, Result, RuleSummary, StoreSummary
+from tocsin.report.result import DeadRows, Gatherer, Limited, Result, RuleSummary, StoreSummary
 
 __all__ = [
     "DeadRows",
     "Difference",
     "Gatherer",
+    "Limited",
     "Period",
     "Pick",
     "Recall",

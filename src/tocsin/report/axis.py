@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -42,6 +43,8 @@ def time_ticks(low: int, high: int, most: int = 8) -> list[tuple[int, str]]:
 
     >>> time_ticks(0, 600_000_000, 4)
     [(0, '00:00'), (300000000, '00:05'), (600000000, '00:10')]
+    >>> [text for _, text in time_ticks(40_000_000, 41_000_000, 4)]
+    ['00:00:40.0', '00:00:40.5', '00:00:41.0']
     """
     step = next((step for step in _STEPS if (high - low) / step <= most), _STEPS[-1])
     first = -(-low // step) * step
@@ -59,7 +62,32 @@ def _time(time_us: int, step: int) -> str:
         return moment.strftime("%d %b")
     if step >= _MINUTE:
         return moment.strftime("%H:%M")
-    return moment.strftime("%H:%M:%S") if step >= _SECOND else moment.strftime("%S.%f")
+    # As many digits as the step has: 0.5 s has one.
+    fraction = f".{moment.microsecond:06}"[: 8 - len(str(step))] if step < _SECOND else ""
+    return moment.strftime("%H:%M:%S") + fraction
+
+
+def days_text(low: int, high: int) -> str:
+    """Say which days an axis shows: its marks may be hours, which every day has.
+
+    >>> days_text(0, 3_600_000_000), days_text(0, 90_000_000_000)
+    ('1970-01-01', '1970-01-01 to 1970-01-02')
+    """
+    try:
+        first, last = ((_EPOCH + timedelta(microseconds=time)).strftime("%Y-%m-%d") for time in (low, high))
+    except OverflowError:
+        return ""
+    return first if first == last else f"{first} to {last}"
+
+
+def duration_ticks(high: float, most: int = 3) -> list[float]:
+    """Give round lengths of time from nought to a number of seconds: minutes, hours, days, not their decimals.
+
+    >>> duration_ticks(50_000.0), duration_ticks(2.0)
+    ([0.0, 21600.0, 43200.0], [0.0, 1.0, 2.0])
+    """
+    step = next((step / _SECOND for step in _STEPS if high * _SECOND / step <= most), _STEPS[-1] / _SECOND)
+    return [k * step for k in range(math.floor(high / step + 1e-9) + 1)][: 2 * most]
 
 
 def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
@@ -74,6 +102,9 @@ def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, st
     if not math.isfinite(width):
         # A step of round numbers would lead beyond the largest.
         return [(value, f"{value:.2g}") for value in (low, 0.0, high)]
+    if width / most < sys.float_info.min:
+        # There are too few numbers between the two for a round step.
+        return [(value, f"{value:.2g}") for value in (low, high)]
     power = 10.0 ** math.floor(math.log10(width / most))
     step = next((digit * power for digit in (1, 2, 5, 10) if width / (digit * power) <= most), 10 * power)
     first = math.ceil(low / step - 1e-9)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tocsin.report.result import StoreSummary
+from tocsin.report.result import RARE, StoreSummary
 from tocsin.report.svg import Drawing
 
+# What people are told where the name of a count says little.
+WORDS = {"quarantined": "not usable", **RARE}
 WIDTH, LEFT, RIGHT, ROW = 960, 190, 12, 30
 
 
@@ -21,8 +23,9 @@ def bars(stores: Sequence[StoreSummary]) -> Markup:
         for name, count in store.parts.items():
             part = width * count / max(store.received, 1)
             share = 100 * count / max(store.received, 1)
-            drawing.box(x, y, part, ROW - 10, f"part-{name}", f"{name}: {count:,} rows, {share:.1f} %")
-            if part > 7 * len(name) + 12:
-                drawing.text(x + 6, y + 14, name, f"inside on-{name}")
+            words = WORDS.get(name, name)
+            drawing.box(x, y, part, ROW - 10, f"part-{name}", f"{words}: {count:,} rows, {share:.1f} %")
+            if part > 7 * len(words) + 12:
+                drawing.text(x + 6, y + 14, words, f"inside on-{name}")
             x += part
     return drawing.markup()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tocsin.report.result import Result
 from tocsin.trace.model import Life
+from tocsin.trace.words import rounded
 
 Pair = tuple[Life, Life]
 
@@ -51,6 +52,17 @@ def compare(first: Result, second: Result) -> Difference:
         lives.sort(key=lambda life: (life.start_us, life.alert))
     both.sort(key=lambda pair: (pair[0].start_us, pair[0].alert))
     return Difference(tuple(only_first), tuple(only_second), tuple(both))
+
+
+def moved_text(one: int | None, other: int | None) -> str:
+    """By how much a start or an end moved, in words; None is an end that has not come.
+
+    >>> moved_text(5, 5), moved_text(0, 2_000_000), moved_text(None, 5), moved_text(None, None)
+    ('the same', '2s later', 'one is open', 'both open')
+    """
+    if one is None or other is None:
+        return "both open" if one == other else "one is open"
+    return "the same" if one == other else f"{rounded(abs(other - one))} {'later' if other > one else 'earlier'}"
 
 
 def _match(mine: Sequence[Life], theirs: Sequence[Life]) -> list[Pair]:

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from tocsin.logic import Float, Int
-from tocsin.report.axis import Scale, number_ticks, time_ticks
+from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
 from tocsin.report.svg import Drawing
 from tocsin.trace import words
@@ -42,9 +42,9 @@ class Series:
     witness: int | None = None
 
 
-def picture(traced: Traced, pick: Pick, end_us: int) -> Markup:
-    """Draw an alert with the rows around it."""
-    panels = [part for store in traced.stores_of(pick.rule) for part in _inputs(store, pick)]
+def picture(traced: Traced, pick: Pick, end_us: int, units: Mapping[str, str] | None = None) -> Markup:
+    """Draw an alert with the rows around it; `units` has those of inputs by name, as `air` or `air.temp`."""
+    panels = [part for store in traced.stores_of(pick.rule) for part in _inputs(store, pick, units or {})]
     margin = _margins(traced, pick)
     height = TOP + (PANEL + GAP) * (len(panels) + 1) + BAR + BOTTOM
     drawing = Drawing(WIDTH, height, f"{pick.rule.alert} at {date(pick.life.start_us)}: inputs, margin and alert")
@@ -55,6 +55,7 @@ def picture(traced: Traced, pick: Pick, end_us: int) -> Markup:
     for time, text in time_ticks(pick.from_us, pick.to_us):
         drawing.line(x(time), TOP, x(time), base, "grid")
         drawing.text(x(time), base + 16, text, "tick", "middle")
+    drawing.text(0, base + 16, days_text(pick.from_us, pick.to_us)[:10], "tick")
     for place, series in enumerate([*panels, margin]):
         top = TOP + (PANEL + GAP) * place
         _panel(drawing, series, x, top, is_margin=series is margin)
@@ -65,7 +66,7 @@ def picture(traced: Traced, pick: Pick, end_us: int) -> Markup:
     return drawing.markup()
 
 
-def _inputs(store: StoreTrace, pick: Pick) -> list[Series]:
+def _inputs(store: StoreTrace, pick: Pick, units: Mapping[str, str]) -> list[Series]:
     """A series per column that the rule reads."""
     time = store.rows.time
     near = np.flatnonzero((time >= pick.from_us) & (time <= pick.to_us) & (store.fate > 0))
@@ -78,6 +79,7 @@ def _inputs(store: StoreTrace, pick: Pick) -> list[Series]:
         kinds = [_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[at]]
         seen = [i for i, row in enumerate(at) if time[row] == shown.get(store.store.stream)]
         name = words.named(store.store.stream, column)
+        name = f"{name} in {units[name]}" if name in units else name
         counts = Counter(_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[near])
         series.append(Series(name, time[at], value[at], kinds, counts, seen[0] if seen else None))
     return series

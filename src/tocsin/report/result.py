@@ -5,23 +5,32 @@ Memory grows with the number of alerts, some 600 bytes each; witnesses are kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tocsin.logic import FATES, Out
+from tocsin.logic import FATES, Found, Out
 from tocsin.plan import Plan, RangeWatch, Threshold, Watch
 from tocsin.plan.steps import Silence
 from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
+from tocsin.rundir.manifest import passing_of
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
 MOST_WITNESSES = 50_000
 
 # Counts that are told where there are any; they tell more of rows that have their fate among the others.
-RARE = {"out_of_domain": "outside domain", "without_limits": "without limits"}
+RARE = {
+    "shed": "shed",
+    "unprocessed": "not all pairs looked at",
+    "out_of_domain": "outside domain",
+    "without_limits": "without limits",
+}
+
+# Fates in the order in which they are drawn; rows that pass are those that a way without partners looks at.
+PARTS = ("held", "retained", "expired", "passed", *FATES[FATES.index("expired") + 1 :])
 
 _NONE: Mapping[str, Any] = {}
 
@@ -47,11 +56,15 @@ class RuleSummary:
 
 @dataclass(frozen=True)
 class StoreSummary:
-    """What became of the rows of a stream, as one store saw them; `remembers` is False where no row is a partner."""
+    """What became of the rows of a stream, as one name counts them.
+
+    `passing` is the share of the ways counted under this name in which no row is a partner, and nothing is remembered:
+    0 where all remember, 1 where none does. Each way takes every row of the stream.
+    """
 
     name: str
     counts: Mapping[str, int]
-    remembers: bool = True
+    passing: float = 0.0
 
     @property
     def received(self) -> int:
@@ -59,23 +72,46 @@ class StoreSummary:
         return self.counts.get("received", 0)
 
     @property
+    def passed(self) -> int:
+        """Rows that were looked at and not remembered; counts have them under `expired`.
+
+        Where ways that remember and ways that do not are counted together, late and unusable rows are not known by
+        way; so it may be too much by as many.
+        """
+        expired = self.counts.get("expired", 0)
+        return expired if self.passing >= 1 else min(expired, round(self.passing * self.received))
+
+    @property
     def kept(self) -> int:
-        """Rows that were remembered, until the end or until no partner could come any more."""
-        kept = ("held", "retained", "expired", "shed") if self.remembers else ()
-        return sum(self.counts.get(name, 0) for name in kept)
+        """Rows that were remembered, until the end or until no partner could come any more; shed ones were not."""
+        if self.passing >= 1:
+            return 0
+        # Rows of which not all pairs were looked at were partners all the same.
+        return sum(self.counts.get(name, 0) for name in ("held", "retained", "expired", "unprocessed")) - self.passed
 
     @property
     def plain(self) -> int:
         """Rows that a join without reduction would have remembered: all that could be used in time."""
-        if not self.remembers:
+        if self.passing >= 1:
             return 0
-        return self.received - sum(self.counts.get(name, 0) for name in ("late", "quarantined", "unprocessed"))
+        lost = sum(self.counts.get(name, 0) for name in ("late", "quarantined"))
+        return self.received - self.passed - lost
 
     @property
     def parts(self) -> dict[str, int]:
-        """What became of the rows; the numbers add up to those received. Where nothing is remembered, rows passed."""
-        found = {name: self.counts[name] for name in FATES if self.counts.get(name)}
-        return found if self.remembers else {("passed" if n == "expired" else n): c for n, c in found.items()}
+        """What became of the rows; the numbers add up to those received."""
+        found = {name: self.counts.get(name, 0) for name in FATES}
+        found |= {"expired": found["expired"] - self.passed, "passed": self.passed}
+        return {name: number for name in PARTS if (number := found[name])}
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A rule whose memory is limited: how much it is, and what it finds, in the worst of all parts of the keys."""
+
+    alert: str
+    memory: str
+    found: Found
 
 
 @dataclass(frozen=True)
@@ -104,6 +140,7 @@ class Result:
     changes: int = 0
     newest: Mapping[str, int] = field(default_factory=dict)
     recalls: tuple[Recall, ...] = ()
+    limited: tuple[Limited, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -175,6 +212,7 @@ class Gatherer:
         newest: Mapping[str, int],
         waits: Mapping[str, Sequence[Any]] = _NONE,
         results: Mapping[str, Mapping[Any, Any]] = _NONE,
+        memory: Mapping[str, Sequence[Any]] = _NONE,
     ) -> None:
         """Take a row of counts; `-stream` among the newest times is its oldest one, negated."""
         self._sums.add(Out(counts={name: dict(numbers) for name, numbers in counts.items()}, newest=dict(newest)))
@@ -184,6 +222,7 @@ class Gatherer:
             if alert in results:
                 self._waits.setdefault(alert, []).append(wait_us)
         self._sums.add(Out(results={alert: dict(periods) for alert, periods in results.items()}))
+        self._sums.add(Out(memory={alert: Found(*found) for alert, found in memory.items()}))
 
     def take_truth(self, results: Mapping[str, Mapping[Any, Any]]) -> None:
         """Take results of the same rules over the same rows in order of their time: the truth."""
@@ -194,10 +233,7 @@ class Gatherer:
         lives = sorted([*self.lives, *self._open.values()], key=lambda life: (life.start_us, life.alert))
         sums = {name: numbers for name, numbers in self._sums.counts.items() if name}
         state_bytes = self._sums.counts.get("", {}).get("state_bytes", 0)
-        remembers: dict[str, bool] = {}
-        for watch in self.plan.watches:
-            for name, store in zip(watch.store_names, watch.stores, strict=True):
-                remembers[name] = remembers.get(name, False) or store.remember
+        passing = passing_of(self.plan)
         times = self._sums.newest
         oldest = [-time for name, time in times.items() if name.startswith("-")]
         newest = {name: time for name, time in times.items() if not name.startswith("-")}
@@ -206,7 +242,7 @@ class Gatherer:
             self.path,
             self.plan,
             (),
-            tuple(StoreSummary(name, numbers, remembers.get(name, False)) for name, numbers in sums.items()),
+            tuple(StoreSummary(name, numbers, passing.get(name, 1.0)) for name, numbers in sums.items()),
             tuple(lives),
             state_bytes,
             min(oldest, default=None),
@@ -215,8 +251,15 @@ class Gatherer:
             self.changes,
             newest,
             self._recalls(),
+            tuple(self._limited()),
         )
         return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
+
+    def _limited(self) -> Iterator[Limited]:
+        for watch in self.plan.watches:
+            if watch.budget is not None:
+                for alert in dict.fromkeys(rule.alert for rule in watch.rules):
+                    yield Limited(alert, str(watch.budget.memory), self._sums.memory.get(alert, Found()))
 
     def _recalls(self) -> tuple[Recall, ...]:
         longest = {alert: wait_us for alert, (wait_us, _) in self._sums.waits.items()}

@@ -15,6 +15,7 @@ from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 960, 190, 12, 20, 6, 24
 MOST_KEYS = 20
+MATCH = "match"
 # More bars than pixels show nothing more: those that fall on one another are drawn as one.
 _MOST_BARS = 400
 
@@ -60,7 +61,12 @@ def _bars(drawing: Drawing, result: Result, lives: Sequence[Life], x: Scale, y: 
             drawn.append((begin, end, life, 1))
     for begin, end, life, count in drawn:
         hint = _hint(result, life) if count == 1 else f"{count} alerts from {date(life.start_us)}"
-        drawing.box(begin, y + 4, max(end - begin, 2), ROW - 8, "late" if life.is_late else "firing", hint)
+        drawing.box(begin, y + 4, max(end - begin, 2), ROW - 8, kind_of(life.state, is_late=life.is_late), hint)
+
+
+def kind_of(state: str, *, is_late: bool) -> str:
+    """How a life is drawn: what was found late and what only matched apart from what fired."""
+    return "late" if is_late else MATCH if state == MATCH else "firing"
 
 
 def _hint(result: Result, life: Life) -> str:

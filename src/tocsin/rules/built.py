@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tocsin.rules.compose import MapNode, Node
-from tocsin.rules.model import FieldError
+from tocsin.rules.field_error import FieldError
 from tocsin.rules.references import Placed
 
 # Stands for a name that is missing, so that the rest of its rule is checked.

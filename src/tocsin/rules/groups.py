@@ -25,7 +25,7 @@ from tocsin.rules.values import MOST_NAMES
 # Name, labels, key columns.
 _Identity = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
-_DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop")
+_DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop", "deadline")
 
 
 def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]:
@@ -144,12 +144,12 @@ class _RuleReader:
         if self.context.mistakes.count != before:
             return None
         if read.is_whole:
-            warn_of_traps(placed, rule, read, plan)
+            warn_of_traps(placed, rule, read, plan, shared=self.known.shares_memory)
         return rule
 
     def _given(self, fields: Fields, where: str) -> dict[str, Any]:
         """The arguments of a Rule, each with its place."""
-        plain = ("alert", "expr", "recovery", "wait", "quality", "memory")
+        plain = ("alert", "expr", "recovery", "wait", "quality", "memory", "model", "cpu")
         given: dict[str, Any] = {name: fields[name] for name in plain}
         words = ("emit", "closed", "prefer", "weight")
         given |= {name: fields[name] for name in words if fields[name] is not None}
@@ -164,9 +164,10 @@ class _RuleReader:
             given[name] = dict(fields[name] or {})
             place_entries(self.places, name, fields.nodes.get(name))
         given["tolerance"] = {name: _number(text) for name, text in given["tolerance"].items()}
-        place_entries(self.places, "quality", fields.nodes.get("quality"))
-        if not isinstance(fields.nodes.get("quality"), MapNode):
-            given["quality"] = None
+        for name in ("quality", "model"):
+            place_entries(self.places, name, fields.nodes.get(name))
+            if not isinstance(fields.nodes.get(name), MapNode):
+                given[name] = None
         given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
         place_entries(self.places, "labels", self.group_node)
         place_entries(self.places, "labels", fields.nodes.get("labels"))

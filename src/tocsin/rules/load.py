@@ -15,6 +15,7 @@ from typing import Any
 from tocsin.errors import RuleError
 from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, compose, split_lines
 from tocsin.rules.context import Context, found
+from tocsin.rules.cpu import Cpu, check_apart, read_cpu
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.groups import read_groups
 from tocsin.rules.memory import Memory, read_memory
@@ -115,10 +116,13 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
     streams = read_streams(context, fields.nodes.get("streams", nothing))
     limits = read_tables(context, fields.nodes.get("limits", nothing), streams)
     sections = [fields.nodes.get(name, nothing) for name in ("streams", "limits")]
-    known = Known(streams, limits, plan, all(isinstance(section, MapNode) for section in sections))
+    known = Known(
+        streams, limits, plan, all(isinstance(section, MapNode) for section in sections), "memory" in fields.nodes
+    )
     groups = read_groups(context, fields.nodes["groups"], known) if "groups" in fields.nodes else ()
     sinks, archive = _sinks(context, fields, make_sink), _archive(context, fields)
     memory = _memory(context, fields)
+    cpu = _cpu(context, fields, memory)
     if context.mistakes.count:
         return None
     _warn_of_unused(context, fields, known)
@@ -131,6 +135,7 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
         sinks,
         archive,
         memory,
+        cpu,
     )
 
 
@@ -191,6 +196,16 @@ def _memory(context: Context, fields: Fields) -> Memory | None:
         return read_memory(fields["memory"])
     except RuleError as error:
         context.report(fields.nodes["memory"], WHERE, str(error))
+        return None
+
+
+def _cpu(context: Context, fields: Fields, memory: Memory | None) -> Cpu | None:
+    try:
+        cpu = read_cpu(fields["cpu"], fields["deadline"])
+        check_apart(cpu, memory)
+        return cpu
+    except RuleError as error:
+        context.report(fields.nodes["cpu" if "cpu" in fields.nodes else "deadline"], WHERE, str(error))
         return None
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tocsin.errors import RuleError
+from tocsin.rules.durations import duration_text, microseconds
+from tocsin.rules.nearest import nearest
 
 BYTES, ROWS = "bytes", "rows"
 SUBSET, SAMPLE = "subset", "sample"
 PREFERS = (SUBSET, SAMPLE)
+AUTO, KEY, AGE, NONE = "auto", "key", "age", "none"
+BY = (AUTO, KEY, AGE, NONE)
+# What `model` may say.
+PARTS = ("by", "granularity")
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _AMOUNT = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,9})?) ?([a-zA-Z]*)", re.ASCII)
@@ -28,6 +36,51 @@ class Memory:
     def __str__(self) -> str:
         """Say it as a rule file does."""
         return f"{self.amount:,} rows" if self.unit == ROWS else size_text(self.amount)
+
+
+@dataclass(frozen=True)
+class Model:
+    """By what rows are judged when memory is short: what is found to fit, or what is set by hand.
+
+    Ages are told apart by `granularity_us`; 0: by a twentieth of the window.
+    """
+
+    by: str = AUTO
+    granularity_us: int = 0
+
+    def __str__(self) -> str:
+        """Say what is set; nothing if nothing is."""
+        words = {AUTO: "", KEY: "rows are judged by key", AGE: "rows are judged by age", NONE: "no model is used"}
+        fine = f"ages are told apart by {duration_text(self.granularity_us)}" if self.granularity_us else ""
+        said = " and ".join(part for part in (words[self.by], fine) if part)
+        return f"{said}, as the rule says" if said else ""
+
+
+def read_model(given: Mapping[str, Any] | None) -> Model:
+    """Read what a rule says of the model; a mistake is a RuleError that begins with the name of its field.
+
+    >>> read_model({"by": "age", "granularity": "10s"})
+    Model(by='age', granularity_us=10000000)
+    """
+    if given is None:
+        return Model()
+    if not isinstance(given, Mapping):
+        message = f"`model` must be a mapping such as {{by: key}}; got {given!r:.60}"
+        raise RuleError(message)
+    for name in given:
+        if name not in PARTS:
+            hint = nearest(str(name), PARTS) or f"; known are {', '.join(PARTS)}"
+            message = f"`model.{str(name)[:60]}` is not a key of `model`{hint}"
+            raise RuleError(message)
+    by = given.get("by", AUTO)
+    if by not in BY:
+        message = f"`model.by` must be one of {', '.join(BY)}; got {by!r:.60}"
+        raise RuleError(message + nearest(str(by), BY))
+    fine_us = microseconds(given["granularity"], "`model.granularity`") if "granularity" in given else 0
+    if "granularity" in given and fine_us < 1:
+        message = f"`model.granularity` must be longer than 0; got {given['granularity']!r}"
+        raise RuleError(message)
+    return Model(by, fine_us)
 
 
 def size_text(size: float) -> str:

@@ -6,18 +6,18 @@ What one rule says about itself is checked here; what it says about streams and 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tocsin.errors import RuleError
+from tocsin.rules.cpu import Cpu, read_cpu
 from tocsin.rules.durations import Duration, microseconds
+from tocsin.rules.field_error import FieldError, written
+from tocsin.rules.labels import check_annotations, check_label, check_label_name
 from tocsin.rules.limits import Limits
-from tocsin.rules.memory import PREFERS, SAMPLE, SUBSET, read_memory
-from tocsin.rules.nearest import nearest
-from tocsin.rules.template import TemplateError, parse_template
-from tocsin.rules.waiting import Waiting, read_waiting, unknown_parts
+from tocsin.rules.memory import PARTS, PREFERS, SAMPLE, SUBSET, read_memory, read_model
+from tocsin.rules.waiting import NONE, Waiting, read_waiting, unknown_parts
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
 WHOLE = "whole"
@@ -26,25 +26,8 @@ EMITS = ("witness", "all")
 
 Bounds = Mapping[tuple[str, str], tuple[Duration, Duration]]
 
-# Labels that Prometheus gives a meaning of its own; so have all that begin with two underscores.
-RESERVED = ("alertname", "alertstate")
-
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_VALUE = re.compile(r"\{\{[^}]*\$values?\b")
-# Beyond this, what memory is divided by has no meaning any more.
-_MOST_WEIGHT = 1_000_000
-
-
-class FieldError(RuleError):
-    """A mistake in one field of a rule.
-
-    `path` leads to it, as in `("labels", "team")`, with `"name"` behind if the name itself is wrong; `sentence` says it
-    without the rule's place; `offset` is the place inside a text.
-    """
-
-    def __init__(self, sentence: str, path: Sequence[object], *, place: str = "", offset: int | None = None) -> None:
-        self.sentence, self.path, self.offset = sentence, tuple(path), offset
-        super().__init__(f"{place}: {sentence}" if place else sentence)
+# Beyond these, what memory is divided by has no meaning any more.
+_LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,8 @@ class Rule:
         The life of an alert as in Prometheus, in event time; `stale` is the silence that ends it (default: the span of
         the rule; of one stream `within`, and twice that where rows are left out before `expr` is called).
     outage
-        How far a row may lie behind the newest of its key and still find every partner.
+        How far a row may lie behind the newest of its key and still find every partner: 1 h, unless it is said; with
+        `cpu` or `deadline` the span of the rule.
     idle
         How far a stream may lie behind before alerts stop waiting for it (default: the span of the rule).
     labels
@@ -104,9 +88,19 @@ class Rule:
     memory
         How much state its join may keep, over all buckets: `200MB`, or `10000 rows`; never more. What does not fit is
         shed by a model of the streams. Without it, the rule shares what the run may keep, if that is limited.
+    model
+        By what rows are judged when memory is short, where that is not to be found out: `{"by": "key"}`, `age` or
+        `none` (the newest rows stay; of a sample, all rows have the same chance); `{"granularity": "10s"}` says how
+        finely ages are told apart.
     prefer
         What to keep when memory is short: `subset`, the rows that give most results, or `sample`, a random sample of
         all results, each with its chance (with `emit` all, of two streams).
+    cpu
+        How much processor time its join may use, over all buckets: `50%` of one core, or `2 cores` (with `emit` all, of
+        two streams). When that is short, pairs that promise most results are looked at first.
+    deadline
+        How long after a row, in time of the streams, its pairs may still be looked at; what is left then is counted as
+        unprocessed.
     weight
         Of joins that share memory, one with the weight 2 is to find twice the share of its results that one with the
         weight 1 finds, where not all can be found.
@@ -121,7 +115,7 @@ class Rule:
     for_: Duration = 0
     keep_firing_for: Duration = 0
     stale: Duration | None = None
-    outage: Duration = "1h"
+    outage: Duration | None = None
     idle: Duration | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     emit: str = "witness"
@@ -136,6 +130,9 @@ class Rule:
     memory: str | int | None = None
     prefer: str = SUBSET
     weight: float = 1.0
+    model: Mapping[str, Any] | None = None
+    cpu: str | None = None
+    deadline: Duration | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without knowing the streams."""
@@ -156,6 +153,7 @@ class Rule:
             check(self)
         _check_waiting(self)
         _check_memory(self)
+        _check_cpu(self)
 
     @property
     def place(self) -> str:
@@ -166,6 +164,11 @@ class Rule:
     def waiting(self) -> Waiting:
         """How long rows are to wait."""
         return read_waiting(self.wait, self.quality)
+
+    @property
+    def spending(self) -> Cpu | None:
+        """How much processor time its join may use, if it says so."""
+        return read_cpu(self.cpu, self.deadline)
 
 
 def _refuse(rule: Rule, sentence: str, *path: object) -> NoReturn:
@@ -190,11 +193,11 @@ def _check_words(rule: Rule) -> None:
     words += [(("shapes", name), shape, (*SHAPES, WHOLE)) for name, shape in shapes]
     for path, word, known in words:
         if word not in known:
-            _refuse(rule, f"`{_written(path)}` must be one of {', '.join(known)}; got {word!r}", *path)
+            _refuse(rule, f"`{written(path)}` must be one of {', '.join(known)}; got {word!r}", *path)
 
 
 def _check_durations(rule: Rule) -> None:
-    for name in ("for_", "keep_firing_for", "stale", "outage", "idle", "hop"):
+    for name in ("for_", "keep_firing_for", "stale", "outage", "idle", "hop", "deadline"):
         value = getattr(rule, name)
         if value is not None:
             _duration(rule, value, name.rstrip("_"))
@@ -214,24 +217,19 @@ def _check_durations(rule: Rule) -> None:
 def _check_pair(rule: Rule, pair: object, bounds: object) -> None:
     path = ("within", pair)
     if not (isinstance(pair, tuple) and len(pair) == 2 and pair[0] != pair[1]):
-        _refuse(rule, f"`{_written(path)}` must name two different streams", *path)
+        _refuse(rule, f"`{written(path)}` must name two different streams", *path)
     if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-        _refuse(rule, f"`{_written(path)}` must be (lower, upper); got {bounds!r}", *path)
+        _refuse(rule, f"`{written(path)}` must be (lower, upper); got {bounds!r}", *path)
     lower, upper = (_duration(rule, bound, *path, signed=True) for bound in bounds)
     if lower > upper:
-        _refuse(rule, f"`{_written(path)}` must have lower <= upper; got {bounds!r}", *path)
+        _refuse(rule, f"`{written(path)}` must have lower <= upper; got {bounds!r}", *path)
 
 
 def _duration(rule: Rule, value: Duration, *path: object, signed: bool = False) -> int:
     try:
-        return microseconds(value, f"`{_written(path)}`", signed=signed)
+        return microseconds(value, f"`{written(path)}`", signed=signed)
     except RuleError as error:
         _refuse(rule, str(error), *path)
-
-
-def _written(path: Sequence[object]) -> str:
-    """Write a path as Python would: `within[('a', 'b')]`."""
-    return str(path[0]) + "".join(f"[{name!r}]" for name in path[1:])
 
 
 def _check_domains(rule: Rule) -> None:
@@ -250,55 +248,6 @@ def _check_labels(rule: Rule) -> None:
         if name in rule.on:
             sentence = f"`labels` must not repeat key columns; both have {name!r}"
             _refuse(rule, sentence, "labels", name, "name")
-
-
-def check_label_name(name: object, place: str, *path: object) -> None:
-    """Refuse a name that Prometheus would not take for a label, or that it keeps for itself."""
-    sentence = ""
-    if not isinstance(name, str) or not _LABEL.fullmatch(name):
-        sentence = f"label and key names must look like `team_1`; got {name!r}"
-    elif name in RESERVED or name.startswith("__"):
-        sentence = f"label and key names must not be {' or '.join(RESERVED)}, nor begin with `__`; got {name!r}"
-    if sentence:
-        raise FieldError(sentence, path, place=place)
-
-
-def check_label(name: object, value: object, place: str) -> None:
-    """Refuse a label that is misnamed, or whose value would change while the alert lives."""
-    check_label_name(name, place, "labels", name, "name")
-    if isinstance(value, str) and "{{" in value:
-        reason = "templates are for `annotations`"
-        if _VALUE.search(value):
-            reason = "with a value in it the alert's identity would change with every evaluation; use `annotations`"
-        sentence = f"label {name!r} must be plain text: {reason}; got {value!r}"
-        raise FieldError(sentence, ["labels", name], place=place)
-
-
-def check_annotations(annotations: Mapping[str, str], labels: Iterable[str], place: str) -> None:
-    """Refuse annotations that are misnamed, no templates, or name labels that the alert does not have."""
-    known = ["alertname", *labels]
-    for name, text in annotations.items():
-        path = ("annotations", name)
-        if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            sentence = f"annotation names must look like `summary_1`; got {name!r}"
-            raise FieldError(sentence, [*path, "name"], place=place)
-        if not isinstance(text, str):
-            sentence = f"`{_written(path)}` must be text; got {text!r}"
-            raise FieldError(sentence, path, place=place)
-        _check_template(text, known, path, place)
-
-
-def _check_template(text: str, labels: Sequence[str], path: Sequence[object], place: str) -> None:
-    try:
-        template = parse_template(text)
-    except TemplateError as error:
-        sentence = f"`{_written(path)}`: {error}"
-        raise FieldError(sentence, path, place=place, offset=error.offset) from None
-    for action in template.actions:
-        if action.term[0] == "labels" and action.term[1] not in labels:
-            sentence = f"`{_written(path)}` must name labels of the alert; got `$labels.{action.term[1]}`"
-            sentence += nearest(action.term[1], labels)
-            raise FieldError(sentence, path, place=place, offset=action.offset)
 
 
 def _check_recovery(rule: Rule) -> None:
@@ -345,8 +294,9 @@ def _check_waiting(rule: Rule) -> None:
 
 def _check_memory(rule: Rule) -> None:
     number = isinstance(rule.weight, int | float) and not isinstance(rule.weight, bool)
-    if not number or not 0 < rule.weight <= _MOST_WEIGHT:
-        message = f"`weight` must be a number above 0 and at most {_MOST_WEIGHT:,}; got {rule.weight!r:.40}"
+    if not number or not _LEAST_WEIGHT <= rule.weight <= _MOST_WEIGHT:
+        ends = f"at least {_LEAST_WEIGHT:f} and at most {_MOST_WEIGHT:,}"
+        message = f"`weight` must be a number of {ends}; got {rule.weight!r:.40}"
         _refuse(rule, message, "weight")
     if rule.prefer == SAMPLE and rule.emit != "all":
         _refuse(rule, f"`prefer` sample needs `emit` all: a sample is of every result; got {rule.emit!r}", "prefer")
@@ -355,3 +305,26 @@ def _check_memory(rule: Rule) -> None:
             read_memory(rule.memory)
         except RuleError as error:
             _refuse(rule, str(error), "memory")
+    try:
+        read_model(rule.model)
+    except RuleError as error:
+        part = str(error).split("`")[1].partition(".")[2]
+        inner = [part] if isinstance(rule.model, Mapping) and part in rule.model else []
+        _refuse(rule, str(error), "model", *inner, *(["name"] if inner and part not in PARTS else []))
+
+
+def _check_cpu(rule: Rule) -> None:
+    names = [name for name in ("cpu", "deadline") if getattr(rule, name) is not None]
+    if not names:
+        return
+    try:
+        read_cpu(rule.cpu, rule.deadline)
+    except RuleError as error:
+        _refuse(rule, str(error), str(error).split("`")[1])
+    if rule.emit != "all":
+        _refuse(rule, f"`{names[0]}` needs `emit` all: a part of all results is found; got {rule.emit!r}", names[0])
+    if rule.memory is not None:
+        _refuse(rule, f"`{names[0]}` must not stand beside `memory`; got {rule.memory!r}", names[0])
+    if rule.waiting.kind != NONE:
+        sentence = f"`{names[0]}` must not stand beside a wait: rows are joined as they come; got {rule.waiting}"
+        _refuse(rule, sentence, names[0])

@@ -8,7 +8,9 @@ from typing import NoReturn
 
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.model import FieldError, Rule, check_label, check_label_name
+from tocsin.rules.field_error import FieldError
+from tocsin.rules.labels import check_label, check_label_name
+from tocsin.rules.model import Rule
 from tocsin.rules.ranges import Ranges
 
 

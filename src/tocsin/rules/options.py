@@ -60,6 +60,10 @@ FILE = (
     Field("sinks", "part", "where alerts go, one kind each"),
     Field("archive", "part", "where rows are kept for backtests"),
     Field("memory", "text", "how much state all joins together may keep: `200MB` ([memory](../concepts/memory.md))"),
+    Field(
+        "cpu", "text", "what joins that emit all may use together: `50%` of a core ([processor](../concepts/cpu.md))"
+    ),
+    Field("deadline", "duration", "how long after a row these joins may still work on it", least=1),
 )
 STREAM = (
     Field("source", "part", "where rows come from: exactly one kind", required=True),
@@ -101,7 +105,11 @@ RULE = (
         "recovery", "number", "resolve only when the left side is past this, too; one comparison with a number or limit"
     ),
     Field("stale", "duration", "the silence that ends an alert; default: the span of the rule, or 5m if that is 0"),
-    Field("outage", "duration", "how far a row may lie behind and still find every partner", default="1h"),
+    Field(
+        "outage",
+        "duration",
+        "how far a row may lie behind and still find every partner; default: 1h, with `cpu` or `deadline` the span",
+    ),
     Field(
         "emit", "word", "alerts with their best combination, or every true combination", default="witness", words=EMITS
     ),
@@ -121,7 +129,15 @@ RULE = (
         example="{recall: 0.99, over: 1m}",
     ),
     Field("memory", "text", "how much state this join may keep: `200MB`, or `10000 rows`", example="200MB"),
+    Field("cpu", "text", "what this join may use: `50%` of a core, or `2 cores`; with `emit: all`", example="50%"),
+    Field("deadline", "duration", "how long after a row its pairs may still be looked at; with `emit: all`", least=1),
     Field("prefer", "word", "what to keep when memory is short", default=SUBSET, words=PREFERS),
+    Field(
+        "model",
+        "map",
+        "`{by: key, granularity: 10s}`: by what rows are judged then, where it is not to be found out",
+        example="{by: key}",
+    ),
     Field("weight", "number", "how much a share of its results counts beside that of other joins", default="1"),
     Field("labels", "map", "labels of the alert besides its keys; plain text"),
     Field("annotations", "map", "texts for people; templates"),

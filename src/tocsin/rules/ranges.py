@@ -1,4 +1,4 @@
-"""Ranges as the user states them: each request on a stream of requests registers or ends one standing query."""
+"""Ranges as the user states them: each request on a stream of requests registers a range, or ends one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import NoReturn
 
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.model import FieldError, check_annotations, check_label, check_label_name
+from tocsin.rules.field_error import FieldError
+from tocsin.rules.labels import check_annotations, check_label, check_label_name
 
-# The label that tells the queries of a rule apart, and the columns of a request beside its ends.
+# The label that tells the requests of a rule apart: their ids, and the columns of a request beside its ends.
 QUERY = "query"
 ID, ACTION, THRESHOLD = "id", "action", "threshold"
 REGISTER, TERMINATE = "register", "terminate"
-# A rule's queries can be spread over at most so many parts.
+# A rule's requests can be spread over at most so many parts.
 MOST_PARTS = 1024
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Raise `alert` for each standing query once enough weight has fallen into its range.
+    """Raise `alert` for each request once enough weight has fallen into its range.
 
     A row of the stream `requests` has an `id` (text or a whole number), an `action` (`register`, the default, or
     `terminate`), the ends `low` and `high` of its range (of several values `low_price`, `high_price`, ...; both belong
@@ -37,16 +38,16 @@ class Ranges:
     weight
         The column that says how much a row counts, whole numbers from 1 to 2^40; without it each row counts 1.
     on
-        Key columns: a query counts rows of its own key only.
+        Key columns: a request counts rows of its own key only.
     within
         Count rows until the newest time of the key is so long past what it was when they came; without it all since
-        the query was registered.
+        the request was registered.
     rearm
-        Let a query begin anew when the newest time of the key is so long past what it was when the query was reached;
-        without it it is then gone.
+        Let a request begin anew when the newest time of the key is so long past what it was when the request was
+        reached; without it it is then gone.
     spread
-        Into how many parts the queries of one key are divided: each part sees every row of the key, and holds its share
-        of the queries. For keys with more queries than one bucket should hold.
+        Into how many parts the requests of one key are divided: each part sees every row of the key, and holds its
+        share of the requests. For keys with more requests than one bucket should hold.
     labels
         Labels of the alert besides the key columns and `query`.
     annotations
@@ -88,7 +89,7 @@ class Ranges:
 
     @property
     def rearm_us(self) -> int | None:
-        """How long a query rests after it was reached, in microseconds."""
+        """How long a request rests after it was reached, in microseconds."""
         return None if self.rearm is None else microseconds(self.rearm, "`rearm`")
 
     def _refuse(self, sentence: str, *path: object) -> NoReturn:

@@ -41,6 +41,8 @@ class Known:
     plan: Planner
     # Whether both sections could be read at all; if not, a name that is not there may be meant.
     is_whole: bool = True
+    # Whether the file limits the memory that joins share.
+    shares_memory: bool = False
     used: set[str] = field(default_factory=set)
     _answers: dict[Key, str] = field(default_factory=dict)
     _columns: dict[str, list[str]] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tocsin.rules.cpu import Cpu
 from tocsin.rules.limits import Limits
 from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
@@ -112,6 +113,7 @@ class RuleFile:
     sinks: tuple[Sink, ...] = ()
     archive: str | None = None
     memory: Memory | None = None
+    cpu: Cpu | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -13,9 +13,10 @@ from tocsin.expr.nodes import Variable
 from tocsin.expr.parse import parse_number
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
+from tocsin.rules.field_error import FieldError
 from tocsin.rules.fields import Fields, read_fields, read_kind
+from tocsin.rules.labels import check_label, check_label_name
 from tocsin.rules.limits import Limits, read_limits
-from tocsin.rules.model import FieldError, check_label, check_label_name
 from tocsin.rules.no_data import NoData
 from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
 from tocsin.rules.rulefile import DOUBTFUL, Domain, Source, Stream, Value

@@ -9,9 +9,13 @@ from tocsin.rules.model import Rule
 from tocsin.rules.references import Placed, Read
 
 
-def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
-    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these."""
+def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: bool) -> None:
+    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these.
+
+    `shared`: the file limits the memory that its joins share.
+    """
     (threshold,) = plan.watches[0].rules
+    _warn_of_idle(placed, rule, shares=shared and len(read.streams) > 1 and rule.spending is None)
     if threshold.no_wait:
         placed.warn(f"`quality` changes nothing ({threshold.no_wait})", "quality")
     if rule.emit == "all":
@@ -26,6 +30,17 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any) -> None:
     if rule.stale is None:
         _warn_of_pauses(placed, read, for_us, threshold.stale_us)
     _warn_of_beliefs(placed, rule, read, threshold)
+
+
+def _warn_of_idle(placed: Placed, rule: Rule, *, shares: bool) -> None:
+    """Warn of what says how memory is used where the rule neither has a limited one nor shares that of the file."""
+    for name in ("prefer", "model", "weight"):
+        if (name,) not in placed.places:
+            continue
+        if rule.memory is None and not shares:
+            placed.warn(f"`{name}` changes nothing: the memory of this rule is not limited, by `memory`", name)
+        elif name == "weight" and rule.memory is not None:
+            placed.warn("`weight` changes nothing: the rule has a `memory` of its own, and shares none", name)
 
 
 def _has_band(rule: Rule) -> bool:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.errors import RunError
-from tocsin.files import replace_file
+from tocsin.files import read_file, replace_file
 from tocsin.plan import Plan
 from tocsin.plan.shown import rules_shown
 from tocsin.rules.rulefile import RuleFile
 
 MANIFEST = "manifest.json"
 VERSION = 1
-_MOST_STARTS = 100
+_MOST_STARTS, _MOST_BYTES = 100, 1 << 28
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,13 @@ class Manifest:
         Into how many parts keys and tasks are divided; the state is bound to both.
     changes
         What the last start found changed in the rules, and what became of their state.
+    passing
+        Per name under which rows are counted, the share of the ways of taking them in which nothing is remembered.
     rules
         Every rule as `plan/shown.py` shows it: what it reads and remembers, and what was proved of it.
+    unit_ns
+        How many nanoseconds a unit of work takes, as was measured at the first start that had a limit of processor
+        time.
     started
         When the run was started and restarted: the first time and the last ones.
     """
@@ -62,6 +67,8 @@ class Manifest:
     tocsin: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
     version: int = VERSION
+    unit_ns: float | None = None
+    passing: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def run(self) -> str:
@@ -81,7 +88,6 @@ class Manifest:
 
 def describe(file: RuleFile, plan: Plan, sinks: tuple[str, ...], buckets: int) -> Manifest:
     """Describe a rule file and its plan; the partitions are as many as buckets until told otherwise."""
-    text = Path(file.path).read_bytes()
     streams = {
         name: {
             "source": stream.source.kind,
@@ -94,7 +100,7 @@ def describe(file: RuleFile, plan: Plan, sinks: tuple[str, ...], buckets: int) -
     }
     return Manifest(
         rule_file=str(Path(file.path).absolute()),
-        rule_hash=hashlib.sha256(text).hexdigest(),
+        rule_hash=hash_of(Path(file.path)),
         plan=str(plan),
         streams=streams,
         sinks=sinks,
@@ -103,7 +109,30 @@ def describe(file: RuleFile, plan: Plan, sinks: tuple[str, ...], buckets: int) -
         partitions=buckets,
         tocsin=package_version(),
         rules=tuple(rules_shown(plan)),
+        passing=passing_of(plan),
     )
+
+
+def hash_of(path: Path) -> str:
+    """Name the text of a rule file, to know it again."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def passing_of(plan: Plan) -> dict[str, float]:
+    """Per name under which rows are counted, the share of those ways of taking them in which nothing is remembered.
+
+    A stream has one name in several watches: a join remembers its rows, a rule of one stream and `no_data` do not. A
+    rule with ranges remembers requests, and the rows that it counts only for a window. Each of them takes every row.
+    """
+    ways: dict[str, list[bool]] = {}
+    for watch in plan.watches:
+        remembering = {name for name, store in zip(watch.store_names, watch.stores, strict=True) if store.remember}
+        for name, _ in watch.counted:
+            ways.setdefault(name, []).append(name in remembering)
+    for ranges in plan.ranges:
+        for name, _ in ranges.counted:
+            ways.setdefault(name, []).append(name == ranges.requests or ranges.within_us is not None)
+    return {name: mine.count(False) / len(mine) for name, mine in ways.items()}
 
 
 def _origin(options: Mapping[str, Any]) -> str:
@@ -123,7 +152,7 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
     """Read the manifest of a run; None if there is none yet."""
     path = Path(run_dir) / MANIFEST
     try:
-        stored = json.loads(path.read_bytes())
+        stored = json.loads(read_file(path, _MOST_BYTES))
         given = stored["version"]
         if given == VERSION:
             known = {field.name for field in fields(Manifest)}

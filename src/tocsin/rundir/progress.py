@@ -15,10 +15,10 @@ from typing import Any
 
 from tocsin.deliver.encode import seconds_of
 from tocsin.files import append_line
-from tocsin.logic import Recalls
+from tocsin.logic import Found, Shares
 
 PROGRESS = "progress.jsonl"
-# Enough for several lines, however many streams and rules there are.
+# Enough for several lines as a rule; where it is not, more is read.
 _TAIL = 1 << 22
 
 Counts = Mapping[str, int]
@@ -80,9 +80,10 @@ class Progress:
     `time` is when it was done, `newest_us` the newest event time per stream so far, `milliseconds` how long each phase
     took: `detect` is the query itself, `archive` and `write` are files. `waits` has, per alert whose rows wait, the
     longest wait of any bucket in microseconds and the least recall that is estimated, or None. `memory` has, per alert
-    whose memory is limited, the least share of results of any bucket: that which is predicted, and that which was
-    reached, or None. `delays` has, per stream whose rows say when they arrived, how many rows so far came how late, by
-    classes (`delays.py`).
+    whose memory is limited, what it finds, of all buckets the worst; `shares` how many bytes or rows all of them may
+    keep. `cpu` has, per alert whose processor time is limited, the least share of any bucket, of late: of the rows that
+    were worked on, and of the results that were found, or None. `delays` has, per stream whose rows say when they
+    arrived, how many rows so far came how late, by classes (`delays.py`).
     """
 
     batch: int
@@ -92,8 +93,10 @@ class Progress:
     newest_us: Counts = field(default_factory=dict)
     milliseconds: Counts = field(default_factory=dict)
     waits: Waits = field(default_factory=dict)
-    memory: Mapping[str, Recalls] = field(default_factory=dict)
+    memory: Mapping[str, Found] = field(default_factory=dict)
     delays: Mapping[str, Counts] = field(default_factory=dict)
+    shares: Counts = field(default_factory=dict)
+    cpu: Mapping[str, Shares] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -120,6 +123,8 @@ class Progress:
         }
         # Outside the tallies, whose every name an earlier reader must know.
         parts |= {"delays": self.delays} if self.delays else {}
+        parts |= {"shares": self.shares} if self.shares else {}
+        parts |= {"cpu": self.cpu} if self.cpu else {}
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -128,7 +133,7 @@ class ProgressLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known = {one.batch: one for one in parse_progress(_tail(path))}
+        self._known = _tail(path)
 
     def before(self, batch: int) -> Progress | None:
         """What was known when a micro-batch began: the last line of those before it."""
@@ -158,18 +163,23 @@ def read_progress(run_dir: Path | str) -> list[Progress]:
 
 def last_progress(run_dir: Path | str) -> Progress | None:
     """Read the newest micro-batch of a run, without reading the whole file."""
-    found = {one.batch: one for one in parse_progress(_tail(Path(run_dir) / PROGRESS))}
+    found = _tail(Path(run_dir) / PROGRESS)
     return found[max(found)] if found else None
 
 
-def _tail(path: Path) -> list[bytes]:
-    """The last lines of a file; the first of them may be a piece."""
+def _tail(path: Path) -> dict[int, Progress]:
+    """The micro-batches at the end of a file: of at least two lines, however long they are, if it has so many."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            return file.read().split(b"\n")
+            size, length = file.seek(0, 2), _TAIL
+            while True:
+                file.seek(max(0, size - length))
+                found = {one.batch: one for one in parse_progress(file.read(length).split(b"\n"))}
+                if len(found) > 1 or length >= size:
+                    return found
+                length *= 4
     except FileNotFoundError:
-        return []
+        return {}
 
 
 def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
@@ -181,10 +191,11 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
                 continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
-            memory = {alert: (predicted, reached) for alert, (predicted, reached) in stored.get("memory", {}).items()}
+            memory = {alert: Found(*found) for alert, found in stored.get("memory", {}).items()}
+            cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
             times = (stored["newest_us"], stored["milliseconds"])
-            delays = stored.get("delays", {})
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory, delays)
+            delays, shares = stored.get("delays", {}), stored.get("shares", {})
+            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory, delays, shares, cpu)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 

@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.errors import PlanError
 from tocsin.plan import Plan, make_plan
+from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.rules import AnyRule
+from tocsin.rules.cpu import read_cpu
 from tocsin.rules.durations import Duration
 from tocsin.rules.memory import read_memory
 from tocsin.spark.feeds import feeds_of
@@ -46,6 +48,7 @@ class Beside:
 
 
 _NOTHING = Beside()
+_NO_LIMITS: Mapping[str, Any] = {}
 
 
 def alerts(
@@ -58,6 +61,7 @@ def alerts(
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
     memory: str | int | None = None,
+    cpu: str | None = None,
 ) -> DataFrame:
     """Watch streams by rules and give their alerts as a DataFrame, streaming if the streams are.
 
@@ -88,6 +92,10 @@ def alerts(
         start each query before the next one is made, or it is refused.
     memory
         How much state all joins together may keep, as `200MB`: an even part of it in each bucket.
+    cpu
+        How much processor time all joins of two streams that emit all may use together, as `50%` of a core: an even
+        part of it in each bucket. What a unit of work takes is measured when a streaming query is made, and kept in its
+        state; for bounded input it is a fixed number.
 
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
@@ -101,7 +109,7 @@ def alerts(
             buckets=buckets,
             key_ttl=key_ttl,
             act_in_silence=act_in_silence,
-            memory=memory,
+            limits={"memory": None if memory is None else read_memory(memory), "cpu": read_cpu(cpu, None)},
         )
     )
 
@@ -116,20 +124,21 @@ def rows_of(
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
     beside: Beside = _NOTHING,
-    memory: str | int | None = None,
+    limits: Mapping[str, Any] = _NO_LIMITS,
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
-    Rules may be planned already.
+    Rules may be planned already; else `limits` are those of `make_plan`.
     """
-    _check_frames(streams)
+    check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
     planned = isinstance(rules, Plan)
-    limit = None if memory is None else read_memory(memory)
+    first = next(iter(streams.values()))
     plan = rules
     if not isinstance(plan, Plan):
-        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl, memory=limit)
-    first = next(iter(streams.values()))
+        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl, **limits)
+        if first.isStreaming and plan.is_limited_in_work:
+            plan = plan.calibrated(unit_nanoseconds())
     acts = act_in_silence if first.isStreaming else None
     partitions = prepare(first.sparkSession, act_in_silence=acts)
     number = partitions if buckets is None else buckets
@@ -162,7 +171,8 @@ def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return {}
 
 
-def _check_frames(streams: Mapping[str, DataFrame]) -> None:
+def check_frames(streams: Mapping[str, DataFrame]) -> None:
+    """Refuse what is no stream, and streams of both kinds together."""
     if not isinstance(streams, Mapping) or not streams:
         found = "none" if isinstance(streams, Mapping) else type(streams).__name__
         message = f"`streams` must map names to DataFrames; got {found}"

@@ -27,9 +27,9 @@ from tocsin.errors import PlanError
 from tocsin.plan import RangeWatch, Watch
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed
 
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
-_TEXTS = (StringType, CharType, VarcharType)
+WHOLE = (ByteType, ShortType, IntegerType, LongType)
+NUMBERS = (*WHOLE, FloatType, DoubleType, DecimalType)
+TEXTS = (StringType, CharType, VarcharType)
 
 
 def feeds_of(
@@ -50,14 +50,14 @@ def _feeds(
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     arrival = arrival if arrival in kinds else None
     columns = [_key(name, key, kinds[key]) for key in dict.fromkeys(key for _, watch in mine for key in watch.on)]
-    columns.append(_micros(name, time, kinds[time]).alias(TIME))
+    columns.append(micros(name, time, kinds[time]).alias(TIME))
     for column in dict.fromkeys(column for _, watch in mine for column in watch.columns(name)):
-        if not isinstance(kinds[column], _NUMBERS):
+        if not isinstance(kinds[column], NUMBERS):
             message = f"stream `{name}`: column {column!r} must hold numbers; it holds {kinds[column].simpleString()}"
             raise PlanError(message)
-        columns.append(_col(column).cast("double").alias(VALUE + column))
+        columns.append(by_name(column).cast("double").alias(VALUE + column))
     if arrival is not None:
-        columns.append(_micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
+        columns.append(micros(name, arrival, kinds[arrival]).alias(ARRIVAL))
     payload = payload_of(name, kinds, [watch for _, watch in mine], (time, arrival))
     dead = REASON in kinds
     columns += payload + [F.col(REASON), F.col(RAW)] * dead
@@ -83,7 +83,7 @@ def payload_of(
         return [_with_rest(rest).alias(PAYLOAD)]
     if not rest:
         return []
-    text = F.to_json(F.struct(*(_col(column).alias(column) for column in rest)), {"ignoreNullFields": "false"})
+    text = F.to_json(F.struct(*(by_name(column).alias(column) for column in rest)), {"ignoreNullFields": "false"})
     return [F.make_valid_utf8(text).alias(PAYLOAD)]
 
 
@@ -92,35 +92,36 @@ def _with_rest(rest: Sequence[str]) -> Column:
     if not rest:
         return F.col(PAYLOAD)
     given = F.coalesce(F.from_json(PAYLOAD, "map<string,string>"), F.create_map().cast("map<string,string>"))
-    more = F.create_map(*(part for name in rest for part in (F.lit(name), _col(name).cast("string"))))
+    more = F.create_map(*(part for name in rest for part in (F.lit(name), by_name(name).cast("string"))))
     return F.make_valid_utf8(F.to_json(F.map_concat(given, more)))
 
 
-def _col(name: str) -> Column:
+def by_name(name: str) -> Column:
     """A column by its very name, whatever signs are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _key(stream: str, column: str, kind: DataType) -> Column:
     """A key column: it becomes text once per distinct key, in Python. Text that is not UTF-8 is no key."""
-    if isinstance(kind, (*_WHOLE, BooleanType)):
-        return _col(column)
-    if not isinstance(kind, _TEXTS):
+    if isinstance(kind, (*WHOLE, BooleanType)):
+        return by_name(column)
+    if not isinstance(kind, TEXTS):
         place, found = f"stream `{stream}`: key column {column!r}", kind.simpleString()
         message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
         raise PlanError(message)
-    text = _col(column).cast("string")
+    text = by_name(column).cast("string")
     return F.when(F.is_valid_utf8(text), text).alias(column)
 
 
-def _micros(stream: str, column: str, kind: DataType) -> Column:
+def micros(stream: str, column: str, kind: DataType) -> Column:
+    """A column of times as the operator reads it."""
     if isinstance(kind, TimestampType):
-        return F.unix_micros(_col(column))
+        return F.unix_micros(by_name(column))
     if isinstance(kind, TimestampNTZType):
         # A time without a zone is read as UTC. Every cast inside Spark would use the session's zone; Arrow's does not.
-        return _col(column)
-    if isinstance(kind, _WHOLE):
-        return _col(column).cast("long")
+        return by_name(column)
+    if isinstance(kind, WHOLE):
+        return by_name(column).cast("long")
     found = kind.simpleString()
     message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {found}"
     raise PlanError(message)

@@ -11,7 +11,7 @@ holds one partition of alerts. Keys are divided into many buckets, one of which 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -108,10 +108,15 @@ def in_order(frames: Mapping[str, DataFrame], watches: Sequence[Watch]) -> dict[
     return found
 
 
+def buckets_for(plans: Iterable[Plan]) -> int:
+    """Into how many parts keys are divided where plans run side by side."""
+    return min(plan.most_buckets(BUCKETS) for plan in plans)
+
+
 @contextmanager
-def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan], buckets: int = BUCKETS) -> Iterator[Rows]:
+def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan]) -> Iterator[Rows]:
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
-    session = next(iter(frames.values())).sparkSession
+    session, buckets = next(iter(frames.values())).sparkSession, buckets_for(plans)
     prepare(session, act_in_silence=None)
     versions = Versions.of([plan.over(buckets) for plan in plans])
     versions.warm_up()

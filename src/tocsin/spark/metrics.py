@@ -46,7 +46,7 @@ _COUNTED = {
     "late": _rows("late_total", "rows further behind than `outage`, not used"),
     "quarantined": _rows("quarantined_total", "rows whose key, time or value cannot be used"),
     "shed": _rows("shed_total", "rows given up for want of memory"),
-    "unprocessed": _rows("unprocessed_total", "rows not taken up"),
+    "unprocessed": _rows("unprocessed_total", "rows that went before all their pairs were looked at"),
     "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain: kept, and marked"),
     "behind": _rows("behind_total", "rows that came later than they are waited for: used, out of order"),
     "without_limits": _rows("without_limits_total", "rows of keys that a table of `limits` does not have"),
@@ -80,13 +80,31 @@ _PREDICTED = Metric(
 _REACHED = Metric(
     "tocsin_memory_recall_reached", "gauge", ("alert",), "share of results that it has found, as measured"
 )
+_ERROR_PREDICTED = Metric(
+    "tocsin_memory_error_predicted",
+    "gauge",
+    ("alert",),
+    "standard error of sampled results, by their number",
+)
+_ERROR_REACHED = Metric(
+    "tocsin_memory_error_reached", "gauge", ("alert",), "the same, by the chances with which rows were kept"
+)
+_ROWS_SHARE = Metric(
+    "tocsin_cpu_rows_share", "gauge", ("alert",), "share of rows that limited processor time has worked on, of late"
+)
+_RESULTS_SHARE = Metric(
+    "tocsin_cpu_results_share", "gauge", ("alert",), "share of results that it is estimated to have found, of late"
+)
 _INFO = Metric("tocsin_build_info", "gauge", ("version",), "1, with the version of Tocsin")
+# In the order of `Found`, and of the shares of `cpu`.
+_FOUND = (_PREDICTED, _REACHED, _ERROR_PREDICTED, _ERROR_REACHED)
+_BOUGHT = (_ROWS_SHARE, _RESULTS_SHARE)
 
 METRICS = (
     *(_RECEIVED, _DEAD, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
     *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _NEWEST, _LAG),
-    *(_WAIT, _RECALL, _PREDICTED, _REACHED),
+    *(_WAIT, _RECALL, *_FOUND, *_BOUGHT),
     *_SINKS.values(),
     _INFO,
 )
@@ -172,9 +190,10 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
     yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
     yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
-    for i, metric in enumerate((_PREDICTED, _REACHED)):
-        known = ((alert, pair[i]) for alert, pair in progress.memory.items())
-        yield metric, {(alert,): recall for alert, recall in known if recall is not None}
+    for metrics, known in ((_FOUND, progress.memory), (_BOUGHT, progress.cpu)):
+        for i, metric in enumerate(metrics):
+            numbers = ((alert, told[i]) for alert, told in known.items())
+            yield metric, {(alert,): number for alert, number in numbers if number is not None}
 
 
 @contextmanager

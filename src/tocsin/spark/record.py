@@ -23,13 +23,14 @@ from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
 from tocsin.plan.allot import Allotment
+from tocsin.plan.said import Said
 from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.dead import Aside, late_line
 from tocsin.rundir.progress import sums
 from tocsin.spark.archive import Archive
-from tocsin.spark.results import delays, total
+from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
 
 # How often a run with nothing to do says so in its progress.
@@ -54,7 +55,7 @@ class Recorder:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log = run.progress()
         self.rules = list(rules)
-        self.agreement, self.allotment = Agreement(plan.watches), Allotment(plan.watches)
+        self.agreement, self.allotment, self.said = Agreement(plan.watches), Allotment(plan.watches), Said()
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
         self.streams = dict(counted)
         # A row is counted once under each name of its stream.
@@ -91,6 +92,7 @@ class Recorder:
         self._control(batch, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
+        hear_buckets(self.said, found["counts"])
         gained = self._gained(out, alerts, dead, state_bytes)
         self._note(batch, gained, out, delays(found["counts"]), _spans(marks))
 
@@ -128,7 +130,10 @@ class Recorder:
         for stream, time_us in out.newest.items():
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
-        more = ({**before.waits, **out.waits}, {**before.memory, **out.memory}, sums(before.delays, late))
+        said = self.said.whole()
+        kept = {**before.waits, **out.waits}, {**before.memory, **said.memory}
+        shares = {**before.shares, **self.allotment.shares}
+        more = (*kept, sums(before.delays, late), shares, {**before.cpu, **said.cpu})
         progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)

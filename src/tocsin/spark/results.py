@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tocsin.logic import Out
+from tocsin.plan.said import Said
 from tocsin.rundir.progress import sums
 from tocsin.spark.stateful import COUNTED
 
@@ -31,12 +32,13 @@ def _public_witness(part: Column) -> Column:
     return part.withField("time", F.timestamp_micros(part["time"]))
 
 
-def counted(rows: DataFrame, name: str | Observation) -> DataFrame:
-    """Observe the counts of each call as metrics of the query; `total` adds them up.
+def counted(rows: DataFrame, name: str | Observation, *more: Column) -> DataFrame:
+    """Observe the counts of each call as metrics of the query, and what else is asked for; `total` adds them up.
 
     They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
     """
-    return rows.observe(name, F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts"))
+    counts = F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts")
+    return rows.observe(name, counts, *more)
 
 
 def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -45,6 +47,12 @@ def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
     for text in texts:
         whole = sums(whole, json.loads(text)["delays"])
     return whole
+
+
+def hear_buckets(said: Said, texts: Iterable[str]) -> None:
+    """Learn what buckets say of what they find."""
+    for one in map(json.loads, texts):
+        said.hear(one["bucket"], one["memory"], one["cpu"])
 
 
 def total(texts: Iterable[str]) -> tuple[Out, int]:

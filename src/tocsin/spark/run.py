@@ -26,6 +26,7 @@ from tocsin.deliver import Delivery, Sink, make_sink, name_sinks
 from tocsin.deliver.encode import time_text
 from tocsin.errors import RunError, TocsinError
 from tocsin.plan import Plan, describe_plan, plan_changes
+from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import Manifest, Progress, RunDir, last_progress, read_manifest, refusals
@@ -119,6 +120,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
     with RunDir(options.run_dir).held() as place:
         manifest = _begin(place, file, plan, tuple(sinks), options)
         plan = (plan.sharing() if manifest.buckets > 1 else plan).over(manifest.buckets, told=True)
+        plan = plan if manifest.unit_ns is None else plan.calibrated(manifest.unit_ns)
         archive = None if file.archive is None else Archive(file.archive, manifest.run)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:
@@ -169,6 +171,8 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     check_buckets(buckets)
     now = replace(describe(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
     now = now.after(before, time_text(time.time()))
+    measured = before.unit_ns if before else None
+    now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)
     if before is not None:
         now = admit(before, now)
     if last_progress(place.folder) is not None and not place.checkpoint.exists():

@@ -59,7 +59,7 @@ MAGIC, VERSION = "tocsin-state", 2
 HEAD = "head"
 
 # The parts of an Out that travel as one row of counts.
-COUNTED = ("counts", "newest", "waits", "results", "memory")
+COUNTED = ("counts", "newest", "waits", "results", "memory", "cpu")
 
 _RAW = "kind string, json string"
 _ALIVE_LOGICS = 64
@@ -210,7 +210,7 @@ class _Operator(StatefulProcessor):
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _keep((self.work.query, mark), logic)
         stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
-        yield pd.DataFrame([*_raw(out, gained, delays), *stats, *dead], columns=["kind", "json"])
+        yield pd.DataFrame([*_raw(out, gained, delays, key[0]), *stats, *dead], columns=["kind", "json"])
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""
@@ -305,12 +305,13 @@ def _keep(place: tuple[str, str], logic: Logic) -> None:
         del _alive[next(iter(_alive))]
 
 
-def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS) -> Rows:
+def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:
     """Alerts, and the counts of this call, as rows of text."""
     kinds = {"alert": out.alerts, "late": out.late, "dead": out.dead}
     rows = [(kind, json.dumps(row)) for kind, mine in kinds.items() for row in mine]
     counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes, "delays": delays}
-    return [*rows, ("counts", json.dumps(counts))] if out.counts or state_bytes else rows
+    told = out.counts or out.memory or out.cpu or state_bytes
+    return [*rows, ("counts", json.dumps(counts | {"bucket": bucket}))] if told else rows
 
 
 def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:

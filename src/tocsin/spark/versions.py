@@ -74,6 +74,7 @@ class VersionsLogic:
             for number, place in self.versions.routes[batch.key_set]:
                 mine[number].append(replace(batch, key_set=place))
         whole = self._each(lambda number, logic: logic.on_data(mine[number], now_us))
+        whole.memory.clear()  # What it found in the end counts, not what was known of it on the way.
         for batch in batches:
             if len(batch.time):
                 whole.meet(f"-{batch.stream}", -int(batch.time.min()))
@@ -117,6 +118,8 @@ class VersionsLogic:
                 whole.meet(name, time_us)
             for alert, (wait_us, recall) in out.waits.items():
                 whole.wait(f"{number}:{alert}", wait_us, recall)
+            for alert, found in out.memory.items():
+                whole.remember(f"{number}:{alert}", found)
             for alert, periods in out.results.items():
                 for start_us, (in_order, in_all) in periods.items():
                     whole.find(f"{number}:{alert}", start_us, in_order, in_all)

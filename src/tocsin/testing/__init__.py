@@ -8,7 +8,6 @@ compare, reason → report      what differs, and why nothing fired
 
 from tocsin.testing.load import CheckedSuite, SuiteLoader
 from tocsin.testing.model import Scenario, Suite
-from tocsin.testing.plain import plain_kernels
 from tocsin.testing.run import Result, run_suite
 
-__all__ = ["CheckedSuite", "Result", "Scenario", "Suite", "SuiteLoader", "plain_kernels", "run_suite"]
+__all__ = ["CheckedSuite", "Result", "Scenario", "Suite", "SuiteLoader", "run_suite"]

@@ -13,6 +13,7 @@ from tocsin.testing.model import Expected, labels_text
 from tocsin.testing.replay import Alert
 from tocsin.testing.run import CaseResult, Result
 from tocsin.testing.series import write_samples
+from tocsin.trace.words import counted
 
 
 def lines(results: Sequence[Result], *, is_debugging: bool = False) -> Iterator[str]:
@@ -23,15 +24,11 @@ def lines(results: Sequence[Result], *, is_debugging: bool = False) -> Iterator[
             yield from (printable(line) for line in _story(result))
     count = sum(len(result.cases) for result in results)
     if not failed:
-        yield f"  SUCCESS: {_counted(len(results), 'test')}, {_counted(count, 'case')}"
+        yield f"  SUCCESS: {counted(len(results), 'test')}, {counted(count, 'case')}"
         return
-    yield f"  FAILED: {len(failed)} of {_counted(count, 'case')}"
+    yield f"  FAILED: {len(failed)} of {counted(count, 'case')}"
     for result, case in failed:
         yield from (printable(line) for line in _failure(result, case))
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _failure(result: Result, found: CaseResult) -> Iterator[str]:

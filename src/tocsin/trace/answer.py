@@ -49,13 +49,13 @@ def default_around(rule: Threshold) -> int:
     return rule.topology.span_us or rule.topology.window_us or _AROUND_US
 
 
-def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = None) -> Answer:
-    """Say whether an alert was there at a time, and why."""
+def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = None, *, is_late: bool = False) -> Answer:
+    """Say whether an alert was there at a time, and why; of a late one and one in time `is_late` says which."""
     reach = default_around(rule) if around_us is None else around_us
     lives = [life for life in traced.lives(rule) if life.covers(at_us)]
     verdict, first = "not firing", list[Reason]()
     if lives:
-        best = max(lives, key=lambda life: (life.has_fired, not life.is_late))
+        best = max(lives, key=lambda life: (life.has_fired, life.is_late == is_late))
         verdict, reason = _of_life(traced, best, rule, at_us)
         first = [reason]
     if verdict == "not firing":
@@ -63,8 +63,9 @@ def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = Non
         rest = _without_life(traced, rule, at_us, reach)
         # A number that is not there makes a condition undefined: that has been said.
         first = [*first, *unlimited, *(one for one in rest if not unlimited or one.kind != "undefined")]
-    notes = row_reasons(traced, rule, at_us, reach)
-    return Answer(verdict, (*first, *(Reason(*note) for note in notes)))
+    notes = [Reason(*note) for note in row_reasons(traced, rule, at_us, reach)]
+    supposed = [Reason("supposed", traced.supposed)] if traced.supposed else []
+    return Answer(verdict, (*first, *notes, *supposed))
 
 
 def _of_life(traced: Traced, life: Life, rule: Threshold, at_us: int) -> tuple[str, Reason]:

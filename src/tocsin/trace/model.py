@@ -141,6 +141,8 @@ class Traced:
     dead: tuple[Dead, ...] = ()
     state_bytes: int = 0
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # What is taken for granted, in a sentence; empty: nothing.
+    supposed: str = ""
 
     def stores_of(self, rule: Threshold) -> list[StoreTrace]:
         """What a rule reads, in its order of streams."""

@@ -34,6 +34,8 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
     dead
         Rows of that key that could not be used; they are told, and change nothing.
     """
+    # One key is explained as if there were time for all its pairs.
+    supposed, watch = _supposed(watch), replace(watch, anytime=None)
     given = {name: rows.get(name, _no_rows(watch, name)) for name in watch.streams}
     # Evaluations of a rule that emits all are looked at as those of any other.
     watched = replace(watch, rules=tuple(replace(rule, emit="witness") for rule in watch.rules))
@@ -51,7 +53,17 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
     behind = _behind(given, watch)
     stores = tuple(_store(memory, given[memory.store.stream], behind[memory.store.stream]) for memory in page.memories)
     evaluations = tuple(tuple(rule.found) for rule in page.rules)
-    return Traced(watch, tuple(key), given, stores, evaluations, tuple(out.alerts), tuple(dead), size, dict(out.counts))
+    alerts, counts = tuple(out.alerts), dict(out.counts)
+    return Traced(watch, tuple(key), given, stores, evaluations, alerts, tuple(dead), size, counts, supposed)
+
+
+def _supposed(watch: Watch) -> str:
+    """What is taken for granted of a rule with a budget: other keys share it, and they are not looked at here."""
+    if watch.anytime is not None and watch.anytime.is_limited:
+        return "this is as if there were time for all pairs; with its limit of processor time a run may find fewer"
+    if watch.budget is not None:
+        return "this is as if memory were enough for all keys; with its limit of memory a run may find less"
+    return ""
 
 
 def _no_rows(watch: Watch, stream: str) -> KeyRows:

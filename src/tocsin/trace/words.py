@@ -80,6 +80,15 @@ def distance(from_us: int, to_us: int) -> str:
     return f"{duration_text(abs(to_us - from_us))} {'after' if to_us > from_us else 'before'}"
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(2_000, "row"), counted(0, "key")
+    ('1 row', '2,000 rows', '0 keys')
+    """
+    return f"{number:,} {one if number == 1 else f'{one}s'}"
+
+
 def rounded(value_us: int) -> str:
     """Write a duration with no more digits than matter.
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive import memory as naive
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.allocate import alloc, alloc_errors, alloc_mixed, proportional
-from tocsin.stages.memory.curves import ErrorCurve, RateCurve, divide, together
+from tocsin.stages.memory.curves import ErrorCurve, RateCurve, divide, divide_errors, errors_together, together, told
 from tocsin.stages.memory.frequency import expected_results, rate_curve
 
 AMOUNTS = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
@@ -23,6 +23,16 @@ def age(*p: float) -> AgeCurve:
 def without_minima(p: list[float]) -> list[float]:
     """Make a curve rise, then fall."""
     return sorted(p[::2]) + sorted(p[1::2], reverse=True)
+
+
+@pytest.mark.parametrize("corners", [0, 1, 2, 16, 17, 18, 500])
+def test_of_a_curve_some_points_are_told_with_both_ends(corners: int) -> None:
+    memory = np.arange(corners) * 2.0
+    points = told(memory, memory**2)
+    assert points.shape == (min(corners, 17), 2)
+    assert (points[:, 1] == points[:, 0] ** 2).all()
+    assert (np.diff(points[:, 0]) > 0).all()
+    assert set(memory[[0, -1]] if corners else ()) <= set(points[:, 0])
 
 
 def test_example_3_3_keeps_a_row_for_three_units_and_gives_four_results_in_them() -> None:
@@ -154,6 +164,17 @@ def test_alloc_makes_the_least_quality_as_large_as_can_be(joins: list[tuple[Rate
     assert min(reached) >= min(least, 1 / max(weights)) - 1e-6
 
 
+@pytest.mark.parametrize("weight", [1e-200, 1e-6, 1e-3])
+def test_a_join_of_next_to_no_weight_takes_nothing_from_the_others(weight: float) -> None:
+    straight = [lambda q: 100.0 * q, lambda q: 100.0 * q]
+    (small, large), least = alloc(straight, 60.0, [weight, 1.0])
+    assert (small, large) == (pytest.approx(60 * weight, rel=0.01), pytest.approx(60, rel=0.01))
+    assert least == pytest.approx(0.6, rel=0.01)
+    (small, large), least = alloc(straight, 150.0, [weight, 1.0])
+    assert (small, large) == (pytest.approx(50), pytest.approx(100))
+    assert least == pytest.approx(0.5 / weight)
+
+
 @given(st.lists(curves(), min_size=1, max_size=4), st.integers(0, 40))
 def test_no_join_is_worse_off_with_alloc_than_the_worst_with_equal_shares(joins: list[RateCurve], memory: int) -> None:
     needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve in joins]
@@ -225,3 +246,30 @@ def test_joins_of_two_kinds_have_memories_of_their_own(
     )
     assert found.samples == alloc_errors(by_error, found.pools[1], weights[1])[0]
     assert (found.largest is None) == (not samples)
+
+
+@st.composite
+def falling_variances(draw: st.DrawFn) -> tuple[ErrorCurve, float]:
+    """Errors whose squares fall ever more slowly with each row of memory, and a number of results."""
+    first, results = draw(st.integers(1, 3)), float(draw(st.integers(1, 5)))
+    falls = sorted(draw(st.lists(st.integers(0, 9), max_size=5)), reverse=True)
+    variance = sum(falls) + draw(st.integers(0, 4)) - np.cumsum([0, *falls])
+    return ErrorCurve(first + np.arange(len(variance), dtype=np.float64), np.sqrt(variance) / 4), results
+
+
+@given(st.lists(falling_variances(), min_size=1, max_size=3), st.integers(0, 20))
+def test_memory_is_divided_between_samples_so_that_their_sum_is_closest(
+    samples: list[tuple[ErrorCurve, float]], memory: int
+) -> None:
+    curves, results = [curve for curve, _ in samples], [n for _, n in samples]
+    plain = [(list(zip(c.memory.astype(int).tolist(), c.error.tolist(), strict=True)), n) for c, n in samples]
+    whole = errors_together(curves, results)
+    for corner, error in zip(whole.memory.tolist(), whole.error.tolist(), strict=True):
+        assert error == pytest.approx(naive.best_error_of_sum(plain, int(corner)), abs=1e-9)
+    assert whole.error_at(memory) >= naive.best_error_of_sum(plain, memory) - 1e-9
+    shares = divide_errors(curves, results, memory)
+    assert sum(shares) <= memory + 1e-9
+    at = [curve.error_at(share + 1e-9) for curve, share in zip(curves, shares, strict=True)]
+    if memory in whole.memory:
+        reached = sum((error * n) ** 2 for error, n in zip(at, results, strict=True)) ** 0.5 / sum(results)
+        assert reached == pytest.approx(whole.error_at(memory), abs=1e-9)

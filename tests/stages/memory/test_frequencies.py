@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.stages.memory.frequencies import Frequencies, add_key, frequency_of, have_changed, known, new_frequencies
+from tocsin.stages.memory.frequencies import (
+    Frequencies,
+    add_key,
+    frequencies_of,
+    frequency_of,
+    have_changed,
+    known,
+    new_frequencies,
+    shares_now,
+    shares_of,
+)
 
 ZIPF = 1 / np.arange(1, 51) / np.sum(1 / np.arange(1, 51))
 
@@ -40,6 +50,16 @@ def counted(keys: np.ndarray, counters: int = 100) -> Frequencies:
     for key in keys.tolist():
         add_key(found, key)
     return found
+
+
+@given(st.lists(st.integers(-5, 9), max_size=40), st.integers(1, 8))
+def test_shares_that_were_written_down_are_those_of_that_moment(keys: list[int], counters: int) -> None:
+    asked = np.array([*range(-6, 11), np.iinfo(np.int64).max])
+    of = counted(np.array(keys, np.int64), counters)
+    then, wanted = shares_now(of), frequencies_of(of, asked)
+    add_key(of, 9)
+    assert (shares_of(then, asked) == wanted).all()
+    assert then.key.nbytes + then.share.nbytes == 16 * counters
 
 
 def test_frequencies_change_where_keys_do_and_not_by_chance() -> None:

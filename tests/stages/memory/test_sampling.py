@@ -25,7 +25,7 @@ from tocsin.stages.memory.sampling import (
     new_sampled,
     row_bytes,
 )
-from tocsin.stages.memory.splitmix import geometric, uniform
+from tocsin.stages.memory.splitmix import geometric, uniform, uniform_of
 
 KINDS = [UNIFORM, EQ_CLUSTER, PPS_CLUSTER]
 # Room for every row of a small join.
@@ -116,6 +116,20 @@ def test_random_numbers_are_those_of_splitmix64(seed: int, row: int, draw: int) 
     # The published output for the seed 1234567.
     assert naive.splitmix64(1234567 + 0x9E3779B97F4A7C15) == 6457827717110365317
     assert uniform(seed, row, draw) == naive.random_number(seed, row, draw)
+
+
+WORDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5))
+def test_numbers_of_whole_columns_are_mixed_row_by_row_as_splitmix64_does(rows: list[tuple[int, int, int]]) -> None:
+    gamma, wanted = 0x9E3779B97F4A7C15, []
+    for row in rows:
+        state = 0
+        for word in row:
+            state = naive.splitmix64((state * gamma + word + gamma) % 2**64)
+        wanted.append((naive.splitmix64(state) >> 11) / 2**53)
+    assert uniform_of(np.array(rows, np.int64).T).tolist() == wanted
 
 
 @given(st.floats(0, 1, exclude_max=True), st.floats(0.001, 1))

@@ -12,13 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from naive import promising as naive
+from tocsin.errors import ExprError
 from tocsin.stages.promising.anytime_join import COSTS, AnytimeJoin
+from tocsin.stages.promising.books import CREDIT, IDLE, SPENT, Costs, Pace
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import ORDERS, Preference
-from tocsin.stages.promising.probe import CREDIT, IDLE, SPENT, Costs, Pace
 
 # Pieces that cost nothing to look at are always looked at.
 CHEAP = Costs(insert=1.0, summarize=1.0, table=0.0, estimate=0.0, queue=0.0, scan=1.0, emit=1.0)
@@ -152,6 +153,24 @@ def test_desc_finds_more_than_a_join_without_summaries() -> None:
     assert found["T4"] > 1.3 * found["SHJ"]
 
 
+@given(st.lists(steps, max_size=60), st.sampled_from([0.0, 1.0, 2.0, 4.5, 12.0]), st.sampled_from(["T2", "T3", "T4"]))
+def test_a_bound_leaves_out_what_there_was_too_much_of_when_a_tuple_came(
+    given_: Any, most: float, variant: str
+) -> None:
+    stream, times, keys = columns(given_)
+    layout = Layout(variant, 10**6, window_us=10**6, buckets=2, scheme=ExactCounter())
+    join = AnytimeJoin(layout, Preference("asc", most=most))
+    found = pairs(join.take(stream, times, keys)) + pairs(join.rest())
+    seen, expected = Counter[tuple[int, int]](), []
+    for row, (side, key) in enumerate(zip(stream.tolist(), keys.tolist(), strict=True)):
+        seen[side, key] += 1
+        if seen[0, key] * seen[1, key] <= most:
+            others = [i for i in range(row) if stream[i] != side and keys[i] == key]
+            expected += [(row, i) if side == 0 else (i, row) for i in others]
+    assert sorted(found) == sorted(expected)
+    assert join.report()["unprocessed"] == join.report()["waiting"] == 0
+
+
 def test_asc_finds_rare_values() -> None:
     found, (_, _, keys) = limited(Preference("asc"), 60.0)
     often = np.bincount(keys)[[int(keys[i]) for i, _ in found]]
@@ -190,6 +209,22 @@ def test_an_attribute_of_the_partner_counts_as_its_mean() -> None:
     assert join.guide.x[4:].tolist() == [10.0, 3.0]
 
 
+def test_streams_may_have_unequally_many_columns() -> None:
+    stream, times, keys = drawn(200, 6, values=20)
+    values = np.stack([np.arange(200.0), np.full(200, 7.0)], axis=1)
+    layout = Layout(granularity_us=10**9, zones=1, depth=1, window_us=10**9, buckets=4, scheme=ExactCounter())
+    streams: Any = (("a", ["item"]), ("b", ["item", "price", "cost"]))
+    join = AnytimeJoin(layout, Preference("desc", "b.cost * b.price"), Pace(0.0, 0.0), streams=streams, costs=CHEAP)
+    assert len(join.take(stream, times, keys, values)) == 0
+    found = pairs(join.rest())
+    assert sorted(found) == sorted(naive.window_join(stream.tolist(), times.tolist(), keys.tolist(), 10**9))
+    # Of b each knows its own price; a takes the mean of those that came before it, which grows more slowly.
+    probing = [j for i, j in found if j > i]
+    assert probing == sorted(probing, reverse=True)
+    with pytest.raises(ExprError, match=r"`a.price` is not known here; known are count\(a.item\), .*, b.cost\n"):
+        AnytimeJoin(layout, Preference("desc", "a.price"), streams=streams)
+
+
 def test_joins_of_one_layout_learn_values_apart() -> None:
     layout = Layout(scheme=ExactCounter())
     one, other = AnytimeJoin(layout), AnytimeJoin(layout)
@@ -215,8 +250,6 @@ def test_joins_of_one_layout_learn_values_apart() -> None:
     ],
 )
 def test_a_preference_that_cannot_be_meant_is_underlined(expr: str, message: str) -> None:
-    from tocsin.errors import ExprError
-
     with pytest.raises(ExprError, match=message):
         AnytimeJoin(Layout(), Preference("desc", expr))
 
@@ -226,6 +259,8 @@ def test_times_that_fall_and_odd_orders_are_refused() -> None:
     join.take(np.array([0]), np.array([9]), np.array([1]))
     with pytest.raises(ValueError, match="`times` must not fall"):
         join.take(np.array([1]), np.array([8]), np.array([1]))
+    with pytest.raises(ValueError, match="`most` of a preference is a number, and only `asc` has one; got desc and 3"):
+        Preference("desc", most=3)
     with pytest.raises(ValueError, match="must be one of desc, asc, weighted; got 'up'"):
         Preference("up")
     with pytest.raises(ValueError, match="`fade` of a preference must be above 0"):

@@ -41,5 +41,7 @@ def test_few_units_and_small_windows_choose_a_form_without_summaries() -> None:
 def test_large_windows_choose_summaries() -> None:
     load = Load(tau=200.0, window=5_000.0, results=1.0, matching=0.1)
     chosen = choose(LAYOUT, load)
-    assert chosen.variant in ("T3", "T4")
+    # T3 is as good by the model, and T4 where streams change too.
+    assert chosen.variant == "T4"
+    assert output(chosen, load) == output(replace(LAYOUT, variant="T3"), load)
     assert output(chosen, load) > output(replace(LAYOUT, variant="SHJ"), load)

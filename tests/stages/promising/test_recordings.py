@@ -10,10 +10,10 @@ import pytest
 from benchmarks.promising_data import PURCHASES, stores
 from tocsin.jit import enabled
 from tocsin.stages.promising.anytime_join import AnytimeJoin
+from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import ORDERS, Preference
-from tocsin.stages.promising.probe import Pace
 
 pytestmark = pytest.mark.skipif(not PURCHASES.exists(), reason="needs the recording of purchases")
 WINDOW = 60_000_000

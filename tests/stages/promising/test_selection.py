@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from naive import promising as naive
 from tocsin.stages.promising.anytime_join import COSTS
+from tocsin.stages.promising.books import Costs, Pace
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import FOREVER, Layout
-from tocsin.stages.promising.probe import Costs, Pace
 from tocsin.stages.promising.selection import PROMISES, Query, StandingSelection
 
 CHEAP = Costs(insert=1.0, summarize=1.0, table=0.0, estimate=0.0, queue=0.0, scan=1.0, emit=1.0)
@@ -87,6 +87,52 @@ def test_no_cut_and_no_page_shows_and_fewer_units_select_a_part(
     results = [(query, row) for query, row, _ in wanted]
     assert len(set(results)) == len(results)
     assert set(results) <= set(naive.selected(times.tolist(), values.tolist(), asked))
+
+
+@given(layouts(), queries(), rows, st.integers(1, 9), st.sampled_from([None, 3.0]), st.data())
+def test_queries_join_and_leave_a_running_selection(
+    layout: Layout, asked: Any, given_: Any, size: int, units: float | None, data: Any
+) -> None:
+    """Each is as good as one that stood from the start, with the rows from where it joined to where it left."""
+    times, values = columns(given_)
+    pace = {} if units is None else {"pace": Pace(units, 0.0), "costs": CHEAP}
+    running, waiting, standing = StandingSelection(layout, [], **pace), list(asked), dict[int, int]()
+    found, wanted = list[Any](), list[Any]()
+    for begin in range(0, len(given_), size):
+        # A turn for all, so that who joins is not offered what came before.
+        found += [(standing[query], row) for query, row in pairs(running.rest(np.inf if units is None else 0.0))]
+        while waiting and data.draw(st.booleans()):
+            standing[running.join(waiting[-1])] = len(waiting) - 1
+            waiting.pop()
+        for number in list(standing):
+            if data.draw(st.integers(0, 3)) == 0:
+                running.leave(number)
+                del standing[number]
+        part = slice(begin, begin + size)
+        mine = naive.selected(times[part].tolist(), values[part].tolist(), [asked[i] for i in standing.values()])
+        wanted += [(list(standing.values())[query], row + begin) for query, row in mine]
+        results = pairs(running.take(times[part], values[part]))
+        found += [(standing[query], row) for query, row in results]
+        page, running = running.page(), StandingSelection(layout, [], **pace)
+        running.read(page)
+    found += [(standing[query], row) for query, row in pairs(running.rest(np.inf if units is None else 0.0))]
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(wanted)
+    if units is None:
+        assert sorted(found) == sorted(wanted)
+
+
+def test_a_query_that_left_cannot_leave_again_and_its_tuples_are_unprocessed() -> None:
+    layout = Layout("T3", 10, window_us=100, zones=2, scheme=Histogram(0.0, 4.0, 4))
+    selection = StandingSelection(layout, [Query(0, 1), Query(0, 4)], pace=Pace(0.0, 0.0))
+    selection.take(np.arange(20), np.arange(20) % 4.0)
+    selection.rest(0.0)
+    selection.leave(1)
+    assert selection.unprocessed == 20
+    with pytest.raises(ValueError, match="`query` must be the number of one that stands; got 1"):
+        selection.leave(1)
+    assert selection.join(Query(2, 3)) == 1
+    assert selection.count(1) == (0, 0)
 
 
 @given(layouts(), queries(), rows, st.integers(1, 20))

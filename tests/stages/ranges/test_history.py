@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tocsin.stages.ranges.cuts import next_number
 from tocsin.stages.ranges.history import SUMMED, USED, History, no_history, sum_up, weight_inside, weight_of_cover
-from tocsin.stages.ranges.rank_table import make_table, weights_inside
+from tocsin.stages.ranges.places import place_of, places_among
+from tocsin.stages.ranges.sweep import weights_inside
 
 
 def filled(points: np.ndarray, weights: np.ndarray, summed: int, units_log2: int) -> History:
@@ -43,27 +44,51 @@ def test_a_reading_is_the_sum_of_what_lies_in_the_range_and_a_cover_is_no_less(
     assert [weight_inside(history, spans, slot) for slot in range(20)] == sums
     assert all(weight_of_cover(history, spans, slot) >= total for slot, total in enumerate(sums))
     if dims == 2:
-        some = np.arange(19, -1, -2)
-        assert weights_inside(make_table(points, weights), spans, some).tolist() == [sums[slot] for slot in some]
+        assert weights_inside(points, weights, spans).tolist() == sums
 
 
 def test_a_cover_is_exact_where_a_range_ends_at_borders() -> None:
     points = np.array([[x, y] for x in range(8) for y in range(8)], dtype=float)
     history = filled(points, np.ones(64, dtype=np.int64), 64, 2)
-    inside = history.borders[:, 0] + 0.5, history.borders[:, 2] - 0.5
+    numbers = np.array([axis.numbers[:4] for axis in history.borders])
+    inside = numbers[:, 1] + 0.5, numbers[:, 3] - 0.5
     spans = np.concatenate(inside)[None]
     assert weight_of_cover(history, spans, 0) >= weight_inside(history, spans, 0) > 0
 
 
 def test_no_elements_are_no_weight() -> None:
-    table = make_table(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
     spans = np.array([[-np.inf, -np.inf, np.inf, np.inf]])
-    assert weights_inside(table, spans, np.array([0])).tolist() == [0]
+    assert weights_inside(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), spans).tolist() == [0]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 255, 256, 257])
-def test_a_table_takes_any_number_of_elements(count: int) -> None:
-    points = np.arange(2.0 * count).reshape(count, 2)
-    spans = np.array([[0.0, 0.0, 2.0 * count, 2.0 * count], [2.0, 0.0, 3.0, 9.0]])
-    found = weights_inside(make_table(points, np.full(count, 7)), spans, np.array([0, 1]))
-    assert found.tolist() == [7 * count, 7 if count > 1 else 0]
+def test_no_ranges_have_no_weights() -> None:
+    assert weights_inside(np.ones((3, 2)), np.ones(3, dtype=np.int64), np.zeros((0, 4))).tolist() == []
+
+
+@pytest.mark.parametrize("count", [1, 64, 300, 5000])
+def test_a_sweep_adds_up_any_part_of_the_line(count: int) -> None:
+    # Each range is a row, from its own number to the last; an element is in as many as its number says.
+    rng, at = np.random.default_rng(count), np.arange(float(count))
+    spans = np.stack([np.zeros(count), at, np.full(count, 2.0), np.full(count, float(count))], axis=1)
+    points, weights = np.stack([np.ones(count), rng.permutation(at)], axis=1), rng.integers(1, 1 << 40, count)
+    points[0, 0] = 2.0  # Behind all ranges.
+    weights[0], sums = 0, np.zeros(count, dtype=np.int64)
+    sums[points[:, 1].astype(int)] = weights
+    assert weights_inside(points, weights, spans).tolist() == np.cumsum(sums[::-1])[::-1].tolist()
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=60), st.lists(st.floats(allow_nan=False), max_size=60))
+def test_a_place_is_that_of_the_last_number_that_is_not_above(numbers: list[float], values: list[float]) -> None:
+    ordered = np.sort(np.array([-np.inf, *numbers]))
+    places = places_among(ordered)
+    asked = [*values, *numbers]
+    found = [place_of(places, value) for value in asked]
+    assert found == (np.searchsorted(ordered, asked, side="right") - 1).tolist()
+
+
+def test_places_among_numbers_that_are_close_to_each_other_beside_some_that_are_far() -> None:
+    ordered = np.array([-np.inf, -1e300, *np.linspace(0, 1, 1000), 1e300])
+    places = places_among(ordered)
+    values = np.linspace(-0.1, 1.1, 333)
+    found = [place_of(places, value) for value in values]
+    assert found == (np.searchsorted(ordered, values, side="right") - 1).tolist()

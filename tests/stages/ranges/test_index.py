@@ -198,6 +198,30 @@ def test_queries_registered_in_bulk_and_maturing_on_one_element_come_in_order_of
     assert len(index) == 0
 
 
+@pytest.mark.skipif(not enabled(), reason="too many queries and elements for plain Python")
+def test_many_queries_in_the_plane_keep_their_totals_from_era_to_era() -> None:
+    rng, index = np.random.default_rng(3), RangeIndex(2)
+    low = rng.integers(0, 100, (9000, 2)).astype(float)
+    high = low + rng.integers(0, 60, (9000, 2))
+    values, weights = rng.integers(0, 160, (20_000, 2)).astype(float), rng.integers(1, 9, 20_000)
+    # Weight by place, which is an integer, and sums over all below and left of it.
+    sums = np.zeros((162, 162), dtype=np.int64)
+    np.add.at(sums, tuple(values.astype(int).T + 1), weights)
+    sums = sums.cumsum(axis=0).cumsum(axis=1)
+    (left, below), (right, above) = low.astype(int).T, high.astype(int).T + 1
+    totals = sums[right, above] - sums[left, above] - sums[right, below] + sums[left, below]
+    first = np.arange(5000)
+    index.register(first, low[first], high[first], 10**9)
+    assert len(index.push(values, weights).id) == 0
+    assert index.progress(first).tolist() == totals[first].tolist()
+    # So many new ones at once begin an era.
+    more = np.arange(5000, 9000)
+    index.register(more, low[more], high[more], totals[more] + 1)
+    index.push(values, weights)
+    assert index.progress(np.arange(9000)).tolist() == [*(2 * totals[first]).tolist(), *totals[more].tolist()]
+    assert index.alive().total.tolist() == [*(2 * totals[first]).tolist(), *totals[more].tolist()]
+
+
 @pytest.mark.skipif(not enabled(), reason="two million elements are too many for plain Python")
 def test_sums_beyond_the_largest_begin_anew_and_nothing_shows() -> None:
     index, elements = RangeIndex(), 1 << 21

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tocsin.stages.ranges.index import RangeIndex
+from tocsin.stages.ranges.shelves import ALIVE, SLOTS
+from tocsin.stages.ranges.shelving import squeeze
 
 
 def size_of(thing: Any) -> int:
@@ -55,3 +57,32 @@ def test_when_most_queries_end_their_room_is_given_back_before_many_elements_com
     by_itself = size_of(few)
     assert size_of(index) <= by_itself + 1000 * left + 500_000
     assert size_of(index) < full / 3
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("later", [0, 50])
+def test_queries_that_move_together_keep_what_they_have(dims: int, later: int) -> None:
+    drawn = np.random.default_rng(3)
+    low, high = (drawn.integers(0, 50, (400, dims)) * scale for scale in (1.0, 2.0))
+    high, threshold = np.maximum(low, high), drawn.integers(1, 3000, 400)
+    index = RangeIndex(dims)
+    index.register(np.arange(400 - later), low[later:], high[later:], threshold[later:])
+    index.push(drawn.integers(0, 100, (100, dims)).astype(float))
+    # All that are there stand region by region.
+    index = RangeIndex.restore(index.snapshot())
+    if later:
+        # Their shelves stand behind those of other regions, so that slots are not in the order of regions.
+        ids = np.arange(400 - later, 400)
+        index.register(ids, low[:later], high[:later], threshold[:later], at=np.arange(later))
+        index.push(drawn.integers(0, 100, (later, dims)).astype(float))
+    for _ in range(4 if not later else 1):
+        index.terminate(drawn.integers(0, 400, 60))
+        index.push(drawn.integers(0, 100, (20, dims)).astype(float), drawn.integers(1, 20, 20))
+        before, held = index.alive(), index._held
+        queries = held.rack.queries
+        held.rack = squeeze(held.rack)
+        assert (held.rack.queries is queries) == (not later)
+        assert held.rack.counts[SLOTS] == held.rack.counts[ALIVE] == len(before.id)
+        for column, was in zip(index.alive(), before, strict=True):
+            assert column.tolist() == was.tolist()
+        assert index.progress(before.id).tolist() == before.total.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from tocsin.report.svg import Drawing
 from tocsin.rundir.delays import AHEAD, NONE, delay_class
 from tocsin.trace.words import rounded
 
+_CLASS = re.compile(r"-?[0-9]{1,4}")
 WIDTH, LEFT, RIGHT, ROW, TOP = 640, 130, 120, 22, 6
 
 
@@ -25,7 +27,7 @@ class Class(NamedTuple):
 
 def classes_of(counts: Mapping[str, int]) -> list[Class]:
     """The records: every class from the first that has rows to the last."""
-    found = {int(name): number for name, number in counts.items() if name.lstrip("-").isdigit() and number > 0}
+    found = {int(name): number for name, number in counts.items() if _CLASS.fullmatch(name) and number > 0}
     found = {number: rows for number, rows in found.items() if AHEAD <= number <= 64}
     whole = sum(found.values())
     usual = [number for number in found if number != AHEAD]

@@ -7,30 +7,35 @@ is hidden by its neighbours. Cost: n log n for n alerts, then one mark per pixel
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tocsin.dashboard.alertindex import Known
-from tocsin.report.axis import Scale, number_ticks, time_ticks
+from tocsin.dashboard.charts.trend import points_of
+from tocsin.dashboard.known import Known
+from tocsin.dashboard.series import Stretch
+from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.svg import Drawing
+from tocsin.report.timeline import MATCH, kind_of
 from tocsin.trace.words import date, number
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, BAR, BOTTOM = 960, 70, 12, 22, 150, 34, 24
 PIXELS = WIDTH - LEFT - RIGHT
 # So few alerts have a hint each.
 _MOST_HINTS = 300
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class Bar:
-    """An alert: from when to when, its largest margin, whether it was found late, and words for a pointer."""
+    """An alert: from when to when, its largest margin, of which kind it is, and words for a pointer."""
 
     start_us: int
     end_us: int
     margin: float
-    is_late: bool
+    kind: str
     hint: str = ""
 
 
@@ -45,21 +50,25 @@ def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int | None = None
         if len(alerts) <= _MOST_HINTS:
             whose = ", ".join(value for _, value in one.labels)[:120]
             until = "now" if one.end_us is None else date(end_us)
-            hint = f"{whose}: {date(one.start_us)} to {until}, margin {number(one.margin)}{', late' * one.is_late}"
-        found.append(Bar(one.start_us, end_us, one.margin, one.is_late, hint))
+            least = "at least " * one.is_open
+            hint = (
+                f"{whose}: {date(one.start_us)} to {until}, margin {least}{number(one.margin)}{', late' * one.is_late}"
+            )
+        found.append(Bar(one.start_us, end_us, one.margin, kind_of(one.state, is_late=one.is_late), hint))
     return found
 
 
-def margins(bars: Sequence[Bar], low_us: int, high_us: int) -> Markup:
-    """Draw the margins above the threshold, and the alerts as bars on the same axis."""
-    height = TOP + PANEL + BAR + BOTTOM
-    drawing = Drawing(WIDTH, height, f"margins of {len(bars):,} alerts above the threshold, and when they fired")
+def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stretch] = ()) -> Markup:
+    """Draw the margins above the threshold, and the alerts as bars on the same axis; `line` is the margin itself."""
+    drawing = Drawing(WIDTH, TOP + PANEL + BAR + BOTTOM, _words(bars, line))
     x = Scale(low_us, high_us, LEFT, WIDTH - RIGHT)
-    most, least = (max((bar.margin for bar in bars), default=1.0), min((bar.margin for bar in bars), default=0.0))
-    low, high = min(least, 0.0), max(most, 0.0)
-    high = high + 0.06 * (high - low) if high > low else low + 1.0
+    seen = [0.0, *(bar.margin for bar in bars), *(one.low for one in line), *(one.high for one in line)]
+    low, high = min(seen), max(seen)
+    pad = 0.06 * high - 0.06 * low
+    low, high = max(low - pad * bool(line), -_LARGEST), min(high + pad, _LARGEST) if high > low else low + 1.0
     y = Scale(low, high, TOP + PANEL, TOP)
-    drawing.text(LEFT, TOP - 8, "largest margin of each alert", "name")
+    drawing.text(LEFT, TOP - 8, "margin" if line else "largest margin of each alert", "name")
+    drawing.text(WIDTH - RIGHT, TOP - 8, days_text(low_us, high_us), "tick", "end")
     for value, text in number_ticks(low, high):
         drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
         drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
@@ -68,9 +77,28 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int) -> Markup:
         drawing.line(x(time), TOP, x(time), base, "grid")
         drawing.text(x(time), base + 16, text, "tick", "middle")
     _draw(drawing, bars, x, y)
+    points = points_of(line, x, y)
+    drawing.path(points, "line line-0")
+    if len(points) == 1:  # A path of one point shows nothing.
+        drawing.dot(*points[0], 3.5, "point-0")
     drawing.line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0), "zero")
-    drawing.text(LEFT - 8, base - 10, "firing", "label", "end")
+    drawing.text(LEFT - 8, base - 10, _what(bars), "label", "end")
     return drawing.markup()
+
+
+def _words(bars: Sequence[Bar], line: Sequence[Stretch]) -> str:
+    """The drawing in words."""
+    told = f"margins of {len(bars):,} alerts above the threshold, and when they fired"
+    if not line:
+        return told
+    low, high = min(one.low for one in line), max(one.high for one in line)
+    return f"margin from {number(low)} to {number(high)}, where 0 is the threshold; {told}"
+
+
+def _what(bars: Sequence[Bar]) -> str:
+    """What the lower bars are: a match fires nothing."""
+    matches = sum(bar.kind == MATCH for bar in bars)
+    return "firing" if not matches else "matches" if matches == len(bars) else "both"
 
 
 def _draw(drawing: Drawing, bars: Sequence[Bar], x: Scale, y: Scale) -> None:
@@ -78,23 +106,23 @@ def _draw(drawing: Drawing, bars: Sequence[Bar], x: Scale, y: Scale) -> None:
     if len(bars) <= _MOST_HINTS:
         for bar in bars:
             begin, width = x(bar.start_us), max(x(bar.end_us) - x(bar.start_us), 2.0)
-            kind = "late" if bar.is_late else "firing"
             drawing.box(
                 begin,
                 min(y(bar.margin), y(0.0)),
                 width,
                 max(abs(y(bar.margin) - y(0.0)), 1.0),
-                f"peak {kind}",
+                f"peak {bar.kind}",
                 bar.hint,
             )
-            drawing.box(begin, top, width, BAR - 20, kind, bar.hint)
+            drawing.box(begin, top, width, BAR - 20, bar.kind, bar.hint)
         return
+    kind = MATCH if _what(bars) == "matches" else "firing"
     for pixel, (least, most) in enumerate(columns(bars, x.low, x.high, PIXELS)):
         if most is not None and least is not None:
             at = LEFT + pixel
-            drawing.box(at, min(y(most), y(0.0)), 1.0, max(abs(y(most) - y(0.0)), 1.0), "peak firing")
+            drawing.box(at, min(y(most), y(0.0)), 1.0, max(abs(y(most) - y(0.0)), 1.0), f"peak {kind}")
             drawing.box(at, y(least) - 0.5, 1.0, 1.0, "least")
-            drawing.box(at, top, 1.0, BAR - 20, "firing")
+            drawing.box(at, top, 1.0, BAR - 20, kind)
 
 
 def columns(bars: Sequence[Bar], low: float, high: float, pixels: int) -> list[tuple[float, float] | tuple[None, None]]:

@@ -1,4 +1,7 @@
-"""Numbers of a run over time: a few lines in one small drawing, each with dashes of its own and its name above."""
+"""Numbers of a run over time: a few lines in one small drawing, each with dashes of its own and its name above.
+
+Of one moment there is nothing to draw: its numbers are written instead.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tocsin.dashboard.series import Series, Stretch
-from tocsin.report.axis import Scale, number_ticks, time_ticks
+from tocsin.report.axis import Scale, days_text, duration_ticks, number_ticks, time_ticks
 from tocsin.report.svg import Drawing
+from tocsin.trace.words import date
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 184, 62, 14, 38, 24
+LEADING, MOST_SIGNS = 20, 50
 PIXELS = WIDTH - LEFT - RIGHT
 MOST_LINES = 4
 
@@ -28,7 +33,7 @@ class Line:
 class Trend:
     """What a drawing shows: its title, from when to when in seconds, its lines, and how a number is written.
 
-    Round numbers are those of `base`: 1024 for bytes.
+    Round numbers are those of `base`: 1024 for bytes, 60 for lengths of time in seconds.
     """
 
     title: str
@@ -45,17 +50,18 @@ def trend_of(title: str, series: Iterable[tuple[str, Series]], write: Callable[[
     known.sort(key=lambda pair: -(pair[1].last or 0.0))
     known = known[:MOST_LINES]
     begin = min((one.start[0] for _, one in known), default=0.0)
-    stop = max((one.end[-1] for _, one in known), default=1.0)
+    stop = max((one.end[-1] for _, one in known), default=0.0)
     lines = [Line(name, one.stretches(begin, stop, PIXELS)) for name, one in known]
     return Trend(title, begin, stop, lines, write, base)
 
 
 def trend(records: Trend) -> Markup:
     """Draw the lines over one axis of time that begins at nought, or below it."""
-    drawing = Drawing(WIDTH, HEIGHT, _words(records))
+    is_moment = records.begin == records.stop
+    drawing = Drawing(WIDTH, TOP + LEADING * (len(records.lines) + 1) if is_moment else HEIGHT, _words(records))
     drawing.text(0, 12, records.title, "name")
-    if not any(line.stretches for line in records.lines):
-        drawing.text(LEFT, HEIGHT / 2, "nothing yet", "tick")
+    if is_moment:
+        _write(drawing, records)
         return drawing.markup()
     low = min(0.0, *(one.low for line in records.lines for one in line.stretches))
     high = max(one.high for line in records.lines for one in line.stretches)
@@ -65,19 +71,35 @@ def trend(records: Trend) -> Markup:
     for value in _ticks(low, high, records.base):
         drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
         drawing.text(LEFT - 6, y(value) + 4, records.write(value), "tick", "end")
-    for time, text in time_ticks(round(records.begin * 1e6), round(records.stop * 1e6), 4):
+    ends = (round(records.begin * 1e6), round(records.stop * 1e6))
+    drawing.text(WIDTH - RIGHT, 12, days_text(*ends), "tick", "end")
+    for time, text in time_ticks(*ends, 4):
         at = x(time / 1e6)
         anchor = "start" if at < LEFT + 16 else "end" if at > WIDTH - RIGHT - 16 else "middle"
         drawing.text(at, HEIGHT - 7, text, "tick", anchor)
     for number, line in enumerate(records.lines):
-        drawing.path(points_of(line.stretches, x, y), f"line line-{number}")
+        points = points_of(line.stretches, x, y)
+        drawing.path(points, f"line line-{number}")
+        if len(points) == 1:  # A path of one point shows nothing.
+            drawing.dot(*points[0], 3.5, f"point-{number}")
     if len(records.lines) > 1:
         _name(drawing, [line.name for line in records.lines])
     return drawing.markup()
 
 
+def _write(drawing: Drawing, records: Trend) -> None:
+    """Write the numbers of the one moment that is known, as after one micro-batch; or that there is none."""
+    for number, line in enumerate(records.lines):
+        named = f"{line.name[:MOST_SIGNS]}: " if len(records.lines) > 1 else ""
+        drawing.text(0, TOP + LEADING * number, f"{named}{records.write(line.stretches[-1].high)}")
+    said = f"one moment so far: {date(round(records.begin) * 1_000_000)}" if records.lines else "nothing yet"
+    drawing.text(0, TOP + LEADING * len(records.lines), said, "tick")
+
+
 def _ticks(low: float, high: float, base: int) -> list[float]:
     """Round numbers between two; of bytes, in the unit that the largest is written in."""
+    if base == 60 and low >= 0:
+        return duration_ticks(high)
     unit = 1.0
     while base == 1024 and high >= unit * base and unit < base**3:
         unit *= base
@@ -114,6 +136,6 @@ def _words(records: Trend) -> str:
     for line in records.lines:
         if line.stretches:
             low, high = min(one.low for one in line.stretches), max(one.high for one in line.stretches)
-            now = records.write(line.stretches[-1].high)
-            told.append(f"{line.name} is {now}, from {records.write(low)} to {records.write(high)}")
+            ends = "" if records.begin == records.stop else f", from {records.write(low)} to {records.write(high)}"
+            told.append(f"{line.name} is {records.write(line.stretches[-1].high)}{ends}")
     return f"{records.title}: {'; '.join(told) or 'nothing yet'}"

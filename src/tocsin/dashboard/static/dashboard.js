@@ -7,6 +7,7 @@ const words = document.getElementById("live-text");
 let known = document.body.dataset.version;
 let busy = false;
 let wanted = false;
+let gone = false;
 
 function tell(kind, text) {
   if (!status) return;
@@ -15,10 +16,20 @@ function tell(kind, text) {
   if (words.textContent !== text) words.textContent = text;
 }
 
+// The server is there; whether the run goes on is another matter, and the page says so.
+function connected() {
+  if (gone) { tell("lost", "gone; this is how it was"); return; }
+  const going = document.body.dataset.going || "live";
+  tell(going === "live" ? "live" : "still", going);
+}
+
 async function fetched(address) {
   const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  // A server that was started anew knows no cookie of before: the page asks for the token.
+  if (answer.status === 401) location.reload();
   if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
-  return new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return { page, isThere: answer.ok };
 }
 
 // Put the live parts of the newest page in the place of those shown; what has the focus, or is being read, stays.
@@ -26,7 +37,7 @@ async function renew() {
   if (busy) { wanted = true; return; }
   busy = true;
   try {
-    const page = await fetched(location.href);
+    const { page, isThere } = await fetched(location.href);
     for (const mine of document.querySelectorAll("[data-live]")) {
       const theirs = page.getElementById(mine.id);
       if (!theirs || theirs.innerHTML === mine.innerHTML) continue;
@@ -36,7 +47,11 @@ async function renew() {
       mine.querySelectorAll(".wide").forEach((one, i) => { one.scrollLeft = scrolled[i] || 0; });
       if (focused) [...mine.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
     }
-    tell("live", "live");
+    document.body.dataset.going = page.body.dataset.going || "";
+    mark();
+    // What it showed, as an alert or a run, is gone: what is still to be seen is as it was.
+    gone = !isThere;
+    connected();
   } catch {
     tell("lost", "no connection; trying again");
   }
@@ -44,10 +59,19 @@ async function renew() {
   if (wanted) { wanted = false; setTimeout(renew, 1000); }
 }
 
+// What is wider than its place says so: a table that is cut off looks whole otherwise.
+function mark() {
+  for (const one of document.querySelectorAll(".wide")) one.classList.toggle("is-cut", one.scrollWidth > one.clientWidth + 4);
+}
+
 function listen() {
   const news = new EventSource("/events");
-  news.onopen = () => tell("live", "live");
-  news.onerror = () => tell("lost", "no connection; trying again");
+  news.onopen = connected;
+  news.onerror = () => {
+    tell("lost", "no connection; trying again");
+    // A server that refuses, as one with too many listeners or a new token, is not asked again by the browser itself.
+    if (news.readyState === EventSource.CLOSED) setTimeout(() => { renew(); listen(); }, 10000);
+  };
   news.onmessage = (event) => {
     const version = JSON.parse(event.data);
     const changed = known !== version;
@@ -55,15 +79,24 @@ function listen() {
     if (changed && !document.hidden) renew();
     else if (changed) wanted = true;
   };
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && wanted) { wanted = false; renew(); } });
 }
 
-async function fill(part) {
+document.addEventListener("visibilitychange", () => { if (!document.hidden && wanted) { wanted = false; renew(); } });
+
+// A server that is busy, or away for a moment, is asked again.
+async function fill(part, tries = 3) {
   part.firstElementChild?.classList.add("loading");
   try {
-    const page = await fetched(part.dataset.part);
+    const { page } = await fetched(part.dataset.part);
     part.replaceChildren(...document.importNode(page.body, true).childNodes);
+    mark();
+    // Where a drawing is wider than the screen, what it is about is shown first.
+    for (const one of part.querySelectorAll(".wide.is-cut")) {
+      const about = one.querySelector(".span, .firing")?.getBoundingClientRect();
+      if (about) one.scrollLeft += about.left + about.width / 2 - one.getBoundingClientRect().left - one.clientWidth / 2;
+    }
   } catch {
+    if (tries > 1) { setTimeout(fill, 2000, part, tries - 1); return; }
     part.firstElementChild.textContent = "It could not be read.";
   }
 }
@@ -85,3 +118,5 @@ document.addEventListener("keydown", (event) => {
 
 if (status) listen();
 watchParts();
+mark();
+addEventListener("resize", mark);

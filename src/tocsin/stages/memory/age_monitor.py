@@ -4,7 +4,8 @@ Idea: a small share of rows, chosen by a hash of their numbers, is remembered un
 the join does to it. Each counts the rows of the other stream that it meets, by granules of age, and by how many rows
 of its own stream came since (in half octaves: what RECENT holds is a number of rows). With it stands the frequency that
 its key had in the other stream when it came. Lives that are over go into a ring. A watched row that the join has shed
-is told so (`lose`): what it meets from then on is lost, so lives say which share of results the join has found.
+is told so (`lose`, or as it comes): what it meets from then on is lost, so lives say which share of results the join
+has found.
 Guarantee: the rows are a random sample, so averages over their lives are unbiased. While
 `room` rows are watched in a stream no other is taken; it is counted as passed over. Any cut into calls gives the same
 state.
@@ -167,8 +168,8 @@ def end_lives(of: Watched, oldest: int, equal: bool) -> None:
 
 
 @kernel
-def watch(of: Watched, time: int, key: int, stamp: int, foretold: float, equal: bool) -> None:
-    """Watch a row from now on, if there is room."""
+def watch(of: Watched, time: int, key: int, stamp: int, lost: bool, foretold: float, equal: bool) -> None:
+    """Watch a row from now on, if there is room; one that is lost was shed as it came."""
     facts, room = of.facts, of.time.shape[0]
     if facts[WATCHED] == room:
         facts[PASSED] += 1
@@ -179,7 +180,7 @@ def watch(of: Watched, time: int, key: int, stamp: int, foretold: float, equal: 
     of.number[slot], of.stamp[slot] = facts[RECEIVED], stamp
     of.met[slot] = 0
     of.met_behind[slot] = 0
-    of.found[slot], of.held[slot] = 0, True
+    of.found[slot], of.held[slot] = 0, not lost
     group = key & (of.heads.shape[0] - 1) if equal else 0
     if of.tails[group] >= 0:
         of.chain[of.tails[group]] = slot
@@ -203,7 +204,9 @@ def meet(terms: MonitorTerms, other: Watched, stream: int, now: int, key: int, w
 
 
 @kernel
-def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int, stamp: Int) -> None:
+def monitor_rows(
+    terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int, stamp: Int, lost: Bools
+) -> None:
     """Take rows in order of time; a window below 0 is that of a stream whose rows are not remembered."""
     first, second, equal = terms.window_one, terms.window_two, terms.equal
     facts1, facts2, heads1, heads2 = one.facts, two.facts, one.heads, two.heads
@@ -222,7 +225,7 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
             if heads2[group] >= 0:
                 meet(terms, two, 0, now2, at, second)
             if first >= 0 and uniform(terms.seed, 2 * facts1[RECEIVED], 0) < terms.share:
-                watch(one, now1, at, stamp[row], frequency_of(two.frequencies, at), equal)
+                watch(one, now1, at, stamp[row], lost[row], frequency_of(two.frequencies, at), equal)
             add_key(one.frequencies, at, terms.half_life)
             add_key(one.recent, at, 0)
             facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now1
@@ -230,7 +233,7 @@ def monitor_rows(terms: MonitorTerms, one: Watched, two: Watched, stream: Int, t
             if heads1[group] >= 0:
                 meet(terms, one, 1, now1, at, first)
             if second >= 0 and uniform(terms.seed, 2 * facts2[RECEIVED] + 1, 0) < terms.share:
-                watch(two, now2, at, stamp[row], frequency_of(one.frequencies, at), equal)
+                watch(two, now2, at, stamp[row], lost[row], frequency_of(one.frequencies, at), equal)
             add_key(two.frequencies, at, terms.half_life)
             add_key(two.recent, at, 0)
             facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now2
@@ -245,7 +248,10 @@ def lives_of(of: Watched) -> Lives:
 
 def lose(of: Watched, stamp: Int) -> None:
     """Learn which rows the join has shed: those among them that are watched find nothing any more."""
-    of.held[np.isin(of.stamp, stamp)] = False
+    if len(stamp):
+        known = np.sort(stamp)
+        at = np.minimum(np.searchsorted(known, of.stamp), len(known) - 1)
+        of.held[known[at] == of.stamp] = False
 
 
 def found_of(of: Watched) -> tuple[int, int]:

@@ -45,9 +45,14 @@ def alloc(
     def needed(quality: float) -> list[float]:
         return [need(min(w * quality, 1.0)) for need, w in zip(joins, weight, strict=True)]
 
-    low, high = 0.0, 1.0 / min(weight, default=1.0)
-    if sum(needed(high)) <= memory:
-        return needed(high), high
+    # One after the other, joins have all of their results; between two such qualities no weight is too small to count.
+    low = 0.0
+    for high in sorted({1.0 / w for w in weight}):
+        if sum(needed(high)) > memory:
+            break
+        low = high
+    else:
+        return needed(low), low
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if sum(needed(middle)) <= memory:

@@ -17,6 +17,7 @@ Importance Sampling and Defensive Mixture Distributions", Technometrics 1995.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -135,10 +136,19 @@ class Prospect:
         self.share = 1 / max(len(n), 1)
         rows = np.full(len(n), self.share * rate * aggregate.window)
         self.population = Population(rows, n, aggregate.mean, aggregate.deviation, aggregate.of_held, self.size)
-        if self.fits:
-            most = self.expected.n(UNIFORM, lives.foretold)
-            self.missed = np.maximum(n - most, 0.0)
-            self.stays = np.array([uniform_stay(lives.met, most, p) for p in _FRACTIONS.tolist()])
+        self.most = self.expected.n(UNIFORM, lives.foretold)
+        self.missed = np.maximum(n - self.most, 0.0)
+        self.met = lives.met
+
+    @cached_property
+    def stays(self) -> Float:
+        """For which share of the window UNIFORM holds a row, by fraction."""
+        return np.array([uniform_stay(self.met, self.most, p) for p in _FRACTIONS.tolist()])
+
+    @property
+    def results(self) -> float:
+        """Results of rows of this window, over the window of the aggregate."""
+        return float(self.population.rows @ self.population.n)
 
     @property
     def room(self) -> float:
@@ -170,16 +180,31 @@ def choose(windows: Sequence[Prospect], rows: Sequence[Mapping[int, float]]) -> 
     if UNIFORM in fractions:
         fractions[UNIFORM] = [min(fractions[UNIFORM])] * len(windows)
     population = _joined([window.population for window in windows])
-    missed = sum(float(of.population.rows @ of.missed) for of in windows) / float(population.rows @ population.n)
-    by_row = {
-        kind: np.concatenate([np.full(len(of.size), p) for of, p in zip(windows, found, strict=True)])
-        for kind, found in fractions.items()
-    }
-    averages = windows[0].averages
-    kind = closest(by_row, population, missed, averages=averages)
+    missed = _missed(windows)
+    by_row = {kind: _by_row(windows, found) for kind, found in fractions.items()}
+    kind = closest(by_row, population, missed, averages=windows[0].averages)
+    error = error_with(windows, kind, fractions[kind])
     lost = missed if kind == UNIFORM else 0.0
-    error = float(np.hypot(relative_errors(kind, by_row[kind], population)[averages], lost))
     return [Approach(kind, p, of.expected, error, lost) for of, p in zip(windows, fractions[kind], strict=True)]
+
+
+def error_with(windows: Sequence[Prospect], kind: int, fractions: Sequence[float]) -> float | None:
+    """The error of a way to sample with these fractions, by the lives that are known; None: no life has met any row."""
+    if not any(window.results > 0 for window in windows):
+        return None
+    population, by_row = _joined([window.population for window in windows]), _by_row(windows, fractions)
+    lost = _missed(windows) if kind == UNIFORM else 0.0
+    return float(np.hypot(relative_errors(kind, by_row, population)[windows[0].averages], lost))
+
+
+def _by_row(windows: Sequence[Prospect], fractions: Sequence[float]) -> Float:
+    """The fraction of each life."""
+    return np.concatenate([np.full(len(of.size), p) for of, p in zip(windows, fractions, strict=True)])
+
+
+def _missed(windows: Sequence[Prospect]) -> float:
+    """The share of results that UNIFORM never samples."""
+    return sum(float(of.population.rows @ of.missed) for of in windows) / sum(of.results for of in windows)
 
 
 def error_curve(windows: Sequence[Prospect], rows: Mapping[int, float]) -> ErrorCurve | None:

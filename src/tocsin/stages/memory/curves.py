@@ -2,7 +2,8 @@
 
 Idea: whatever the model, the best use of M rows of memory gives results at a rate that is a concave, piecewise linear
 function of M: rows, or stretches of their lives, that give most per cell and time come first. So memory is divided
-between windows and between joins by taking the steepest pieces first.
+between windows and between joins by taking the steepest pieces first. Of samples it is the variance
+saved that rises so.
 Guarantee: exact for the curves given; a sum of curves is the best of all divisions.
 Cost: O(n log n) for n pieces; a reading is O(log n).
 Source: Srivastava, Widom, "Memory-Limited Execution of Windowed Stream Joins", VLDB 2004, equations 2 and 3 and section
@@ -16,7 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.jit import kernel
 from tocsin.logic import Float, Int
+
+# Points of a curve that are told to others.
+_TOLD = 17
 
 
 class RateCurve(NamedTuple):
@@ -69,20 +74,21 @@ class ErrorCurve(NamedTuple):
         return float(self.memory[enough[0]]) if error < np.inf else 0.0
 
 
+@kernel
 def envelope(memory: Float, rate: Float) -> Int:
     """Give the corners of the smallest concave curve above some points, which are sorted by memory."""
-    corners: list[int] = []
-    for at in range(len(memory)):
-        while len(corners) > 1 and _is_below(memory, rate, corners[-2], corners[-1], at):
-            corners.pop()
-        corners.append(at)
-    return np.array(corners, np.int64)
-
-
-def _is_below(memory: Float, rate: Float, left: int, middle: int, right: int) -> bool:
-    """Tell whether a point is on or below the line between two others."""
-    rise = (rate[middle] - rate[left]) * (memory[right] - memory[left])
-    return bool(rise <= (rate[right] - rate[left]) * (memory[middle] - memory[left]))
+    corners, count = np.empty(memory.shape[0], np.int64), 0
+    for at in range(memory.shape[0]):
+        while count > 1:
+            left, middle = corners[count - 2], corners[count - 1]
+            rise = (rate[middle] - rate[left]) * (memory[at] - memory[left])
+            if rise > (rate[at] - rate[left]) * (memory[middle] - memory[left]):
+                break
+            # The corner is on or below the line between the one before it and this point.
+            count -= 1
+        corners[count] = at
+        count += 1
+    return corners[:count].copy()
 
 
 def concave(memory: Float, rate: Float) -> RateCurve:
@@ -90,6 +96,12 @@ def concave(memory: Float, rate: Float) -> RateCurve:
     corners = envelope(memory, rate)
     top = int(np.argmax(rate[corners]))
     return RateCurve(memory[corners[: top + 1]], rate[corners[: top + 1]])
+
+
+def told(memory: Float, value: Float) -> Float:
+    """Some points of a curve, evenly by their number, with the first and the last: what others are told of it."""
+    at = np.unique(np.linspace(0, len(memory) - 1, _TOLD if len(memory) else 0).astype(np.int64))
+    return np.stack([memory[at], value[at]], axis=1)
 
 
 def together(curves: Sequence[RateCurve]) -> RateCurve:
@@ -117,3 +129,29 @@ def divide(curves: Sequence[RateCurve], memory: float) -> list[float]:
         shares[number] += given
         left -= given
     return shares
+
+
+def divide_errors(curves: Sequence[ErrorCurve], results: Sequence[float], memory: float) -> list[float]:
+    """Divide memory between samples so that the sum of their estimates, of so many results each, is closest.
+
+    Each has what its least error bound needs; with less than that for all of them, they share in proportion.
+    """
+    least = [float(curve.memory[0]) for curve in curves]
+    if memory <= sum(least):
+        return [memory * need / sum(least) for need in least]
+    more = divide([_variance_saved(*one) for one in zip(curves, results, strict=True)], memory - sum(least))
+    return [need + share for need, share in zip(least, more, strict=True)]
+
+
+def errors_together(curves: Sequence[ErrorCurve], results: Sequence[float]) -> ErrorCurve:
+    """The least error of the sum of several samples that share their memory (`divide_errors`); errors are finite."""
+    least = sum(float(curve.memory[0]) for curve in curves)
+    most = sum((n * float(curve.error[0])) ** 2 for curve, n in zip(curves, results, strict=True))
+    saved = together([_variance_saved(*one) for one in zip(curves, results, strict=True)])
+    return ErrorCurve(least + saved.memory, np.sqrt(np.maximum(most - saved.rate, 0.0)) / sum(results))
+
+
+def _variance_saved(curve: ErrorCurve, results: float) -> RateCurve:
+    """How much memory beyond the least takes off the variance; samples are independent, so that adds up."""
+    variance = (results * np.minimum.accumulate(curve.error)) ** 2
+    return concave(curve.memory - curve.memory[0], variance[0] - variance)

@@ -38,6 +38,13 @@ class Frequencies(NamedTuple):
     total: Float
 
 
+class Shares(NamedTuple):
+    """The shares that values had at some moment, in order of the values; counters that had none stand last, with 0."""
+
+    key: Int
+    share: Float
+
+
 def new_frequencies(counters: int, half_life: int = 0) -> Frequencies:
     """No rows yet; with a half-life of 0 nothing is forgotten."""
     places = 1 << (2 * counters).bit_length()
@@ -145,10 +152,35 @@ def frequency_of(of: Frequencies, key: int) -> float:
     return float((of.counts[at] - of.errors[at]) / of.total[0])
 
 
+@kernel
+def frequencies_of(of: Frequencies, keys: Int) -> Float:
+    """The shares of rows with some values, each from below."""
+    shares = np.empty(keys.shape[0])
+    for i in range(keys.shape[0]):
+        shares[i] = frequency_of(of, keys[i])
+    return shares
+
+
 def known(of: Frequencies) -> tuple[Int, Float]:
     """The values that have a counter, and their frequencies from below."""
     used, total = int(of.facts[_USED]), max(float(of.total[0]), 1e-300)
     return of.key[:used].copy(), (of.counts[:used] - of.errors[:used]) / total
+
+
+def shares_now(of: Frequencies) -> Shares:
+    """What the counters say now, to be asked for later (`shares_of`): 16 bytes per counter, used or not."""
+    keys, shares = known(of)
+    order, free = np.argsort(keys), len(of.key) - len(keys)
+    return Shares(
+        np.concatenate([keys[order], np.full(free, np.iinfo(np.int64).max)]),
+        np.concatenate([shares[order], np.zeros(free)]),
+    )
+
+
+def shares_of(then: Shares, keys: Int) -> Float:
+    """The shares of rows that some values had then, each from below."""
+    at = np.minimum(np.searchsorted(then.key, keys), len(then.key) - 1)
+    return np.where(then.key[at] == keys, then.share[at], 0.0)
 
 
 def have_changed(before: Frequencies, recent: Frequencies, alpha: float) -> bool:
@@ -164,7 +196,7 @@ def have_changed(before: Frequencies, recent: Frequencies, alpha: float) -> bool
         return False
     keys, low = keys[often], low[often]
     high = before.counts[: len(often)][often] / before.total[0]
-    its_low = np.array([frequency_of(recent, key) for key in keys.tolist()])
+    its_low = frequencies_of(recent, keys)
     its_high = np.array([_at_most(recent, key) for key in keys.tolist()])
     gap = np.maximum(0.0, np.maximum(low - its_high, its_low - high))
     # The recent rows are part of both: what differs is the earlier part alone.

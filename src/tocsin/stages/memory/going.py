@@ -29,5 +29,7 @@ def worth_by_age(age: Int, priorities: Float, granule: float) -> tuple[Float, In
 
 def first_to_go(worth: Float, granule: Int, rises: Bools, time: Int, key: Int) -> Int:
     """Sort rows, those of a key in order of time, by when they would be dropped."""
+    if not rises.any():
+        return np.lexsort((key, time, -granule, worth))
     sign, place = np.where(rises, -1, 1), np.arange(len(time))
     return np.lexsort((sign * place, sign * key, sign * time, -granule, worth))

@@ -195,6 +195,14 @@ def choose(lives: Lives, window: int, memory: float) -> Choice:
     return Choice(policy, key_fits, age_fits, recall)
 
 
+def as_set(choice: Choice, by: str) -> Choice:
+    """The choice where it is set by hand what rows are judged by, fits it or not; any other word changes nothing."""
+    if by == "none":
+        return Choice("RECENT", key_fits=False, age_fits=False, recall=None)
+    policy = {"key": "PROB", "age": "AGE"}.get(by)
+    return choice if policy is None else Choice(policy, by == "key", by == "age", choice.recall)
+
+
 def begin_of_present(lives: Lives, window: int, alpha: float = _DRIFT_ALPHA) -> int | None:
     """Give the time since which results are spread as they are now, if they were spread otherwise before.
 

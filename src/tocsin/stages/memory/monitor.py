@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.stages.memory import models
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.age_monitor import (
@@ -38,10 +38,12 @@ from tocsin.stages.memory.age_monitor import (
 from tocsin.stages.memory.approach import Aggregate, Prospect
 from tocsin.stages.memory.frequencies import (
     Frequencies,
-    frequency_of,
+    Shares,
+    frequencies_of,
     have_changed,
     known,
     new_frequencies,
+    shares_now,
     with_half_life,
 )
 
@@ -54,8 +56,8 @@ class Monitor:
 
     They are in units of time, or `by_tuples`, in rows of their own stream; then so are ages and rates. A `share` of
     rows is watched, at most `room` at once and stream, and the last `lives` of them are judged by. Values have
-    `counters`, and a row counts half after `half_life` rows. `drifts` has what changed (`lives` or `frequencies`), the
-    stream (0 for S1) and the time at which it was seen.
+    `counters`, and a row counts half after `half_life` rows. Where `by` is `key`, `age` or `none`, that is what
+    fits, untested. `drifts` has what changed (`lives` or `frequencies`), the stream (0 for S1) and when it was seen.
     """
 
     def __init__(
@@ -72,8 +74,9 @@ class Monitor:
         seed: int = 0,
         band: tuple[int, int] | None = None,
         by_tuples: bool = False,
+        by: str = "auto",
     ) -> None:
-        self.windows, self.every = windows, every
+        self.windows, self.every, self.by = windows, every, by
         lengths = [-1 if window is None else window for window in windows]
         low, high = band or (0, 0)
         ends = lengths[0], lengths[1]
@@ -81,15 +84,19 @@ class Monitor:
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
-    def take(self, stream: Int, time: Int, key: Int, stamp: Int | None = None) -> None:
-        """Take rows in order of time; `stamp` tells them apart when the join has shed some (`lose`)."""
+    def take(self, stream: Int, time: Int, key: Int, stamp: Int | None = None, lost: Bools | None = None) -> None:
+        """Take rows in order of time; `stamp` tells them apart when the join has shed some (`lose`).
+
+        Those that are `lost` it has shed as they came.
+        """
         stamp, begin = time if stamp is None else stamp, 0
+        lost = np.zeros(len(time), np.bool_) if lost is None else lost
         while begin < len(time):
             received = self.received
             end = min(len(time), begin + self.every - received % self.every)
             one, two = self.watched
             cut = slice(begin, end)
-            monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut])
+            monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut], lost[cut])
             if (received + end - begin) % self.every == 0:
                 self._look_for_drift(int(time[end - 1]))
             begin = end
@@ -112,7 +119,11 @@ class Monitor:
 
     def shares(self, direction: int, key: Int) -> Float:
         """The shares of a stream that some values have, from below; those without a counter have none."""
-        return np.array([frequency_of(self.watched[direction].frequencies, one) for one in key.tolist()])
+        return frequencies_of(self.watched[direction].frequencies, key)
+
+    def shares_now(self, direction: int) -> Shares:
+        """What `shares` gives now, to be asked for later."""
+        return shares_now(self.watched[direction].frequencies)
 
     def lose(self, direction: int, stamp: Int) -> None:
         """Learn which rows of a stream the join has shed."""
@@ -148,7 +159,7 @@ class Monitor:
 
     def choice(self, direction: int, memory: float) -> models.Choice:
         """The policy for a window with memory for so many rows."""
-        return models.choose(self.lives(direction), self._window(direction), memory)
+        return models.as_set(models.choose(self.lives(direction), self._window(direction), memory), self.by)
 
     def prospect(self, direction: int, memory: float, aggregate: Aggregate) -> Prospect:
         """What can be said of sampling a window with memory for so many rows; `approach.choose` goes by it."""

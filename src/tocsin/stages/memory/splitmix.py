@@ -11,9 +11,14 @@ Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OO
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import log1p
+from typing import Any
+
+import numpy as np
 
 from tocsin.jit import kernel
+from tocsin.logic import Float, Int
 
 # Constants of splitmix64 as signed numbers: 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB.
 _GAMMA = -7046029254386353131
@@ -31,6 +36,15 @@ def mix(state: int) -> int:
     bits = (state ^ ((state >> 30) & _LEFT_30)) * _FIRST
     bits = (bits ^ ((bits >> 27) & _LEFT_27)) * _SECOND
     return bits ^ ((bits >> 31) & _LEFT_31)
+
+
+def uniform_of(columns: Iterable[Int]) -> Float:
+    """A number from [0, 1) for each row of some columns, by what stands in them: the same wherever it is asked for."""
+    mixed: Any = mix.function  # Not compiled: NumPy's own operations take whole columns.
+    state = np.zeros(1, np.int64)
+    for column in columns:
+        state = mixed(state * _GAMMA + column + _GAMMA)
+    return np.asarray(((mixed(state) >> 11) & _LEFT_11) * _UNIT, np.float64)
 
 
 @kernel

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tocsin.stages.promising.anytime_join import COSTS
+from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.layout import PLAIN, Layout
-from tocsin.stages.promising.probe import Costs
 
 
 class Load(NamedTuple):
@@ -60,10 +60,13 @@ def output(layout: Layout, load: Load, costs: Costs = COSTS) -> float:
 
 
 def choose(layout: Layout, load: Load, costs: Costs = COSTS) -> Layout:
-    """Give the form of a layout that finds the most; one without summaries if that finds as many, or all there are."""
+    """Give the form of a layout that finds the most; one without summaries if that finds as many, or all there are.
 
-    def rank(form: Layout) -> tuple[float, bool, float]:
+    To the model T3 and T4 are alike, as they are while streams stay as they are; T4 is taken, whose zones end when not.
+    """
+
+    def rank(form: Layout) -> tuple[float, bool, float, bool]:
         found = output(form, load, costs)
-        return round(min(found, load.results), 9), form.variant in PLAIN, round(found, 9)
+        return round(min(found, load.results), 9), form.variant in PLAIN, round(found, 9), form.variant == "T4"
 
     return max((replace(layout, variant=variant) for variant in ("T1", "SHJ", "T2", "T3", "T4")), key=rank)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -97,6 +98,7 @@ def bits_of(values: Values) -> Int:
     return (np.ascontiguousarray(values, np.float64) + 0.0).view(np.int64)
 
 
+@cache
 def hash_numbers(rows: int, seed: int) -> Int:
     """Draw what the hash of each row multiplies by and adds."""
     drawn = [mix(int(mix(seed)) + place + 1) & ((1 << 64) - 1) for place in range(3 * rows)]

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.summary import Noise, Values, counted
+
+# Squares of widths, and sums of them, stay finite.
+MOST_END = 1e150
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,15 @@ class Histogram:
 
     def __post_init__(self) -> None:
         """Refuse a domain that cannot be cut."""
-        if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
-            message = f"a histogram needs finite `low` < `high`; got {self.low!r} and {self.high!r}"
+        if not -MOST_END <= self.low < self.high <= MOST_END:
+            most = f"from -{MOST_END:g} to {MOST_END:g}"
+            message = f"a histogram needs finite `low` < `high`, {most}; got {self.low!r} and {self.high!r}"
             raise ValueError(message)
         if self.bins < 1:
             message = f"`bins` of a histogram must be at least 1; got {self.bins!r}"
+            raise ValueError(message)
+        if not (np.diff(self.edges()) > 0).all():
+            message = f"`bins` of a histogram must have a width, from {self.low!r} to {self.high!r}; got {self.bins!r}"
             raise ValueError(message)
 
     @property
@@ -124,17 +131,19 @@ class Histogram:
         touched = (begin <= high) & (end > low)
         whole = (low <= begin) & (high >= np.nextafter(end, -inf))
         part = np.where(whole, 1.0, np.where(touched, np.clip(part, 1e-9, 1 - 1e-9), 0.0))
-        beyond = [0.5 * (low < self.low), 0.5 * (high >= self.high)]
-        return np.concatenate([beyond[:1], part, beyond[1:]])
+        below, *_, above = self.parts(low, high)
+        return np.concatenate([[below], part, [above]])
 
     def middles(self) -> Float:
         """The middle of each bin; of those beyond the ends: the end."""
         return self.covered(-inf, inf)[0]
 
     def covered(self, low: float, high: float) -> tuple[Float, Float]:
-        """The middle and the width of the part of each bin that a range covers."""
+        """The middle and the width of the part of each bin that a range covers; beyond the ends: the end, and inf."""
         edges = self.edges()
         begin = np.concatenate([[self.low], np.clip(edges[:-1], low, edges[1:]), [self.high]])
         end = np.concatenate([[self.low], np.clip(edges[1:], edges[:-1], max(high, edges[0])), [self.high]])
         end = np.maximum(begin, end)
-        return (begin + end) / 2, end - begin
+        width = end - begin
+        width[[0, -1]] = inf
+        return (begin + end) / 2, width

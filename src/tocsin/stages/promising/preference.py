@@ -3,6 +3,7 @@
 `count(s1.item)` is the estimate of how often the value of `item` occurs in `s1`, `s1.price` the attribute itself; all
 else is as in conditions. `desc` works on what has the most of it first, `asc` on what has the least, `weighted` divides
 what is worked on in the ratio of it. The fade factor makes what lies i granularities back count for its i-th power.
+An order leaves nothing out: with units to spare `asc` goes on to what has much of it. `most` leaves out what has more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from tocsin.errors import ExprError
 from tocsin.expr import Key, Node, Program, compile_number, parse_number, run_program, variables
-from tocsin.jit import kernel
+from tocsin.jit import inlined
 from tocsin.logic import Float, Int
 from tocsin.stages.memory.splitmix import uniform
 
@@ -28,15 +29,18 @@ PRESENT = 0.5
 
 _COUNT = re.compile(r"\bcount\(( *)([A-Za-z_]\w*\.[A-Za-z_]\w*)( *)\)")
 _MARK = "__count"
+# How the columns begin that no expression can name.
+_NAMELESS = " "
 
 
 @dataclass(frozen=True)
 class Preference:
-    """An order, what it is an order of, and how much the past fades."""
+    """An order, what it is an order of, how much the past fades, and with `asc` above what nothing is wanted."""
 
     order: str = "desc"
     expr: str = "count(s1.item) * count(s2.item)"
     fade: float = 1.0
+    most: float = inf
 
     def __post_init__(self) -> None:
         """Refuse what orders nothing."""
@@ -45,6 +49,9 @@ class Preference:
             raise ValueError(message)
         if not 0 < self.fade <= 1:
             message = f"`fade` of a preference must be above 0 and at most 1; got {self.fade!r}"
+            raise ValueError(message)
+        if isnan(self.most) or (self.most != inf and self.order != "asc"):
+            message = f"`most` of a preference is a number, and only `asc` has one; got {self.order} and {self.most!r}"
             raise ValueError(message)
         parse_preference(self.expr)
 
@@ -82,7 +89,8 @@ def parse_preference(text: str) -> Node:
 
 
 def _unknown(text: str, start: int, stop: int, slots: Sequence[Key]) -> ExprError:
-    known = [f"count({s}.{str(c).removesuffix(_MARK)})" if str(c).endswith(_MARK) else f"{s}.{c}" for s, c in slots]
+    named = [(s, str(c)) for s, c in slots if not str(c).startswith(_NAMELESS)]
+    known = [f"count({s}.{c.removesuffix(_MARK)})" if c.endswith(_MARK) else f"{s}.{c}" for s, c in named]
     return ExprError(f"`{text[start:stop]}` is not known here; known are {', '.join(known)}", text, start, stop)
 
 
@@ -100,6 +108,7 @@ class Guide(NamedTuple):
     x: Float
     order: int
     fade: float
+    most: float
     seed: int
     share: float
     sums: Float
@@ -107,8 +116,14 @@ class Guide(NamedTuple):
 
 
 def guide(preference: Preference, streams: Mapping[str, Sequence[str]], share: float, rows: int, seed: int) -> Guide:
-    """Make a preference ready for kernels; all streams have as many further columns."""
-    program, further = preference.program(streams), len(next(iter(streams.values()))) - 1
+    """Make a preference ready for kernels; streams with fewer columns than others are given some that have no name."""
+    further = max(map(len, streams.values())) - 1
+    program = preference.program(
+        {
+            name: [*columns, *(f"{_NAMELESS}{i}" for i in range(len(columns), further + 1))]
+            for name, columns in streams.items()
+        }
+    )
     return Guide(
         program.ops,
         program.args,
@@ -117,6 +132,7 @@ def guide(preference: Preference, streams: Mapping[str, Sequence[str]], share: f
         np.zeros(len(program.slots)),
         ORDERS.index(preference.order),
         preference.fade,
+        float(preference.most),
         seed,
         share,
         np.zeros((len(streams), further + 1)),
@@ -124,7 +140,7 @@ def guide(preference: Preference, streams: Mapping[str, Sequence[str]], share: f
     )
 
 
-@kernel
+@inlined
 def promise(guide: Guide, value: float, expected: float, grain: int, rank: int) -> float:
     """How early a region is worked on, the largest first: by its preference, expected results, granularity.
 
@@ -133,7 +149,7 @@ def promise(guide: Guide, value: float, expected: float, grain: int, rank: int) 
     """
     if isnan(value) or isnan(expected):
         return -inf
-    faded = guide.fade**grain
+    faded = guide.fade**grain if guide.fade < 1.0 and grain > 0 else 1.0
     if guide.order == DESC:
         return value * faded if value > 0.0 else value / faded
     if guide.order == ASC:
@@ -143,7 +159,7 @@ def promise(guide: Guide, value: float, expected: float, grain: int, rank: int) 
     return log(1.0 - uniform(guide.seed, rank, 0)) * expected / (value * faded)
 
 
-@kernel
+@inlined
 def prefer(guide: Guide) -> float:
     """Evaluate the preference on what stands in `x`."""
     _, _, value = run_program(guide.ops, guide.args, guide.consts, guide.stack, guide.x)

@@ -12,12 +12,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.jit import inlined, lean
+from tocsin.logic import Int
+from tocsin.stages.promising.books import (
+    ARRIVED,
+    AT,
+    CREDIT,
+    DONE,
+    EXPECTED,
+    FOUND,
+    LONG_QUEUE,
+    NO_ROOM,
+    SPENT,
+    SUMMARISING,
+    TIRED,
+    UNPROCESSED,
+    Books,
+    Costs,
+    Pace,
+    accrue,
+    charge,
+    lose_idle,
+    taken_in,
+)
 from tocsin.stages.promising.layout import Limits
 from tocsin.stages.promising.preference import PRESENT, Guide, prefer, promise
 from tocsin.stages.promising.queue import (
-    COLUMNS,
     HIGH,
     KIND,
     LOW,
@@ -43,7 +63,6 @@ from tocsin.stages.promising.stored import (
     NONE,
     OLDEST,
     PENDING,
-    PLACES,
     ROW,
     TABLES,
     TIME,
@@ -58,36 +77,6 @@ from tocsin.stages.promising.stored import (
 from tocsin.stages.promising.summary import estimate_one
 
 TOP, GRAINS, LEAF = range(3)
-# Places in `account`: units left, units of work done, of these to summarise, units that found nothing to do, results
-# that were to be expected; and in `counts`: next arrival, whether its units were given, results written, arrivals so
-# far, the newest time, tuples of either stream that went with regions left to probe.
-CREDIT, SPENT, SUMMARISING, IDLE, EXPECTED = range(5)
-AT, GIVEN, FOUND, ARRIVED, NEWEST, UNPROCESSED = range(6)
-# Why a kernel stops.
-DONE, TIRED, NO_ROOM, LONG_QUEUE = range(4)
-
-
-class Costs(NamedTuple):
-    """What work costs, in units: one tuple scanned is one.
-
-    `summarize` and `estimate` are those of one row of a summary, `table` is that of one place in a sum of tables,
-    `queue` that of putting a region in or of taking it out.
-    """
-
-    insert: float
-    summarize: float
-    table: float
-    estimate: float
-    queue: float
-    scan: float
-    emit: float
-
-
-class Pace(NamedTuple):
-    """Units that accrue with each arrival, and with each microsecond between arrivals."""
-
-    per_arrival: float
-    per_us: float
 
 
 class Terms(NamedTuple):
@@ -100,47 +89,13 @@ class Terms(NamedTuple):
     cells: int
 
 
-class Books(NamedTuple):
-    """What a join has done: units, counts; `line` is the queue entry at work."""
-
-    account: Float
-    counts: Int
-    line: Int
-
-
-def new_books() -> Books:
-    """Nothing done, no units."""
-    return Books(np.zeros(5), np.zeros(7, np.int64), np.zeros(COLUMNS, np.int64))
-
-
-def end_rest(account: Float) -> None:
-    """Lose what a rest left of its units, unlimited ones too."""
-    lose_idle(account)
-    account[CREDIT] = min(account[CREDIT], 0.0)
-
-
-@kernel
-def lose_idle(account: Float) -> None:
-    """Lose units that found nothing to do, as idle time is lost; unlimited ones stay."""
-    if 0.0 < account[CREDIT] < inf:
-        account[IDLE] += account[CREDIT]
-        account[CREDIT] = 0.0
-
-
-@kernel
-def charge(account: Float, units: float) -> None:
-    """Pay for work."""
-    account[CREDIT] -= units
-    account[SPENT] += units
-
-
-@kernel
+@inlined
 def queueing(costs: Costs, promised: float) -> float:
     """Units to put a region into the queue: one that promises nothing moves up only past older ones of its kind."""
     return costs.queue if promised > -inf else costs.queue / 2
 
 
-@kernel
+@inlined
 def look(guide: Guide, mine: Stored, slot: int, side: int, expected: float, grain: int, rank: int) -> float:
     """The promise of a region in which a tuple is expected to find so many results."""
     if not expected >= PRESENT:
@@ -155,16 +110,16 @@ def look(guide: Guide, mine: Stored, slot: int, side: int, expected: float, grai
     return promise(guide, prefer(guide), max(own, 1.0) * expected, grain, rank)
 
 
-@kernel
+@inlined
 def pays(arrivals: int, buckets: int, rows: int, pieces: int, costs: Costs) -> bool:
     """Whether looking at the pieces of a stretch of arrivals costs less than scanning its bucket at once."""
     return pieces * (rows * costs.estimate + 2 * costs.queue) < costs.scan * arrivals / buckets
 
 
-@kernel
-def scan(other: Stored, mine: Stored, slot: int, terms: Terms, books: Books, pairs: Int) -> int:
+@inlined
+def scan(line: Int, other: Stored, mine: Stored, slot: int, terms: Terms, books: Books, pairs: Int) -> int:
     """Compare a tuple with those of a region, from the oldest on, as far as units and room go; notes how far it got."""
-    (account, counts, line), costs, window_us = books, terms.costs, terms.limits.window_us
+    (account, counts), costs, window_us = books, terms.costs, terms.limits.window_us
     side = line[SIDE]
     tuples, facts, mask = other.tuples, other.facts, other.tuples.shape[0] - 1
     key, time, row = mine.tuples[slot, KEY], mine.tuples[slot, TIME], mine.tuples[slot, ROW]
@@ -179,7 +134,7 @@ def scan(other: Stored, mine: Stored, slot: int, terms: Terms, books: Books, pai
         if found == pairs.shape[0]:
             why = NO_ROOM
             break
-        its = number & mask
+        its = np.uint64(number & mask)
         spent += costs.scan
         if tuples[its, KEY] == key and number >= low and abs(tuples[its, TIME] - time) <= window_us:
             pairs[found, side], pairs[found, 1 - side] = row, tuples[its, ROW]
@@ -191,11 +146,12 @@ def scan(other: Stored, mine: Stored, slot: int, terms: Terms, books: Books, pai
     return why
 
 
-@kernel
+@inlined
 def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books) -> int:
-    """Put the parts of a region into the queue; gives how many."""
-    guide, costs, account, line = terms.guide, terms.costs, books.account, books.line
+    """Put the parts of the first region in its place; gives how many."""
+    guide, costs, account, line = terms.guide, terms.costs, books.account, queue.entry[queue.line[0]]
     rank, side, number, kind, low, high = line[RANK], line[SIDE], line[NUMBER], line[KIND], line[LOW], line[HIGH]
+    pop(queue)
     zone, facts, first, slot = other.zone, other.facts, other.first, number & (mine.tuples.shape[0] - 1)
     bucket, zones, parts = mine.tuples[slot, BUCKET], facts[ZONES], 0
     start = min(high, zone[0, BEGIN] if zones > 0 else high)
@@ -215,7 +171,7 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
         if point == NONE or since >= until or point >= until:
             continue
         node = zone[begin, NODE] if place - begin == 1 else first.shape[0] + grain
-        expected = estimate_one(other.tables, node, mine.tuples, slot, PLACES, guide.found) * guide.share
+        expected = estimate_one(other.tables, node, mine.places, slot, guide.found) * guide.share
         promised = look(guide, mine, slot, side, expected, grain, rank)
         pieces = place - begin
         deeper = (
@@ -229,48 +185,52 @@ def expand(queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books
     return parts
 
 
-@kernel
+@inlined
+def made_room(queue: Queue, most: int, facts1: Int, facts2: Int) -> bool:
+    """Have room for some regions, without those of tuples that are gone if need be; False if the queue is too short."""
+    if room(queue) >= most:
+        return True
+    keep_alive(queue, facts1[OLDEST], facts2[OLDEST])
+    return bool(room(queue) >= most + queue.size[0])
+
+
+@inlined
 def work_off(queue: Queue, first: Stored, second: Stored, terms: Terms, books: Books, pairs: Int) -> int:
     """Work on the most promising regions as long as there are units; says why it stopped."""
-    account, _, line = books
+    account, _ = books
     most = max(first.zone.shape[0], second.zone.shape[0]) + 2
     while account[CREDIT] > 0.0 and queue.size[0] > 0:
-        if room(queue) < most:
-            keep_alive(queue, first.facts[OLDEST], second.facts[OLDEST])
-            if room(queue) < most + queue.size[0]:
-                return LONG_QUEUE
-            continue
-        at = pop(queue)
-        promised = queue.promise[at]
-        for column in range(line.shape[0]):
-            line[column] = queue.entry[at, column]
+        line = queue.entry[queue.line[0]]
         side, number = line[SIDE], line[NUMBER]
         mine, other = (first, second) if side == 0 else (second, first)
         if number < mine.facts[OLDEST]:
+            pop(queue)
             continue
         slot = number & (mine.tuples.shape[0] - 1)
         if line[KIND] != LEAF:
+            if not made_room(queue, most, first.facts, second.facts):
+                return LONG_QUEUE
             charge(account, terms.costs.queue)
             mine.tuples[slot, PENDING] += expand(queue, mine, other, terms, books) - 1
             continue
-        why = scan(other, mine, slot, terms, books, pairs)
+        # A region that is not done stays the first: how far it got is no part of the order.
+        why = scan(line, other, mine, slot, terms, books, pairs)
         if why == DONE:
+            pop(queue)
             charge(account, terms.costs.queue)
             mine.tuples[slot, PENDING] -= 1
-        else:
-            push(queue, promised, line[RANK], side, number, LEAF, line[POINT], line[LOW], line[HIGH])
         if why == NO_ROOM:
             return NO_ROOM
     return DONE
 
 
-@kernel
+@inlined
 def arrive(
     queue: Queue, mine: Stored, other: Stored, terms: Terms, books: Books, rows: Rows, i: int, side: int
 ) -> None:
     """Take a tuple into its stream, and note what it has to probe in the other one."""
     guide, costs, limits, _, cells = terms
-    account, counts, _ = books
+    account, counts = books
     summarised, tables = mine.used.shape[0] > 0, mine.facts[TABLES] + other.facts[TABLES]
     counts[UNPROCESSED + 1 - side] += expire(other.tuples, other.ends, other.facts, rows.time[i] - limits.window_us)
     if summarised:
@@ -278,7 +238,6 @@ def arrive(
     counts[UNPROCESSED + side] += insert_rows(mine, limits, rows, i, i + 1)
     number, rank = mine.facts[COUNT] - 1, counts[ARRIVED]
     slot, high = number & (mine.tuples.shape[0] - 1), other.facts[COUNT]
-    counts[ARRIVED] = rank + 1
     for column in range(guide.sums.shape[1] - 1):
         guide.sums[side, column] += mine.values[slot, 1 + column]
     guide.sums[side, guide.sums.shape[1] - 1] += 1.0
@@ -289,13 +248,15 @@ def arrive(
         top, lines = mine.tables.shape[0] - 1, mine.tables.shape[1]
         tables = mine.facts[TABLES] + other.facts[TABLES] - tables
         charge(account, (costs.summarize + costs.estimate) * lines + costs.table * cells * tables)
-        expected = estimate_one(other.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
+        expected = estimate_one(other.tables, top, mine.places, slot, guide.found) * guide.share
         account[EXPECTED] += max(expected, 0.0)
         promised = -inf
         if probes and expected >= PRESENT:
             charge(account, costs.estimate * lines)
-            mine.values[slot, 0] = estimate_one(mine.tables, top, mine.tuples, slot, PLACES, guide.found) * guide.share
+            mine.values[slot, 0] = estimate_one(mine.tables, top, mine.places, slot, guide.found) * guide.share
             promised = look(guide, mine, slot, side, expected, 0, rank)
+            # What is bounded comes in ascending order: its promise is the less the more of it there is.
+            probes = promised >= -guide.most
             pieces = other.facts[ZONES]
             deeper = guide.fade < 1.0 or pays(high - other.facts[OLDEST], other.first.shape[1], lines, pieces, costs)
             kind = TOP if promised > -inf and deeper else LEAF
@@ -306,29 +267,24 @@ def arrive(
         mine.tuples[slot, PENDING] = 1
 
 
-@kernel
+@lean
 def join_rows(
     queue: Queue, first: Stored, second: Stored, terms: Terms, books: Books, rows: Rows, stream: Int, pairs: Int
 ) -> int:
     """Work until a tuple arrives, take it, and so on; says why it stopped. `counts[AT]` is where to go on."""
-    (account, counts, _), pace = books, terms.pace
+    counts = books.counts
     while counts[AT] < stream.shape[0]:
         i = counts[AT]
-        if counts[GIVEN] == 0:
-            gap = rows.time[i] - counts[NEWEST] if counts[ARRIVED] > 0 else 0
-            account[CREDIT] += pace.per_arrival + (pace.per_us * gap if gap > 0 else 0.0)
-            counts[GIVEN] = 1
+        accrue(books, terms.pace, rows.time[i])
         why = work_off(queue, first, second, terms, books, pairs)
         if why != DONE:
             return why
-        if room(queue) < 1:
-            keep_alive(queue, first.facts[OLDEST], second.facts[OLDEST])
-            if room(queue) < 1 + queue.size[0]:
-                return LONG_QUEUE
-        lose_idle(account)
+        if not made_room(queue, 1, first.facts, second.facts):
+            return LONG_QUEUE
+        lose_idle(books.account)
         if stream[i] == 0:
             arrive(queue, first, second, terms, books, rows, i, 0)
         else:
             arrive(queue, second, first, terms, books, rows, i, 1)
-        counts[NEWEST], counts[GIVEN], counts[AT] = rows.time[i], 0, i + 1
+        taken_in(books, rows.time[i])
     return DONE

@@ -10,28 +10,28 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from tocsin.jit import kernel
+from tocsin.jit import inlined, lean
 from tocsin.logic import Float, Int
-from tocsin.stages.promising.layout import Limits
-from tocsin.stages.promising.preference import ASC, WEIGHTED, Guide, prefer, promise
-from tocsin.stages.promising.probe import (
-    ARRIVED,
+from tocsin.stages.promising.books import (
     AT,
     CREDIT,
     DONE,
     FOUND,
-    GIVEN,
     LONG_QUEUE,
-    NEWEST,
     NO_ROOM,
     SUMMARISING,
     TIRED,
+    UNPROCESSED,
     Books,
     Costs,
     Pace,
+    accrue,
     charge,
     lose_idle,
+    taken_in,
 )
+from tocsin.stages.promising.layout import Limits
+from tocsin.stages.promising.preference import ASC, WEIGHTED, Guide, prefer, promise
 from tocsin.stages.promising.queue import (
     HIGH,
     KIND,
@@ -42,19 +42,21 @@ from tocsin.stages.promising.queue import (
     SIDE,
     Queue,
     arrange,
-    copy,
+    keep,
     pop,
     push,
     room,
 )
 from tocsin.stages.promising.stored import (
     BEGIN,
+    BUCKET,
     COUNT,
     HEAD,
     NEXT,
     NODE,
     NONE,
     OLDEST,
+    PENDING,
     ROW,
     TABLES,
     TIME,
@@ -66,7 +68,7 @@ from tocsin.stages.promising.stored import (
 )
 
 # Of a bin that a range cuts, so many tuples are looked at first: which part of it is selected is then known to about
-# 5 %, whatever the values are like.
+# 5 %, whatever the values are like. So it is beyond the ends of a histogram, which does not know how far values lie.
 EXPLORED = 100
 # What is known of a cell: all of its values are in the range, or some may be.
 INSIDE, CUT = 0, 1
@@ -77,8 +79,9 @@ class Standing(NamedTuple):
     """Queries, a line for each: the closed range of values, the times between which it stands (the end exclusive).
 
     `part` has which part of each bin a range covers. By query and bin: `seen` has the tuples that were worked on,
-    `bins` those that were selected, `sums` their sum, `lost` those that went before they were worked on. `served` has
-    the arrivals that have been offered, and behind it how many of each bin of the newest zone.
+    `bins` those that were selected, `sums` their sum, `squares` the sum of their squared distances from their mean,
+    `lost` those that went before they were worked on. `served` has the arrivals that have been offered, and behind it
+    how many of each bin of the newest zone. `turns` is room for a number of each bin.
     """
 
     low: Float
@@ -89,8 +92,10 @@ class Standing(NamedTuple):
     seen: Int
     bins: Int
     sums: Float
+    squares: Float
     lost: Int
     served: Int
+    turns: Int
 
 
 class Work(NamedTuple):
@@ -104,7 +109,7 @@ class Work(NamedTuple):
     cells: int
 
 
-@kernel
+@inlined
 def worth(work: Work, left: int, part: float, place: int, query: int, high: int) -> float:
     """The promise of a cell: its preference per unit of work; `weighted`: a draw for each cell of each query."""
     guide, costs = work.guide, work.costs
@@ -118,11 +123,11 @@ def worth(work: Work, left: int, part: float, place: int, query: int, high: int)
     return promised * units if guide.order == ASC else promised / units
 
 
-@kernel
+@inlined
 def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: Books) -> bool:
     """Give each query its turn with what came since the last one; False if the queue has no room for that."""
     facts, served, newest = stored.facts, standing.served, stored.facts[ZONES] - 1
-    count, bins = facts[COUNT], standing.part.shape[1]
+    count, bins, mask = facts[COUNT], standing.part.shape[1], stored.tuples.shape[0] - 1
     if newest < 0 or served[0] == count:
         return True
     low, node, begin = max(served[0], facts[OLDEST]), stored.zone[newest, NODE], stored.zone[newest, BEGIN]
@@ -130,8 +135,8 @@ def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: B
         served[1:] = 0
     if room(queue) < standing.low.shape[0] * bins:
         return False
-    first_us = stored.tuples[low & (stored.tuples.shape[0] - 1), TIME]
-    last_us = stored.tuples[(count - 1) & (stored.tuples.shape[0] - 1), TIME]
+    first_us, last_us = stored.tuples[low & mask, TIME], stored.tuples[(count - 1) & mask, TIME]
+    standing.turns[:] = 0
     for query in range(standing.low.shape[0]):
         if standing.since[query] > last_us or standing.until[query] <= first_us:
             continue
@@ -142,103 +147,109 @@ def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: B
                 continue
             kind = INSIDE if part >= 1.0 and whole else CUT
             promised = worth(work, left, part, place, query, count)
-            if kind == CUT and standing.seen[query, place] < EXPLORED:
+            if (kind == CUT or place in (0, bins - 1)) and standing.seen[query, place] < EXPLORED:
                 promised = inf
             push(queue, promised, query, place, left, kind, stored.first[node, place], low, count)
+            standing.turns[place] += 1
             charge(books.account, work.costs.queue + work.costs.estimate)
+    for number in range(low, count):
+        slot = number & mask
+        stored.tuples[slot, PENDING] = standing.turns[stored.tuples[slot, BUCKET]]
     for place in range(bins):
         served[1 + place] = stored.tables[node, 0, place]
     served[0] = count
     return True
 
 
-@kernel
-def give(stored: Stored, standing: Standing, work: Work, books: Books, found: Int) -> int:
+@inlined
+def give(line: Int, stored: Stored, standing: Standing, work: Work, books: Books, found: Int) -> int:
     """Give out the tuples of a cell that its query asks for, as far as units and room go."""
-    (account, counts, line), costs, tuples = books, work.costs, stored.tuples
+    (account, counts), costs, (tuples, _, values, ends, _, _, _, _, facts) = books, work.costs, stored
     query, place, number, low, high = line[RANK], line[SIDE], line[POINT], line[LOW], line[HIGH]
     mask, inside, left, why = tuples.shape[0] - 1, line[KIND] == INSIDE, line[NUMBER], DONE
-    if number < stored.facts[OLDEST]:
-        number = stored.ends[place, HEAD]
+    least, most, since, until = standing.low[query], standing.high[query], standing.since[query], standing.until[query]
+    spent, credit, at, total = 0.0, account[CREDIT], counts[FOUND], standing.sums[query, place]
+    chosen_before, squares = standing.bins[query, place] - at, standing.squares[query, place]
+    if number < facts[OLDEST]:
+        number = ends[place, HEAD]
     while number != NONE and number < high:
         slot = number & mask
         if number >= low:
-            if account[CREDIT] <= 0.0:
+            if credit - spent <= 0.0:
                 why = TIRED
                 break
-            if counts[FOUND] == found.shape[0]:
+            if at == found.shape[0]:
                 why = NO_ROOM
                 break
-            value, time, chosen = stored.values[slot, 0], tuples[slot, TIME], inside
+            time, chosen = tuples[slot, TIME], inside
             left -= 1
-            standing.seen[query, place] += 1
+            tuples[slot, PENDING] -= 1
             if not inside:
-                charge(account, costs.scan)
-                chosen = standing.low[query] <= value <= standing.high[query]
-                chosen = chosen and standing.since[query] <= time < standing.until[query]
+                spent += costs.scan
+                chosen = least <= values[slot, 0] <= most and since <= time < until
             if chosen:
-                charge(account, costs.emit)
-                at = counts[FOUND]
+                spent += costs.emit
                 found[at, 0], found[at, 1], found[at, 2] = query, tuples[slot, ROW], time
-                counts[FOUND] += 1
-                standing.bins[query, place] += 1
-                standing.sums[query, place] += stored.values[slot, 1]
+                have, value = chosen_before + at, values[slot, 1]
+                if have > 0:
+                    squares += (value - total / have) ** 2 * have / (have + 1)
+                at += 1
+                total += value
         number = tuples[slot, NEXT]
-    line[POINT], line[NUMBER] = number, left
+    standing.seen[query, place] += line[NUMBER] - left
+    standing.bins[query, place] += at - counts[FOUND]
+    standing.sums[query, place], standing.squares[query, place] = total, squares
+    line[POINT], line[NUMBER], counts[FOUND] = number, left, at
+    charge(account, spent)
     return why
 
 
-@kernel
+@lean
 def keep_reachable(queue: Queue, lost: Int, oldest: int) -> None:
     """Take out the cells whose tuples are all gone, and count these."""
-    promised, entry, size = queue
+    _, lines, entry, size = queue
     kept = 0
     for at in range(size[0]):
-        if entry[at, HIGH] > oldest:
-            copy(promised, entry, at, kept)
+        line = lines[at]
+        if entry[line, HIGH] > oldest:
+            keep(queue, at, kept)
             kept += 1
         else:
-            lost[entry[at, RANK], entry[at, SIDE]] += entry[at, NUMBER]
+            lost[entry[line, RANK], entry[line, SIDE]] += entry[line, NUMBER]
     size[0] = kept
     arrange(queue)
 
 
-@kernel
+@inlined
 def work_on_cells(queue: Queue, stored: Stored, standing: Standing, work: Work, books: Books, found: Int) -> int:
     """Work on the most promising cells as long as there are units; says why it stopped."""
-    account, _, line = books
+    account, _ = books
     while account[CREDIT] > 0.0 and queue.size[0] > 0:
-        at = pop(queue)
-        promised = queue.promise[at]
-        for column in range(line.shape[0]):
-            line[column] = queue.entry[at, column]
-        if line[HIGH] <= stored.facts[OLDEST]:
-            standing.lost[line[RANK], line[SIDE]] += line[NUMBER]
-            continue
-        why = give(stored, standing, work, books, found)
+        line = queue.entry[queue.line[0]]
+        why = DONE
+        if line[HIGH] > stored.facts[OLDEST]:
+            # A cell that is not done stays the first: how far it got is no part of the order.
+            why = give(line, stored, standing, work, books, found)
+            if why == NO_ROOM:
+                return NO_ROOM
+            if why == DONE:
+                charge(account, work.costs.queue)
         if why == DONE:
             # What is left went with the window before it was worked on.
             standing.lost[line[RANK], line[SIDE]] += line[NUMBER]
-            charge(account, work.costs.queue)
-        else:
-            push(queue, promised, line[RANK], line[SIDE], line[NUMBER], line[KIND], line[POINT], line[LOW], line[HIGH])
-        if why == NO_ROOM:
-            return NO_ROOM
+            pop(queue)
     return DONE
 
 
-@kernel
+@lean
 def select_rows(
     queue: Queue, stored: Stored, standing: Standing, work: Work, books: Books, rows: Rows, found: Int
 ) -> int:
     """Offer zones as they end, work until the next tuple arrives, take it; `counts[AT]` is where to go on."""
-    (account, counts, _), (_, costs, limits, pace, _, cells) = books, work
+    (account, counts), (_, costs, limits, pace, _, cells) = books, work
     while counts[AT] < rows.key.shape[0]:
         i = counts[AT]
-        if counts[GIVEN] == 0:
-            gap = rows.time[i] - counts[NEWEST] if counts[ARRIVED] > 0 else 0
-            account[CREDIT] += pace.per_arrival + (pace.per_us * gap if gap > 0 else 0.0)
-            counts[GIVEN] = 1
+        accrue(books, pace, rows.time[i])
         if ended(
             stored.zone, stored.facts, limits.zone_us, limits.of_squares, limits.of_share, limits.variance, rows.time[i]
         ) and not offer(queue, stored, standing, work, books):
@@ -249,11 +260,12 @@ def select_rows(
         if why != DONE:
             return why
         lose_idle(account)
-        tables = stored.facts[TABLES]
-        insert_rows(stored, limits, rows, i, i + 1)
+        tables, begin = stored.facts[TABLES], max(stored.facts[OLDEST], standing.served[0])
+        counts[UNPROCESSED] += insert_rows(stored, limits, rows, i, i + 1)
+        # What memory drives out before any query had its turn with it.
+        counts[UNPROCESSED] += max(0, stored.facts[OLDEST] - begin)
         units = costs.insert + costs.summarize + costs.table * cells * (stored.facts[TABLES] - tables)
         charge(account, units)
         account[SUMMARISING] += units
-        counts[NEWEST], counts[GIVEN], counts[AT] = rows.time[i], 0, i + 1
-        counts[ARRIVED] += 1
+        taken_in(books, rows.time[i])
     return DONE

@@ -3,12 +3,13 @@
 Idea: tuples are summarised by a histogram and kept by bin and zone. A query whose turn it is looks at counts, not at
 tuples: bins outside its range cost nothing, bins inside need no comparison, and only bins that its range cuts are
 scanned. Cells are worked on by promise as far as the units go. Aggregates add up what was found, and take what was not
-worked on from what was seen of its bin, or from the histogram.
+worked on from what was seen of its bin, or from the histogram. With `other`, what is aggregated is another column than
+the summarised one, of which only what was seen is known.
 Guarantee: every tuple given out satisfies its query, and is given out once; with unlimited units and a window no
-shorter than a zone, all of them are. Work is counted in units: the same input does the same work. The error estimate of
-an aggregate supposes values spread evenly over the part of a bin that a range covers.
+shorter than a zone, all of them are. Work is counted in units: the same input does the same work. Aggregates have a
+standard error (`estimates.py`).
 Cost: per tuple one update; per query and zone one entry of the queue for each bin that holds tuples and meets its
-range. Memory as declared by the layout, 40 bytes per query and bin, 64 per cell that waits; and 24 bytes per result in
+range. Memory as declared by the layout, 48 bytes per query and bin, 64 per cell that waits; and 24 bytes per result in
 the window, which stay beyond it until `expired` is called (where the window is the whole stream, none are kept).
 Source: Ali, Aref, ElTabakh, sections 4.2 and 4.3, Figure 8. There turns go over the queries for ever; here a turn comes
 with the end of a zone, so that it does not depend on a clock. Bins as cells, and counts that stand for what was not
@@ -17,20 +18,17 @@ worked on, are ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
 from tocsin.pages import pack, unpack
-from tocsin.stages.promising.anytime_join import COSTS, UNLIMITED
-from tocsin.stages.promising.histogram import Histogram
-from tocsin.stages.promising.layout import FOREVER, Layout
-from tocsin.stages.promising.preference import Preference, guide
-from tocsin.stages.promising.probe import (
+from tocsin.stages.promising.anytime_join import UNLIMITED
+from tocsin.stages.promising.books import (
     ARRIVED,
     AT,
     CREDIT,
@@ -40,12 +38,27 @@ from tocsin.stages.promising.probe import (
     NEWEST,
     NO_ROOM,
     SPENT,
+    UNPROCESSED,
     Costs,
     Pace,
     end_rest,
     new_books,
 )
-from tocsin.stages.promising.queue import NUMBER, RANK, SIDE, arrays_of_queue, new_queue, queue_of, with_more_room
+from tocsin.stages.promising.estimates import ByBin, Estimate
+from tocsin.stages.promising.histogram import Histogram
+from tocsin.stages.promising.layout import FOREVER, Layout
+from tocsin.stages.promising.preference import Preference, guide
+from tocsin.stages.promising.queue import (
+    NUMBER,
+    RANK,
+    SIDE,
+    arrange,
+    arrays_of_queue,
+    entries,
+    new_queue,
+    queue_of,
+    with_more_room,
+)
 from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of, whole_numbers
 from tocsin.stages.promising.selecting import (
     Standing,
@@ -54,8 +67,11 @@ from tocsin.stages.promising.selecting import (
     select_rows,
     work_on_cells,
 )
-from tocsin.stages.promising.stored import Rows
+from tocsin.stages.promising.standing import BY_QUERY, WRITTEN, layout_by_bins, parts_of, stand
+from tocsin.stages.promising.stored import PENDING, Rows
 
+# In tuples scanned here, each of which takes some three times as long as in a join.
+SELECTION_COSTS = Costs(insert=5.0, summarize=1.6, table=0.06, estimate=1.1, queue=5.5, scan=1.0, emit=1.0)
 # What each aggregate prefers: SUM is ruled by large products of count and value, the others by a faithful sample.
 PROMISES = {
     "tuples": Preference("desc", "count(s.value)"),
@@ -65,8 +81,6 @@ PROMISES = {
 }
 _BLOCK = 4096
 _ROOM = 1024
-# The fields of `Standing` that change.
-_FOUND = ("seen", "bins", "sums", "lost", "served")
 
 
 class Query(NamedTuple):
@@ -76,13 +90,6 @@ class Query(NamedTuple):
     high: float
     since_us: int = -FOREVER
     until_us: int = FOREVER
-
-
-class Estimate(NamedTuple):
-    """An aggregate of what a query selects, and its standard error."""
-
-    value: float
-    error: float
 
 
 class StandingSelection:
@@ -95,8 +102,9 @@ class StandingSelection:
         preference: Preference = PROMISES["tuples"],
         pace: Pace = UNLIMITED,
         *,
-        costs: Costs = COSTS,
+        costs: Costs = SELECTION_COSTS,
         seed: int = 1,
+        other: bool = False,
     ) -> None:
         if not isinstance(layout.scheme, Histogram) or layout.variant not in ("T3", "T4") or layout.zones < 2:
             message = (
@@ -107,15 +115,50 @@ class StandingSelection:
         if layout.window_us is not None and layout.zone_us > layout.window_us:
             message = f"a zone must not be longer than the window; got {layout.zone_us} and {layout.window_us}"
             raise ValueError(message)
-        self.scheme, self.queries = layout.scheme, list(queries)
+        if preference.most != inf:
+            message = f"`most` of a preference is for joins: a selection owes each query all; got {preference.most!r}"
+            raise ValueError(message)
+        self.scheme, self.queries, self.other = layout.scheme, list(queries), other
+        # Numbers of queries that have left, and the tuples that they leave unprocessed.
+        self._free, self._lost = list[int](), 0
         self.layout = layout_by_bins(layout, self.scheme)
         self.stream = Representation(self.layout, 2)
         self.queue, self.books = new_queue(_ROOM), new_books()
         self.standing = stand(self.queries, self.scheme)
         self.reported = np.empty((0, 3), np.int64)
+        self._found = np.empty((_BLOCK, 3), np.int64)
         led = guide(preference, {"s": ["value"]}, 1.0, 1, seed)
         middle = self.scheme.middles()
         self._work = Work(led, costs, self.stream.limits, pace, middle, self.scheme.cells)
+
+    def join(self, query: Query) -> int:
+        """Let a query stand from now on; gives its number. It is offered what no turn has offered yet."""
+        new = stand([query], self.scheme)
+        if self._free:
+            number = self._free.pop()
+            self.queries[number] = query
+            for name in BY_QUERY:
+                getattr(self.standing, name)[number] = getattr(new, name)[0]
+            return number
+        self.queries.append(query)
+        both = {n: np.concatenate([getattr(self.standing, n), getattr(new, n)]) for n in BY_QUERY}
+        self.standing = self.standing._replace(**both)
+        return len(self.queries) - 1
+
+    def leave(self, query: int) -> None:
+        """Let a query go, with what waits for it; its number may be given to another."""
+        if not 0 <= query < len(self.queries) or query in self._free:
+            message = f"`query` must be the number of one that stands; got {query!r}"
+            raise ValueError(message)
+        promise, entry = arrays_of_queue(self.queue).values()
+        waits = entry[:, RANK] == query
+        self._lost += int(entry[waits, NUMBER].sum() + self.standing.lost[query].sum())
+        self.queue = queue_of({"promise": promise[~waits], "entry": entry[~waits]}, _ROOM)
+        arrange(self.queue)
+        self.standing.lost[query] = 0
+        # One that stands for no time is offered nothing.
+        self.standing.until[query] = -FOREVER
+        self._free.append(query)
 
     def take(self, times: Int, values: Float, asked: Float | None = None) -> Int:
         """Take tuples in order of time; gives results (query, row, time). `asked` is aggregated in place of values.
@@ -141,9 +184,8 @@ class StandingSelection:
             self.queue = with_more_room(self.queue)
         found, why = [np.empty((0, 3), np.int64)], NO_ROOM
         while why != DONE:
-            out = self._fresh()
-            why = work_on_cells(self.queue, self.stream.stored, self.standing, self._work, self.books, out)
-            found.append(out[: self.books.counts[FOUND]])
+            why = work_on_cells(self.queue, self.stream.stored, self.standing, self._work, self.books, self._found)
+            found.append(self._written())
         end_rest(self.books.account)
         return self._report(found)
 
@@ -171,16 +213,17 @@ class StandingSelection:
         found: list[Int] = []
         self.books.counts[AT], why = 0, NO_ROOM
         while why != DONE:
-            out = self._fresh()
-            why = select_rows(self.queue, self.stream.stored, self.standing, self._work, self.books, rows, out)
-            found.append(out[: self.books.counts[FOUND]])
+            why = select_rows(self.queue, self.stream.stored, self.standing, self._work, self.books, rows, self._found)
+            found.append(self._written())
             if why == LONG_QUEUE:
                 self.queue = with_more_room(self.queue)
         return found
 
-    def _fresh(self) -> Int:
-        self.books.counts[FOUND] = 0
-        return np.empty((4 * _BLOCK, 3), np.int64)
+    def _written(self) -> Int:
+        """Give what was found, and make room for more."""
+        counts = self.books.counts
+        out, counts[FOUND] = self._found[: counts[FOUND]].copy(), 0
+        return out
 
     @property
     def spent(self) -> float:
@@ -190,7 +233,17 @@ class StandingSelection:
     @property
     def unprocessed(self) -> int:
         """How many tuples, counted once per query that they were offered to, went before they were worked on."""
-        return int(self.standing.lost.sum())
+        return self._lost + int(self.standing.lost.sum())
+
+    @property
+    def rows_unprocessed(self) -> int:
+        """How many tuples went before they were worked on for all queries that they were offered to."""
+        return int(self.books.counts[UNPROCESSED])
+
+    @property
+    def rows_waiting(self) -> int:
+        """How many tuples are kept that some query was offered and has not worked on."""
+        return int(np.count_nonzero(arrays_of(self.stream.stored)["tuples"][:, PENDING]))
 
     def results(self, query: int) -> int:
         """How many tuples were given out to a query."""
@@ -198,111 +251,68 @@ class StandingSelection:
 
     def count(self, query: int) -> Estimate:
         """How many tuples a query selects, of those that were offered to it."""
-        left, part, doubt = self._left(query)
-        return Estimate(self.results(query) + float(left @ part), _root(left @ (part * (1 - part)) + left**2 @ doubt))
+        return self.found(query).count()
 
     def total(self, query: int) -> Estimate:
         """The sum of the values that a query selects."""
-        left, part, _ = self._left(query)
-        mean, _ = self._means(query)
-        return Estimate(
-            float(self.standing.sums[query].sum() + left @ (part * mean)), _root(self._variance(query, 0.0))
-        )
+        return self.found(query).total()
 
     def average(self, query: int) -> Estimate:
         """The mean of the values that a query selects; NaN if there are none."""
-        count, total = self.count(query).value, self.total(query).value
-        if count <= 0:
-            return Estimate(np.nan, np.nan)
-        # Of a ratio, to the first order: what counts is how far values lie from the mean.
-        return Estimate(total / count, _root(self._variance(query, total / count)) / count)
-
-    def _variance(self, query: int, origin: float) -> float:
-        """The variance of the sum of what is left, by the distance of values from an origin.
-
-        Of each tuple by itself, of the part that is selected, and of the mean of a bin, which is one for all of it.
-        """
-        left, part, doubt = self._left(query)
-        mean, spread = self._means(query)
-        away, within = mean - origin, spread**2 / 12
-        single = part * (within + away**2) - (part * away) ** 2
-        common = doubt * away**2 + part**2 * within / (self.standing.bins[query] + 1)
-        return float(left @ single + left**2 @ common)
+        return self.found(query).average()
 
     def median(self, query: int) -> Estimate:
         """The median of the values that a query selects, and half of the width that it may lie in; NaN if none."""
-        left, part, _ = self._left(query)
-        counts = self.standing.bins[query] + left * part
-        if counts.sum() <= 0:
-            return Estimate(np.nan, np.nan)
-        middle, spread = self.scheme.covered(self.queries[query].low, self.queries[query].high)
-        below = np.cumsum(counts)
-        place = int(np.searchsorted(below, below[-1] / 2))
-        inside = (below[-1] / 2 - (below[place] - counts[place])) / counts[place]
-        return Estimate(float(middle[place] + (inside - 0.5) * spread[place]), float(spread[place] / 2))
+        return self.found(query).median()
 
-    def _left(self, query: int) -> tuple[Float, Float, Float]:
-        """Of each bin: tuples offered and not worked on, which part of them is selected, the variance of that part.
-
-        The part is what was seen of the bin, with the histogram's guess as one tuple more.
-        """
-        entries = self.queue.entry[: self.queue.size[0]]
-        mine = entries[entries[:, RANK] == query]
+    def found(self, query: int) -> ByBin:
+        """What is known of a query, for its aggregates."""
+        waits = entries(self.queue)
+        mine = waits[waits[:, RANK] == query]
         waiting = np.bincount(mine[:, SIDE], mine[:, NUMBER].astype(np.float64), self.scheme.width)
-        seen, guess = self.standing.seen[query], self.standing.part[query]
-        part = (self.standing.bins[query] + guess) / (seen + 1)
-        return waiting + self.standing.lost[query], part, part * (1 - part) / (seen + 1)
+        standing, asked = self.standing, self.queries[query]
+        unknown = np.full(self.scheme.width, np.nan)
+        return ByBin(
+            waiting + standing.lost[query],
+            standing.part[query],
+            standing.seen[query],
+            standing.bins[query],
+            standing.sums[query],
+            standing.squares[query],
+            *((unknown, unknown) if self.other else self.scheme.covered(asked.low, asked.high)),
+        )
 
-    def _means(self, query: int) -> tuple[Float, Float]:
-        """Of each bin: the mean of the values selected, with the middle as one value more; the width."""
-        middle, spread = self.scheme.covered(self.queries[query].low, self.queries[query].high)
-        return (self.standing.sums[query] + middle) / (self.standing.bins[query] + 1), spread
-
-    def page(self) -> bytes:
-        """Write the whole state."""
-        arrays = arrays_of(self.stream.stored) | {
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The whole state, to be written."""
+        return arrays_of(self.stream.stored) | {
             **arrays_of_queue(self.queue),
             "account": self.books.account,
             "counts": self.books.counts,
             "reported": self.reported,
-            **{name: getattr(self.standing, name) for name in _FOUND},
+            **{name: getattr(self.standing, name) for name in WRITTEN},
+            "free": np.array(self._free, np.int64),
+            "lost_before": np.array([self._lost]),
         }
-        return pack(arrays)
 
-    def read(self, page: bytes) -> None:
-        """Go on from a state that was written by a selection with the same queries."""
-        arrays, _ = unpack(page)
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state that was written, with the queries that stood then."""
         self.stream.stored = stored_of({name: arrays[name] for name in self.stream.stored._fields})
         self.queue, self.reported = queue_of(arrays, _ROOM), arrays["reported"]
         self.books = self.books._replace(account=arrays["account"], counts=arrays["counts"])
-        self.standing = self.standing._replace(**{name: arrays[name] for name in _FOUND})
+        if self.books.account[CREDIT] == inf:
+            # Units that were unlimited are given again with the next tuple, if they still are.
+            self.books.account[CREDIT] = 0.0
+        ends = zip(*(arrays[name].tolist() for name in WRITTEN[:4]), strict=True)
+        self.queries, self._free = [Query(*end) for end in ends], arrays["free"].tolist()
+        self._lost = int(arrays["lost_before"][0])
+        part = parts_of(self.queries, self.scheme)
+        turns = np.zeros(self.scheme.width, np.int64)
+        self.standing = Standing(**{name: arrays[name] for name in WRITTEN}, part=part, turns=turns)
 
+    def page(self) -> bytes:
+        """Write the whole state."""
+        return pack(self.arrays())
 
-def layout_by_bins(layout: Layout, scheme: Histogram) -> Layout:
-    """Let the buckets be the bins of the histogram."""
-    return replace(layout, buckets=scheme.width)
-
-
-def stand(queries: Sequence[Query], scheme: Histogram) -> Standing:
-    """Queries in arrays; nothing was found yet."""
-    for number, query in enumerate(queries):
-        if not (query.low <= query.high and query.since_us < query.until_us):
-            message = f"query {number} must have `low` <= `high` and `since_us` < `until_us`; got {query}"
-            raise ValueError(message)
-    part = np.array([scheme.meets(query.low, query.high) for query in queries]).reshape(len(queries), scheme.width)
-    return Standing(
-        np.array([query.low for query in queries], np.float64),
-        np.array([query.high for query in queries], np.float64),
-        np.array([query.since_us for query in queries], np.int64),
-        np.array([query.until_us for query in queries], np.int64),
-        part,
-        np.zeros((len(queries), scheme.width), np.int64),
-        np.zeros((len(queries), scheme.width), np.int64),
-        np.zeros((len(queries), scheme.width)),
-        np.zeros((len(queries), scheme.width), np.int64),
-        np.zeros(1 + scheme.width, np.int64),
-    )
-
-
-def _root(variance: Any) -> float:
-    return float(np.sqrt(max(0.0, float(variance))))
+    def read(self, page: bytes) -> None:
+        """Go on from a page."""
+        self.load(unpack(page)[0])

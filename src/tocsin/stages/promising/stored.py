@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.jit import kernel
+from tocsin.jit import inlined, lean
 from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Layout, Limits
 from tocsin.stages.promising.summary import combine, count_thrice
@@ -29,8 +29,8 @@ from tocsin.stages.promising.summary import combine, count_thrice
 OLDEST, COUNT, ZONES, SQUARES, TABLES, EXPIRED, SHED = range(7)
 # Columns of `zone`, a line for each zone from the oldest to the newest.
 BEGIN, START, LAST, GRAIN, NODE = range(5)
-# Columns of `tuples`. PENDING: how many regions the tuple has still to probe. From PLACES on: its places in summaries.
-KEY, TIME, ROW, BUCKET, NEXT, PENDING, PLACES = range(7)
+# Columns of `tuples`, few, as they are scanned. PENDING: how many regions the tuple has still to probe.
+KEY, TIME, ROW, BUCKET, NEXT, PENDING = range(6)
 # Columns of `ends`: the oldest and the newest tuple of a bucket.
 HEAD, TAIL = 0, 1
 NONE = -1
@@ -39,11 +39,12 @@ NONE = -1
 class Stored(NamedTuple):
     """A stream: tuples by slot (number of arrival modulo room), ends of buckets, zones, tables of summaries.
 
-    `values` has further attributes of tuples, `first` the first tuple of each zone and bucket, `used` which tables of
-    zones are in use. Tables are those of zones, then of granularities, then of all.
+    `places` has those of tuples in summaries, `values` their further attributes, `first` the first tuple of each zone
+    and bucket, `used` which tables of zones are in use. Tables are those of zones, then of granularities, then of all.
     """
 
     tuples: Int
+    places: Int
     values: Float
     ends: Int
     zone: Int
@@ -54,14 +55,15 @@ class Stored(NamedTuple):
 
 
 # The fields that have a line per tuple.
-PER_TUPLE = ("tuples", "values")
+PER_TUPLE = ("tuples", "places", "values")
 
 
 def new_stored(layout: Layout, attributes: int = 0, room: int = 64) -> Stored:
     """No tuples yet."""
     rows = layout.scheme.rows if layout.nodes else 0
     return Stored(
-        np.zeros((room, PLACES + rows), np.int64),
+        np.zeros((room, 6), np.int64),
+        np.zeros((room, rows), np.int64),
         np.zeros((room, attributes)),
         np.full((layout.parts, 2), NONE, np.int64),
         np.zeros((layout.most_zones, 5), np.int64),
@@ -88,13 +90,13 @@ def with_room(stored: Stored, more: int) -> Stored:
     return stored._replace(**grown)
 
 
-@kernel
+@inlined
 def end_of(zone: Int, facts: Int, place: int) -> int:
     """The number of arrival behind a zone."""
     return int(zone[place + 1, BEGIN]) if place + 1 < facts[ZONES] else int(facts[COUNT])
 
 
-@kernel
+@lean
 def grain_zones(stored: Stored, grain: int) -> tuple[int, int]:
     """The first zone of a granularity and the one behind its last: older granularities stand in front."""
     begin, zones = 0, stored.facts[ZONES]
@@ -106,14 +108,14 @@ def grain_zones(stored: Stored, grain: int) -> tuple[int, int]:
     return begin, end
 
 
-@kernel
+@lean
 def move_table(stored: Stored, node: int, into: int, sign: int) -> None:
     """Add a summary to another one, or subtract it; counted as work."""
     combine(stored.tables[into], stored.tables[node], sign)
     stored.facts[TABLES] += 1
 
 
-@kernel
+@lean
 def free_zone(stored: Stored, place: int) -> None:
     """Take a zone out of the list, and clear its summary."""
     node = stored.zone[place, NODE]
@@ -122,11 +124,12 @@ def free_zone(stored: Stored, place: int) -> None:
     stored.used[node] = 0
     stored.facts[TABLES] += 1
     for behind in range(place, stored.facts[ZONES] - 1):
-        stored.zone[behind] = stored.zone[behind + 1]
+        for column in range(stored.zone.shape[1]):
+            stored.zone[behind, column] = stored.zone[behind + 1, column]
     stored.facts[ZONES] -= 1
 
 
-@kernel
+@lean
 def forget_zone(stored: Stored, place: int) -> None:
     """Take a zone out of all summaries."""
     node, zones = stored.zone[place, NODE], stored.used.shape[0]
@@ -135,7 +138,7 @@ def forget_zone(stored: Stored, place: int) -> None:
     free_zone(stored, place)
 
 
-@kernel
+@lean
 def push_zone(stored: Stored, limits: Limits, grain: int) -> bool:
     """Let the oldest zone of a granularity go over into the next; False if there is no room for it."""
     place, _ = grain_zones(stored, grain)
@@ -162,7 +165,7 @@ def push_zone(stored: Stored, limits: Limits, grain: int) -> bool:
     return True
 
 
-@kernel
+@lean
 def collapse(stored: Stored, limits: Limits, grain: int) -> None:
     """Let the oldest zone of a granularity go over, after older ones have made room."""
     reached = grain
@@ -173,7 +176,7 @@ def collapse(stored: Stored, limits: Limits, grain: int) -> None:
         push_zone(stored, limits, reached)
 
 
-@kernel
+@lean
 def open_zone(stored: Stored, limits: Limits, time: int) -> None:
     """Begin a zone; older ones go over into the next granularity."""
     begin, end = grain_zones(stored, 0)
@@ -190,7 +193,7 @@ def open_zone(stored: Stored, limits: Limits, time: int) -> None:
     stored.facts[SQUARES] = 0
 
 
-@kernel
+@inlined
 def ended(zone: Int, facts: Int, zone_us: int, of_squares: float, of_share: float, variance: float, time: int) -> bool:
     """Whether the newest zone takes no more tuples; `variance` is the most that rows together may have."""
     newest = facts[ZONES] - 1
@@ -200,7 +203,7 @@ def ended(zone: Int, facts: Int, zone_us: int, of_squares: float, of_share: floa
     return bool(squares * (of_squares * total + of_share) > variance * total)
 
 
-@kernel
+@inlined
 def drop_oldest(tuples: Int, ends: Int, facts: Int) -> bool:
     """Let the oldest tuple go; tells whether it had regions left to probe."""
     slot = facts[OLDEST] & (tuples.shape[0] - 1)
@@ -212,7 +215,7 @@ def drop_oldest(tuples: Int, ends: Int, facts: Int) -> bool:
     return bool(tuples[slot, PENDING] > 0)
 
 
-@kernel
+@inlined
 def expire(tuples: Int, ends: Int, facts: Int, limit: int) -> int:
     """Let tuples older than a time go; gives how many of them had regions left to probe."""
     unprocessed, mask = 0, tuples.shape[0] - 1
@@ -222,7 +225,7 @@ def expire(tuples: Int, ends: Int, facts: Int, limit: int) -> int:
     return unprocessed
 
 
-@kernel
+@inlined
 def append(tuples: Int, ends: Int, facts: Int, key: int, time: int, row: int, bucket: int) -> int:
     """Put a tuple behind the others; gives its slot."""
     mask, number = tuples.shape[0] - 1, facts[COUNT]
@@ -238,22 +241,32 @@ def append(tuples: Int, ends: Int, facts: Int, key: int, time: int, row: int, bu
     return int(slot)
 
 
-@kernel
-def summarize(tuples: Int, slot: int, zone: Int, first: Int, tables: Int, facts: Int) -> None:
+@inlined
+def summarize(tuples: Int, places: Int, slot: int, zone: Int, first: Int, tables: Int, facts: Int) -> None:
     """Count the newest tuple in the newest zone, in its granularity, and in all."""
     newest, bucket = facts[ZONES] - 1, tuples[slot, BUCKET]
     node = zone[newest, NODE]
     zone[newest, LAST] = tuples[slot, TIME]
     if first[node, bucket] == NONE:
         first[node, bucket] = facts[COUNT] - 1
-    facts[SQUARES] += count_thrice(tables, node, first.shape[0], tuples, slot, PLACES)
+    facts[SQUARES] += count_thrice(tables, node, first.shape[0], places, slot)
 
 
-@kernel
+@lean
 def forget_empty(stored: Stored, zone: Int, facts: Int) -> None:
     """Let zones go whose tuples are all gone."""
     while facts[ZONES] > 0 and end_of(zone, facts, 0) <= facts[OLDEST]:
         forget_zone(stored, 0)
+
+
+@lean
+def let_go(stored: Stored, count: int) -> None:
+    """Let some of the oldest tuples go, and zones with their last."""
+    for _ in range(count):
+        drop_oldest(stored.tuples, stored.ends, stored.facts)
+        stored.facts[EXPIRED] += 1
+    if stored.used.shape[0] > 0:
+        forget_empty(stored, stored.zone, stored.facts)
 
 
 class Rows(NamedTuple):
@@ -267,12 +280,11 @@ class Rows(NamedTuple):
     values: Float
 
 
-@kernel
+@inlined
 def insert_rows(stored: Stored, limits: Limits, rows: Rows, begin: int, end: int) -> int:
     """Take tuples one after another, after what they drive out; gives how many of those had regions left to probe."""
-    # Taken out of their tuples once: compiled code counts references each time.
-    tuples, own, ends, zone, used, first, tables, facts = stored
-    key, time, row, bucket, places, values = rows
+    tuples, places, own, ends, zone, used, first, tables, facts = stored
+    key, time, row, bucket, given, values = rows
     window_us, memory, zone_us, _, _, _, variance, of_squares, of_share = limits
     unprocessed, summarised = 0, used.shape[0] > 0
     for i in range(begin, end):
@@ -291,6 +303,6 @@ def insert_rows(stored: Stored, limits: Limits, rows: Rows, begin: int, end: int
             own[slot, column] = values[i, column]
         if summarised:
             for place in range(tables.shape[1]):
-                tuples[slot, PLACES + place] = places[i, place]
-            summarize(tuples, slot, zone, first, tables, facts)
+                places[slot, place] = given[i, place]
+            summarize(tuples, places, slot, zone, first, tables, facts)
     return unprocessed

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import kernel
+from tocsin.jit import inlined, kernel, lean
 from tocsin.logic import Float, Int
 
 Values = NDArray[Any]
@@ -137,16 +137,15 @@ def widened(table: Int, width: int) -> Int:
     return np.concatenate([table, np.zeros((*table.shape[:-1], lacking), np.int64)], axis=-1)
 
 
-# Compiled code counts references to every array that it cuts out of another, so hot kernels take whole arrays and say
-# where in them: the table `node` of `tables`, the places in line `at` of `lines` from column `column` on.
+# Hot kernels take whole arrays and say where in them: the table `node` of `tables`, the line `at` of `places`.
 
 
-@kernel
-def count_thrice(tables: Int, zone: int, grain: int, lines: Int, at: int, column: int) -> int:
+@inlined
+def count_thrice(tables: Int, zone: int, grain: int, places: Int, at: int) -> int:
     """Count one value in two tables and in the last; gives by how much the sum of squares of the first one grew."""
     grown, last = 0, tables.shape[0] - 1
     for row in range(tables.shape[1]):
-        code = lines[at, column + row]
+        code = places[at, row]
         sign = code >> 63  # -1 where the sign is minus, else 0.
         # An index without a sign is not asked whether it counts from the end.
         change, place = 1 + 2 * sign, np.uint64(code ^ sign)
@@ -158,7 +157,7 @@ def count_thrice(tables: Int, zone: int, grain: int, lines: Int, at: int, column
     return int(grown)
 
 
-@kernel
+@lean
 def count_all(table: Int, places: Int, weight: int) -> None:
     """Count values by their places."""
     for i in range(places.shape[0]):
@@ -168,14 +167,33 @@ def count_all(table: Int, places: Int, weight: int) -> None:
             table[row, place ^ sign] += (weight ^ sign) - sign
 
 
-@kernel
-def estimate_one(tables: Int, node: int, lines: Int, at: int, column: int, found: Int) -> float:
+@inlined
+def read(tables: Int, node: int, row: int, places: Int, at: int) -> int:
+    """What stands at a place, with the sign of the place."""
+    code = places[at, row]
+    sign = code >> 63
+    return int((tables[node, row, np.uint64(code ^ sign)] ^ sign) - sign)
+
+
+@inlined
+def middle(a: int, b: int, c: int) -> int:
+    """The median of three, without a branch: which is the least cannot be foretold."""
+    return max(min(a, b), min(max(a, b), c))
+
+
+@inlined
+def estimate_one(tables: Int, node: int, places: Int, at: int, found: Int) -> float:
     """Estimate how often a value is there: the median over rows of what stands at its places; `found` is scratch."""
     rows = tables.shape[1]
+    if rows in (3, 5):
+        a, b = read(tables, node, 0, places, at), read(tables, node, 1, places, at)
+        c = read(tables, node, 2, places, at)
+        if rows == 3:
+            return float(middle(a, b, c))
+        d, e = read(tables, node, 3, places, at), read(tables, node, 4, places, at)
+        return float(middle(e, max(min(a, b), min(c, d)), min(max(a, b), max(c, d))))
     for row in range(rows):
-        place = lines[at, column + row]
-        sign = place >> 63
-        value = (tables[node, row, place ^ sign] ^ sign) - sign
+        value = read(tables, node, row, places, at)
         slot = row
         while slot > 0 and found[slot - 1] > value:
             found[slot] = found[slot - 1]
@@ -191,15 +209,20 @@ def estimate_all(tables: Int, places: Int, share: float, out: Float) -> None:
     """Estimate how often each of some values is there, by the first table."""
     found = np.empty(tables.shape[1], np.int64)
     for i in range(places.shape[0]):
-        out[i] = estimate_one(tables, 0, places, i, 0, found) * share
+        out[i] = estimate_one(tables, 0, places, i, found) * share
 
 
-@kernel
+@lean
 def combine(into: Int, other: Int, sign: int) -> None:
     """Add or subtract a table."""
+    # A product by the sign would keep the compiler from adding several places at once.
     for row in range(into.shape[0]):
-        for place in range(into.shape[1]):
-            into[row, place] += sign * other[row, place]
+        if sign > 0:
+            for place in range(into.shape[1]):
+                into[row, place] += other[row, place]
+        else:
+            for place in range(into.shape[1]):
+                into[row, place] -= other[row, place]
 
 
 @kernel

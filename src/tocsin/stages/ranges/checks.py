@@ -77,7 +77,7 @@ def integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
         refuse(place, name, "must be integers of 64 bits with a sign", f"{numbers.max()}")
     if numbers.ndim == 0:
-        numbers = np.repeat(numbers, 1 if n is None else n)
+        return np.full(1 if n is None else n, numbers, dtype=np.int64)
     if numbers.ndim != 1:
         refuse(place, name, "must be one number per row", f"an array of shape {numbers.shape}")
     if n is not None:

@@ -11,9 +11,9 @@ from tocsin.logic import Int
 from tocsin.stages.ranges.ends import up_of
 from tocsin.stages.ranges.history import is_inside
 from tocsin.stages.ranges.line import Line, enrol_on_line, has_cuts, lack_on_line
-from tocsin.stages.ranges.plane import Plane, enrol_in_plane, look_in_plane
+from tocsin.stages.ranges.plane import Plane, catch_up, enrol_in_plane, look_in_plane
 from tocsin.stages.ranges.requests import Elements, Requests
-from tocsin.stages.ranges.shelves import ID, REGISTERED, THRESHOLD, Rack, find, has_slots, take_out
+from tocsin.stages.ranges.shelves import ID, REGISTERED, THRESHOLD, Rack, find, has_slots, place_of, take_out
 
 # Places in `done`: elements taken, requests taken, rows of what matured, elements up to which everything due was looked
 # at, ids of queries that got tired.
@@ -38,6 +38,7 @@ def lack_of(rack: Rack, line: Line | None, plane: Plane | None, slot: int) -> in
     if line is not None:
         lack = lack_on_line(line, rack, slot)
     if plane is not None:
+        catch_up(plane)
         lack = look_in_plane(plane, rack, slot)
     return lack
 
@@ -88,10 +89,19 @@ def enrol(rack: Rack, line: Line | None, plane: Plane | None, requests: Requests
 
 @kernel
 def search(rack: Rack, requests: Requests, slots: Int) -> None:
-    """Find where the queries stand that requests name: all together it goes faster than one after another."""
+    """Find where the queries stand that requests name.
+
+    All are read step by step: reads that do not wait for each other overlap, and each may be one of far memory.
+    """
     table, queries, ids = rack.table, rack.queries, requests.id
     for request in range(len(ids)):
-        slots[request] = table[find(table, queries, ids[request])]
+        slots[request] = table[place_of(table, ids[request])]
+    known = np.empty(len(ids), dtype=np.bool_)
+    for request in range(len(ids)):
+        known[request] = queries[max(slots[request], 0), ID] == ids[request]
+    for request in range(len(ids)):
+        if slots[request] < 0 or not known[request]:
+            slots[request] = table[find(table, queries, ids[request])]
 
 
 @kernel

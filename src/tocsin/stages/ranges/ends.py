@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import kernel
+from tocsin.jit import kernel, lean
 from tocsin.logic import Float, Int
 
 BLOCK = 64
@@ -78,7 +78,7 @@ def sum_groups(ends: Ends, position: int) -> None:
         ends.groups[group] = total
 
 
-@kernel
+@lean
 def part_of(scale: Float, value: float) -> int:
     """Give the part of the line that a value is in."""
     inner = min(max(value, scale[0]), scale[1])

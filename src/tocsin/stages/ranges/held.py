@@ -19,7 +19,6 @@ from tocsin.stages.ranges.looks import (
     shape_of,
     start_alone_on_line,
     start_on_line,
-    totals,
     work_on,
 )
 from tocsin.stages.ranges.plane import Plane
@@ -74,7 +73,10 @@ class Held:
 
     def totals(self, ids: Int) -> Int:
         """Give the total of each id, -1 where it is not alive."""
-        return totals(self.rack, self.line, self.plane, ids)
+        slots = slots_of(self.rack.table, self.rack.queries, ids)
+        totals, there = np.full(len(ids), -1), np.flatnonzero(slots >= 0)
+        totals[there] = self.rack.queries[slots[there], THRESHOLD] - self._lacks(slots[there])
+        return totals
 
     def alive(self) -> Queries:
         """Give all alive queries."""
@@ -148,6 +150,13 @@ class Held:
         if self.line is not None and not has_cuts(self.line):
             self.line = self.line._replace(ends=grow_ends(self.line.ends))
 
+    def _lacks(self, slots: Int) -> Int:
+        """Read what the queries of some slots lack."""
+        if self.plane is not None:
+            return in_plane.lacks_in_plane(self.plane, self.rack, slots)
+        assert self.line is not None
+        return on_line.lacks_on_line(self.line, self.rack, slots)
+
     def _at(self, slots: Int) -> Queries:
         """Give the queries of some slots."""
         queries, spans, dims = self.rack.queries[slots], self.rack.spans[slots], self.dims
@@ -155,5 +164,5 @@ class Held:
         queries, spans = queries[order], spans[order]
         id_, threshold = queries[:, ID].copy(), queries[:, THRESHOLD].copy()
         low, high = spans[:, :dims].copy(), next_number(spans[:, dims:], -np.inf)
-        total, rounds = self.totals(id_), np.zeros(len(slots), np.int32)
+        total, rounds = threshold - self._lacks(slots[order]), np.zeros(len(slots), np.int32)
         return Queries(id_, queries[:, REGISTERED].copy(), low, high, threshold, total, rounds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
-from tocsin.stages.ranges.cuts import all_cells, make_ends, middle_of
+from tocsin.stages.ranges.cuts import all_cells, distinct, make_ends, middle_of
 from tocsin.stages.ranges.ends import (
     FILL,
     Ends,
@@ -79,7 +79,7 @@ def lay_out_again(line: Line, rack: Rack, more: Rows) -> tuple[Line, Rack]:
 
 def lay_out(rows: Rows, old_cuts: Float, old_weight: Int, old_counts: Int) -> tuple[Line, Rack]:
     """Lay out queries by the weight that lately fell between some cuts."""
-    cuts = np.unique(np.append(rows.spans, -np.inf))
+    cuts = distinct(np.append(rows.spans, -np.inf))
     weight = _carried(cuts, old_cuts, old_weight)
     unit, units_log2 = _units(cuts, weight)
     # Too few elements to tell where the weight falls: they go on counting.

@@ -12,10 +12,10 @@ had more than `WEARY` looks in vain for each time that its lack was halved, and 
 to the caller, who shall take it elsewhere; so whatever comes, a query has at most WEARY (log2(threshold) + 1) of them,
 and one per 1,024 elements until it is taken.
 Cost: on a line per element O(log m), and per 1,024 of them one pass over the levels in use; per look
-O(log m + 64 + m / 4096), and one read per shelf of the region. In the plane an element goes to a cell and two strips of
-a grid, and an era has about six elements per query, so that its end costs O(sqrt(m)) per element; a look reads four
-sums, and only one that might tell of a maturity walks over strips of the grid, O(m / 256); from three dimensions on
-O(m). Per maturing query one walk over the batch, which is cut at 1,024 elements.
+O(log m + 64 + m / 4096), and one read per shelf of the region. In the plane an element goes to a cell of a grid, and an
+era has some twelve elements per query, so that its end costs O(log m + m / 4096) per element (`sweep`); a look reads
+four sums, and only one that might tell of a maturity walks over strips of the grid, O(m / 256); from three dimensions
+on O(m). Per maturing query one walk over the batch, which is cut at 1,024 elements.
 Source: Qiao, Gan, Tao, "Range Thresholding on Streams", sections 3.2 and 4, has the idea that a query may rest while
 the weight near it cannot suffice; there a query rests on O(log m) nodes with exact shares, here on one region.
 """
@@ -46,7 +46,6 @@ from tocsin.stages.ranges.plane import (
     Plane,
     count_in_plane,
     is_wide,
-    lack_in_plane,
     load_in_plane,
     look_in_plane,
     room_in_plane,
@@ -73,6 +72,7 @@ from tocsin.stages.ranges.shelves import (
     NOT_LISTED,
     PATIENCE,
     SHELF,
+    SLACK,
     SLOTS,
     START,
     TARGET,
@@ -80,7 +80,6 @@ from tocsin.stages.ranges.shelves import (
     VAIN,
     WEIGHT,
     Rack,
-    find,
     home_of,
     slot_of,
     take_out,
@@ -168,7 +167,7 @@ def look(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> int:
     if line is not None:
         first, guide, scale, directory, groups, cuts, weight, _, _ = line.ends
         load_on_line(line, rack)
-    if plane is not None:
+    if plane is not None and (counts[LISTED] >= 0 or counts[BEHIND] >= counts[SLACK]):
         load_in_plane(plane, rack)
     while counts[LISTED] >= 0:
         region = counts[LISTED]
@@ -196,6 +195,7 @@ def look(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> int:
             next_due = min(next_due, shelves[shelf, LEAST])
             shelf = shelves[shelf, AFTER]
         regions[region, FIRST_DUE] = next_due
+        counts[SLACK] = min(counts[SLACK], next_due - load)
         counts[LISTED] = regions[region, NEXT]
         regions[region, NEXT] = NOT_LISTED
     return DONE
@@ -235,26 +235,6 @@ def work_on(rack: Rack, line: Line | None, plane: Plane | None, work: Work) -> i
             reason = STALE
         if reason != DONE or done[TAKEN] == n:
             return reason
-
-
-@kernel
-def totals(rack: Rack, line: Line | None, plane: Plane | None, ids: Int) -> Int:
-    """Read the totals of some queries, -1 for those that are not alive."""
-    table, queries, spans = rack.table, rack.queries, rack.spans
-    if line is not None:
-        first, guide, scale, directory, groups, cuts, weight, _, _ = line.ends
-    total = np.full(len(ids), -1)
-    for at in range(len(ids)):
-        slot = table[find(table, queries, ids[at])]
-        if slot >= 0 and queries[slot, THRESHOLD] > 0:
-            total[at] = queries[slot, THRESHOLD]
-            if line is not None:
-                low, up = spans[slot, 0], spans[slot, 1]
-                now = weight_between(first, guide, scale, directory, groups, cuts, weight, low, up)
-                total[at] += now - queries[slot, TARGET]
-            if plane is not None:
-                total[at] -= lack_in_plane(plane, rack, slot)
-    return total
 
 
 @kernel

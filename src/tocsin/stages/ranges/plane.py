@@ -1,10 +1,10 @@
 """Regions in the plane: units of equal weight along the first two axes, and the elements of an era to read totals from.
 
 A region is four by four runs of units, of one level per axis; a query belongs to the smallest region that covers its
-range. Only pairs of levels that have queries have regions. They take elements when they are looked through: many at
-once from sums, few one by one. Cells between all ends would be too many, so the elements of an era are kept
+range. Only pairs of levels that have queries have regions. They take elements when something may be due: many at once
+from sums, few one by one. Cells between all ends would be too many, so the elements of an era are kept
 (`history`). A look reads the weight of a query's cover; only when that could be all that it lacked, the weight of its
-range. At the end of the era each query reads what it got in it (`rank_table`), the queries are put on shelves anew,
+range. At the end of the era each query reads what it got in it (`sweep`), the queries are put on shelves anew,
 with units that fit these elements, and the elements are forgotten. Further axes are seen only by the readings.
 """
 
@@ -29,34 +29,38 @@ from tocsin.stages.ranges.history import (
     weight_of_cover,
     weight_of_units,
 )
-from tocsin.stages.ranges.rank_table import make_table, weights_inside
+from tocsin.stages.ranges.places import Places
 from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.shelves import (
     ALIVE,
     BEHIND,
     COUNTS,
     COVER,
-    FIRST_DUE,
     LOAD,
+    NEVER,
     REGIONS,
+    SLACK,
     TARGET,
     WANTED,
     Rack,
-    list_region,
+    note_load,
     put,
 )
 from tocsin.stages.ranges.shelving import Rows, alive_slots, joined, no_rows, put_all
+from tocsin.stages.ranges.sweep import weights_inside
 
 RUNS = 4
 # Looks in vain per query before all is laid out anew.
 PATIENCE = 4
-# Elements of an era per query, and elements from which the borders of the next one are found.
-_ERA = 6
+# Elements of an era per query when it begins, and at most while queries end; to an era of `_LEAST` no one objects.
+_ERA, _WIDE = 12, 24
+_LEAST = 1 << 14
+# A sweep pays for so many queries, of so many elements.
+_MANY, _LONG = 1 << 12, 1 << 14
 # Elements that are not summed yet are at most a part of this of the cells: a look walks over them.
 _MOST_SINCE = 64
+# Elements from which the borders of an era are found.
 _SAMPLED = 1 << 14
-# An era of so many elements is never too long.
-_LEAST_WIDE = 1 << 14
 
 
 class Plane(NamedTuple):
@@ -73,13 +77,20 @@ def no_plane(dims: int) -> tuple[Plane, Rack]:
 
 def lay_out_again(plane: Plane, rack: Rack, more: Rows) -> tuple[Plane, Rack]:
     """Begin a new era with the alive queries and some more."""
-    slots, used = alive_slots(rack), plane.history.seen[USED]
+    slots, points = alive_slots(rack), plane.history.points[: plane.history.seen[USED]]
+    return lay_out(joined(rack, slots, lacks_in_plane(plane, rack, slots), more), points, rack.counts)
+
+
+def lacks_in_plane(plane: Plane, rack: Rack, slots: Int) -> Int:
+    """Read what some queries lack."""
+    used = plane.history.seen[USED]
     points, weights = plane.history.points[:used], plane.history.weights[:used]
-    if points.shape[1] == 2 and 16 * len(slots) > used:
-        got = weights_inside(make_table(points, weights), rack.spans, slots)
+    if points.shape[1] == 2 and len(slots) >= _MANY and used >= _LONG:
+        got = weights_inside(points, weights, rack.spans[slots])
     else:
+        catch_up(plane)
         got = weights_in_plane(plane, rack, slots)
-    return lay_out(joined(rack, slots, rack.queries[slots, TARGET] - got, more), points, rack.counts)
+    return np.asarray(rack.queries[slots, TARGET] - got)
 
 
 def lay_out(rows: Rows, points: Float, old_counts: Int) -> tuple[Plane, Rack]:
@@ -110,12 +121,12 @@ def width_of(levels: Int, level: int) -> int:
 
 
 @kernel
-def corner_of(borders: Float, span: Float) -> tuple[int, int, int, int]:
+def corner_of(borders: tuple[Places, Places], span: Float) -> tuple[int, int, int, int]:
     """Give the levels of the smallest region that covers a range, and where it begins, along both axes."""
     dims = len(span) // 2
     level_x, level_y, corner_x, corner_y = 0, 0, 0, 0
     for axis in range(2):
-        first, last = unit_of(borders, axis, span[axis]), unit_of(borders, axis, high_of(span[dims + axis]))
+        first, last = unit_of(borders[axis], span[axis]), unit_of(borders[axis], high_of(span[dims + axis]))
         level = 0
         while (last >> level) - (first >> level) >= RUNS:
             level += 1
@@ -125,7 +136,7 @@ def corner_of(borders: Float, span: Float) -> tuple[int, int, int, int]:
 
 
 @kernel
-def regions_of(borders: Float, levels: Int, spans: Float) -> tuple[Int, int]:
+def regions_of(borders: tuple[Places, Places], levels: Int, spans: Float) -> tuple[Int, int]:
     """Give the smallest region that covers each range, and how many regions the levels have that were needed."""
     corners = np.empty((len(spans), 4), dtype=np.int64)
     for at in range(len(spans)):
@@ -161,6 +172,14 @@ def weights_in_plane(plane: Plane, rack: Rack, slots: Int) -> Int:
 
 
 @kernel
+def catch_up(plane: Plane) -> None:
+    """Sum up what came since the last time, if a reading would have to walk over much of it."""
+    seen = plane.history.seen
+    if _MOST_SINCE * (seen[USED] - seen[SUMMED]) >= plane.history.cells.size:
+        sum_up(plane.history)
+
+
+@kernel
 def room_in_plane(plane: Plane) -> int:
     """Count the elements until the end of the era."""
     return int(len(plane.history.weights) - plane.history.seen[USED])
@@ -169,7 +188,7 @@ def room_in_plane(plane: Plane) -> int:
 @kernel
 def is_wide(plane: Plane, rack: Rack) -> bool:
     """Tell whether the era has far more room than the queries that are left would get."""
-    return bool(len(plane.history.weights) > 4 * _ERA * rack.counts[ALIVE] + _LEAST_WIDE)
+    return bool(len(plane.history.weights) > _WIDE * rack.counts[ALIVE] + _LEAST)
 
 
 @kernel
@@ -218,7 +237,7 @@ def load_one_by_one(plane: Plane, rack: Rack, in_use: Int) -> None:
     )
     levels, regions, counts = plane.levels, rack.regions, rack.counts
     for at in range(seen[LOADED], seen[USED]):
-        x, y, weight = unit_of(borders, 0, points[at, 0]), unit_of(borders, 1, points[at, 1]), weights[at]
+        x, y, weight = unit_of(borders[0], points[at, 0]), unit_of(borders[1], points[at, 1]), weights[at]
         for pair in range(len(in_use)):
             level_x, level_y = in_use[pair, 0], in_use[pair, 1]
             width = width_of(levels, level_y)
@@ -226,8 +245,7 @@ def load_one_by_one(plane: Plane, rack: Rack, in_use: Int) -> None:
             for row in range(RUNS):
                 for region in range(corner + row * width, corner + row * width + RUNS):
                     regions[region, LOAD] += weight
-                    if regions[region, LOAD] >= regions[region, FIRST_DUE]:
-                        list_region(regions, counts, region)
+                    note_load(regions, counts, region)
     seen[LOADED], counts[BEHIND] = seen[USED], 0
 
 
@@ -237,7 +255,7 @@ def load_from_sums(plane: Plane, rack: Rack, in_use: Int) -> None:
     history, levels = plane
     sums, regions, counts, units = history.sums, rack.regions, rack.counts, len(history.cells)
     sum_up(history)
-    history.seen[LOADED], counts[BEHIND] = history.seen[USED], 0
+    history.seen[LOADED], counts[BEHIND], counts[SLACK] = history.seen[USED], 0, NEVER
     for pair in range(len(in_use)):
         level_x, level_y = in_use[pair, 0], in_use[pair, 1]
         base, width = levels[level_x, level_y], width_of(levels, level_y)
@@ -249,14 +267,14 @@ def load_from_sums(plane: Plane, rack: Rack, in_use: Int) -> None:
                 below = min(max((corner_y + 1 - RUNS) << level_y, 0), above)
                 region = base + corner_x * width + corner_y
                 regions[region, LOAD] = weight_of_units(sums, left, right, below, above)
-                if regions[region, LOAD] >= regions[region, FIRST_DUE]:
-                    list_region(regions, counts, region)
+                note_load(regions, counts, region)
 
 
 @kernel
 def enrol_in_plane(plane: Plane, rack: Rack, key: int, span: Float, threshold: int) -> int:
     """Register a query here and now; give its slot, or -1 if there is no room for the regions of its levels."""
     levels, counts = plane.levels, rack.counts
+    catch_up(plane)
     level_x, level_y, corner_x, corner_y = corner_of(plane.history.borders, span)
     width = width_of(levels, level_y)
     if levels[level_x, level_y] < 0:

@@ -22,11 +22,10 @@ NEVER = (1 << 63) - 1
 # Places in `counts`. `TABLED` are the places of the table that are not free, `MOST` the looks in vain of the query that
 # had most, `WANTED` regions for which there was no room. From `WEIGHT` on it is counted since all was laid out; `LOOKS`
 # are those in vain, and with more than `PATIENCE` per query all is laid out anew; `BEHIND` is the weight of the
-# elements that no region has taken yet.
-ALIVE, SLOTS, SHELVES, LISTED, NUMBER, TABLED, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE, BEHIND = range(
-    14
-)
-COUNTS = 14
+# elements that no region has taken yet, and while it is below `SLACK` no query is due.
+ALIVE, SLOTS, SHELVES, LISTED, NUMBER, TABLED, MOST, REGIONS, WANTED, WEIGHT, ELEMENTS, LOOKS, PATIENCE = range(13)
+BEHIND, SLACK = 13, 14
+COUNTS = 15
 # Places in a row of `queries`, of `regions`, of `shelves`.
 ID, THRESHOLD, TARGET, REGISTERED, DUE, HOME, COVER = range(7)
 LOAD, FIRST_DUE, FIRST, LAST, NEXT = range(5)
@@ -109,6 +108,16 @@ def list_region(regions: Int, counts: Int, region: int) -> None:
 
 
 @kernel
+def note_load(regions: Int, counts: Int, region: int) -> None:
+    """List a region that reached something due; note how much it may still take if it did not."""
+    slack = regions[region, FIRST_DUE] - regions[region, LOAD]
+    if slack <= 0:
+        list_region(regions, counts, region)
+    else:
+        counts[SLACK] = min(counts[SLACK], slack)
+
+
+@kernel
 def append_shelf(shelves: Int, regions: Int, counts: Int, region: int, room: int) -> int:
     """Give a new shelf of a region; slots and a row of `shelves` must be free."""
     new, last = int(counts[SHELVES]), int(regions[region, LAST])
@@ -167,6 +176,7 @@ def put(rack: Rack, region: int, key: int, threshold: int, target: int) -> int:
     rack.table[place] = slot
     rack.counts[NUMBER] += 1
     rack.counts[ALIVE] += 1
+    rack.counts[SLACK] = min(rack.counts[SLACK], threshold)
     return slot
 
 

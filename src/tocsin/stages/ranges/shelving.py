@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import kernel
+from tocsin.jit import kernel, lean
 from tocsin.logic import Float, Int
 from tocsin.stages.ranges.cuts import with_room
 from tocsin.stages.ranges.shelves import (
@@ -24,7 +24,6 @@ from tocsin.stages.ranges.shelves import (
     LAST,
     LEAST,
     LISTED,
-    LOAD,
     MOST,
     NEVER,
     NEXT,
@@ -34,6 +33,7 @@ from tocsin.stages.ranges.shelves import (
     REGIONS,
     SHELF,
     SHELVES,
+    SLACK,
     SLOTS,
     START,
     TABLED,
@@ -43,7 +43,7 @@ from tocsin.stages.ranges.shelves import (
     WANTED,
     Rack,
     append_shelf,
-    list_region,
+    note_load,
     place_of,
 )
 
@@ -102,18 +102,37 @@ def put_all(rows: Rows, region: Int, regions: int, old_counts: Int, patience: in
 
 def squeeze(rack: Rack) -> Rack:
     """Move the queries together, region by region; loads and what is due stay what they are."""
-    counts = rack.counts.copy()
-    counts[[SLOTS, SHELVES]] = 0
-    dense = _empty_rack(Rows(rack.queries, rack.spans), rack.regions, counts, count_filled(rack.regions))
     begin, order = alive_in_order(rack)
-    put_up(dense, Rows(rack.queries, rack.spans), begin, order)
-    # A table that is not much too large stays, and keeps where something stood; else it is made anew.
-    if len(rack.table) <= 2 * len(dense.table) and 5 * counts[TABLED] < 3 * len(rack.table):
-        follow(rack.table, order, len(rack.queries))
+    slots, counts = len(rack.queries), rack.counts.copy()
+    counts[[SLOTS, SHELVES]] = 0
+    if rises(order):
+        dense = _shortened(rack, order)._replace(counts=counts)
+        fill_shelves(dense, begin)
+    else:
+        rows = Rows(rack.queries, rack.spans)
+        dense = _empty_rack(rows, rack.regions, counts, count_filled(rack.regions))
+        put_up(dense, rows, begin, order)
+    # A table that is not too large stays, and keeps where something stood; else it is made anew.
+    if len(rack.table) <= _places(len(dense.queries)) and 5 * counts[TABLED] < 3 * len(rack.table):
+        follow(rack.table, order, slots)
         return dense._replace(table=rack.table)
     counts[TABLED] = counts[ALIVE]
+    dense = dense._replace(table=_table(len(dense.queries)))
     fill_table(dense.table, dense.queries, int(counts[SLOTS]))
     return dense
+
+
+def _shortened(rack: Rack, order: Int) -> Rack:
+    """Move queries to the first slots, in their order, and give the memory behind them back.
+
+    New memory would cost more than the move: the machine clears each page of it.
+    """
+    move_up(rack.queries, rack.spans, order)
+    slots, shelves = _room(len(order), count_filled(rack.regions))
+    for array, length in ((rack.queries, slots), (rack.spans, slots), (rack.shelves, shelves)):
+        if length < len(array):
+            array.resize((length, array.shape[1]), refcheck=False)
+    return rack
 
 
 def grow_rack(rack: Rack) -> Rack:
@@ -138,17 +157,26 @@ def grow_rack(rack: Rack) -> Rack:
 
 def _empty_rack(like: Rows, regions: Int, counts: Int, filled: int) -> Rack:
     """Make room for the alive queries and some more; `filled` is how many regions have queries."""
-    alive = int(counts[ALIVE])
-    # A key with few queries, of which there may be thousands, should cost little by itself.
-    more = min(alive, 14 * SHELF) + 2 * SHELF
-    slots, shelves = alive + alive // 32 + more, alive // SHELF + filled + alive // 128 + more // 4
+    slots, shelves = _room(int(counts[ALIVE]), filled)
     queries = np.zeros((slots, like.queries.shape[1]), dtype=np.int64)
     spans = np.zeros((slots, like.spans.shape[1]))
     return Rack(queries, spans, regions, np.zeros((shelves, 5), dtype=np.int64), _table(slots), counts)
 
 
+def _room(alive: int, filled: int) -> tuple[int, int]:
+    """Give how many slots and shelves there shall be for so many queries in so many regions, and some more."""
+    # A key with few queries, of which there may be thousands, should cost little by itself.
+    more = min(alive, 14 * SHELF) + 2 * SHELF
+    return alive + alive // 32 + more, alive // SHELF + filled + alive // 128 + more // 4
+
+
+def _places(slots: int) -> int:
+    """Give the size of the table for so many slots."""
+    return 1 << int(np.ceil(np.log2(1.3 * slots + SHELF)))
+
+
 def _table(slots: int) -> NDArray[np.int32]:
-    return np.full(1 << int(np.ceil(np.log2(1.3 * slots + SHELF))), -1, dtype=np.int32)
+    return np.full(_places(slots), -1, dtype=np.int32)
 
 
 @kernel
@@ -199,6 +227,7 @@ def put_up(rack: Rack, rows: Rows, begin: Int, order: Int) -> None:
 def fill_shelves(rack: Rack, begin: Int) -> None:
     """Make shelves of the queries in the first slots, which stand region by region; they have just the room needed."""
     queries, regions, shelves, counts = rack.queries, rack.regions, rack.shelves, rack.counts
+    counts[SLACK] = NEVER
     for region in range(len(begin) - 1):
         regions[region, FIRST], regions[region, LAST], regions[region, FIRST_DUE] = -1, -1, NEVER
         for start in range(begin[region], begin[region + 1], SHELF):
@@ -208,8 +237,7 @@ def fill_shelves(rack: Rack, begin: Int) -> None:
                 least = min(least, queries[slot, DUE])
             shelves[shelf, FILLED], shelves[shelf, LEAST] = stop - start, least
             regions[region, FIRST_DUE] = min(regions[region, FIRST_DUE], least)
-        if regions[region, FIRST_DUE] <= regions[region, LOAD]:
-            list_region(regions, counts, region)
+        note_load(regions, counts, region)
 
 
 @kernel
@@ -238,6 +266,28 @@ def alive_in_order(rack: Rack) -> tuple[Int, Int]:
             shelf = shelves[shelf, AFTER]
         begin[region + 1] = n
     return begin, order
+
+
+@lean
+def rises(order: Int) -> bool:
+    """Tell whether slots are in order."""
+    for at in range(1, len(order)):
+        if order[at - 1] > order[at]:
+            return False
+    return True
+
+
+@lean
+def move_up(queries: Int, spans: Float, order: Int) -> None:
+    """Move queries to the first slots, in their order; the other slots become empty."""
+    for to in range(len(order)):
+        slot = order[to]
+        for column in range(queries.shape[1]):
+            queries[to, column] = queries[slot, column]
+        for column in range(spans.shape[1]):
+            spans[to, column] = spans[slot, column]
+    for slot in range(len(order), len(queries)):
+        queries[slot, THRESHOLD] = 0
 
 
 @kernel

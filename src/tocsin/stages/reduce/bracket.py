@@ -120,6 +120,10 @@ def going(bounds: tuple[Int, Int], rows: Rows, lengths: tuple[Array, int], order
         gone_out[i] = NEVER
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
+        if known == hi - lo:  # Nothing came: all stays as it is, in order.
+            for i in range(lo, hi):
+                order_out[i] = i
+            continue
         t, v, enter, leave = rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi]
         part = Rows(t, v, enter, leave, rows.fixed[lo:hi], rows.tag[lo:hi], rows.rank[lo:hi])
         reach = Reach(lengths[0][ABOVE, s], lengths[0][BELOW, s], lengths[1])

@@ -37,6 +37,10 @@ def going_dominated(
     alive = np.empty(rows.t.size + 1, np.uint32)
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
+        if known == hi - lo:  # Nothing came: all stays as it is, in order.
+            for i in range(lo, hi):
+                order_out[i] = i
+            continue
         part = Rows(
             rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi], rows.fixed[lo:hi], rows.tag[lo:hi],
             rows.rank[lo:hi],

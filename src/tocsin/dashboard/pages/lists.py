@@ -1,0 +1,90 @@
+"""Lists of a run, some at a time: alerts, rules, streams; and its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from tocsin.dashboard.fates import StoreNow
+from tocsin.dashboard.known import Rank
+from tocsin.dashboard.pages.head import head, page_number
+from tocsin.dashboard.pages.words import lag_text
+from tocsin.dashboard.render import address, render
+from tocsin.dashboard.rundata import RunData
+from tocsin.dashboard.store import Asked, RuleRow, Store, rules_of
+from tocsin.report.bars import bars
+
+MOST_LISTED, MOST_STREAMS = 50, 200
+STATES = ("open", "firing", "pending", "resolved", "inactive", "match", "late")
+
+
+def alerts_page(store: Store, run: RunData, request: Request) -> str:
+    """Alerts, some at a time, by state, rule and text."""
+    top, asked = head(store, run, "alerts"), asked_of(store, run, request)
+    part = store.alerts(run, asked)
+    text = request.query_params
+    given = {"state": asked.state, "rule": text.get("rule", "")[:64], "q": asked.text}
+    more = address(run, "alerts", **given, before=_rank_text(part.before)) if part.before is not None else ""
+    first = address(run, "alerts", **given) if asked.before is not None else ""
+    known = {"asked": asked, "given": given, "states": STATES, "forgotten": run.index.forgotten}
+    return render("alerts.html", **top, alerts=part.alerts, more=more, first=first, **known)
+
+
+def asked_of(store: Store, run: RunData, request: Request) -> Asked:
+    """What an address asks for; what it cannot ask is left out."""
+    given = request.query_params
+    state = given.get("state", "")
+    alert = store.rule(run, given["rule"][:64]) if given.get("rule") else None
+    before = _rank(given.get("before", ""))
+    return Asked(state if state in STATES else "", alert, given.get("q", "")[:200], before)
+
+
+def _rank_text(rank: Rank) -> str:
+    """A place in a list as an address has it."""
+    return "_".join(str(int(part)) for part in rank)
+
+
+def _rank(text: str) -> Rank | None:
+    """The place in a list that an address has; None if it has none.
+
+    >>> _rank("1_-5_7"), _rank("12"), _rank("1_" + "9" * 40 + "_0")
+    ((True, -5, 7), None, None)
+    """
+    found = re.fullmatch(r"([01])_(-?[0-9]{1,19})_([0-9]{1,15})", text)
+    return (found[1] == "1", int(found[2]), int(found[3])) if found else None
+
+
+def rules_page(store: Store, run: RunData, request: Request) -> str:
+    """All rules, some at a time."""
+    top = head(store, run, "rules")
+    text = request.query_params.get("q", "")[:200].casefold().strip()
+    number = page_number(request)
+    rows: Sequence[RuleRow] = [row for row in store.rules(run) if text in row.alert.casefold()]
+    conditions = {str(rule["alert"]): str(rule.get("condition") or rule.get("does", "")) for rule in rules_of(run)}
+    begin = number * MOST_LISTED
+    shown = rows[begin : begin + MOST_LISTED]
+    more = address(run, "rules", q=text, page=number + 1) if begin + len(shown) < len(rows) else ""
+    before = address(run, "rules", q=text, page=number - 1) if number else ""
+    told = {"rows": shown, "of": len(rows), "q": text, "more": more, "before": before, "conditions": conditions}
+    return render("rules.html", **top, **told)
+
+
+def streams_page(store: Store, run: RunData, request: Request) -> str:
+    """What became of the rows of every stream."""
+    top, stores = head(store, run, "streams"), store.stores(run)[:MOST_STREAMS]
+    told = {"streams": stream_names(run, stores), "stores": stores, "bars": bars(stores) if stores else None}
+    return render("streams.html", **top, **told, last=run.last, lag=lag_text, dead=store.dead(run))
+
+
+def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:
+    """The streams of a run: those of its manifest, and those that were counted."""
+    named = list(run.manifest.streams) if run.manifest else []
+    counted = list(run.last.total.rows) if run.last else [store.name.partition("(")[0] for store in stores]
+    return list(dict.fromkeys(str(name) for name in [*named, *counted]))
+
+
+def plan_page(store: Store, run: RunData, request: Request) -> str:
+    """What runs: the rule file, the plan, streams, sinks, starts."""
+    return render("plan.html", **head(store, run, "plan"), manifest=run.manifest, sinks=run.sinks())

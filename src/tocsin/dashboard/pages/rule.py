@@ -1,0 +1,93 @@
+"""The page of a rule: its condition and what was proved of it, its margins and alerts over time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from tocsin.dashboard.charts.margins import bars_of, margins
+from tocsin.dashboard.known import Known
+from tocsin.dashboard.pages.head import head
+from tocsin.dashboard.pages.margin import SPANS, key_of, on_of
+from tocsin.dashboard.pages.quality import quality_of
+from tocsin.dashboard.pages.tracing import why_not_traced
+from tocsin.dashboard.render import render
+from tocsin.dashboard.rundata import RunData
+from tocsin.dashboard.store import Asked, Store, rules_of
+from tocsin.plan import Plan
+from tocsin.report import Result
+from tocsin.report.timeline import timeline
+
+MOST_DRAWN = 20_000
+
+
+def rule_page(store: Store, run: RunData, request: Request) -> str:
+    """A rule: its condition and what was proved of it, its margins and alerts over time, quality asked and reached."""
+    top = head(store, run, "rules")
+    alert = store.rule(run, request.path_params["rule"])
+    if alert is None:
+        raise HTTPException(404, "no such rule in this run")
+    rules = [rule for rule in rules_of(run) if rule["alert"] == alert]
+    lives = store.lives(run, alert)
+    span = request.query_params.get("last", "")
+    drawn, lines, left_out = _drawings(run, lives, rules, SPANS.get(span))
+    part = store.alerts(run, Asked(alert=alert), 15)
+    on = on_of(rules)
+    key = [] if on is None else key_of(on, [one for one in lives if one.has_fired], request)
+    asked = {f"on{place}": text for place, text in enumerate(key)}
+    return render(
+        "rule.html",
+        **top,
+        alert=alert,
+        rules=rules,
+        row=store.rule_row(run, alert),
+        drawing=drawn,
+        lines=lines,
+        left_out=left_out,
+        spans=SPANS,
+        span=span if span in SPANS else "",
+        alerts=part.alerts,
+        more=part.before is not None,
+        quality=quality_of(run, alert, rules),
+        on=on,
+        key=key,
+        asked=asked,
+        chosen={name: text for name, text in request.query_params.items() if name in asked},
+        why_not=why_not_traced(run),
+        kept_for=kept_for,
+    )
+
+
+def kept_for(read: str, keeps: Mapping[str, Any]) -> str:
+    """What is kept of the stream of something that a condition reads, as `ln(humidity.value / 100)`."""
+    words = set(re.findall(r"\w+", read))
+    return "; ".join(str(text) for store, text in keeps.items() if store.partition("(")[0] in words)
+
+
+def _drawings(
+    run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str, Any]], last_s: int | None
+) -> tuple[Markup | None, Markup | None, int]:
+    """Margins with the threshold and alerts on one axis; alerts key by key, and how many keys are not drawn."""
+    fired = [one for one in lives if one.has_fired]
+    if not fired:
+        return None, None, 0
+    ends = [one.start_us if one.end_us is None else one.end_us for one in fired]
+    newest = max([*ends, *(run.last.newest_us.values() if run.last else ())])
+    newest = min(newest, max(ends) + 7 * 86_400_000_000)
+    begin = min(one.start_us for one in fired) if last_s is None else newest - last_s * 1_000_000
+    found = bars_of(fired, newest, begin)
+    drawing = margins(found, begin, max(newest, begin + 1_000_000))
+    shown = [one.as_life() for one in fired[-MOST_DRAWN:] if (one.end_us or newest) >= begin]
+    whole = Result(run.name, Plan(()), (), (), (), oldest_us=begin, newest_us=newest)
+    on = next((rule["on"] for rule in rules if isinstance(rule.get("on"), list)), None)
+    keys = (
+        [str(name) for name in on]
+        if on is not None
+        else sorted({name for one in fired[:100] for name, _ in one.labels})
+    )
+    return drawing, *(timeline(whole, shown, keys) if shown else (None, 0))

@@ -1,0 +1,100 @@
+"""Bought: what the units of an anytime join found of what there was to find, judged block by block of arrivals.
+
+Idea: at the end of a block it is known how many rows went without having been worked on, how many results were to be
+expected (the pairs of each row, times the results that pairs of its key give) and how many were found, and whether the
+join was idle at some moment: then it had caught up. Of the results of the next block all are promised only if nothing
+was lost for a window and the join does not lag behind.
+Guarantee: blocks end at numbers of rows, so any cut into calls gives the same judgements.
+Cost: O(1) per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.logic import NEVER_SEEN, Int, Shares
+
+# A block has so many rows; the first ones are shorter.
+BLOCK = 1024
+_FIRST = 16
+# After a block, what was counted before it counts for this much.
+KEEP = 0.9
+
+
+def block_ends(begin: int, end: int) -> Int:
+    """The numbers of rows after which a block ends, among rows from `begin` to `end`.
+
+    >>> block_ends(10, 600).tolist()
+    [16, 32, 64, 128, 256, 512]
+    """
+    first = [_FIRST << i for i in range(BLOCK.bit_length()) if _FIRST << i < BLOCK]
+    whole = range(-(-max(begin + 1, 1) // BLOCK) * BLOCK, end + 1, BLOCK)
+    return np.array([n for n in (*first, *whole) if begin < n <= end], np.int64)
+
+
+class Totals(NamedTuple):
+    """What a join has done so far: rows that went, those not worked on, results expected and found, idle units.
+
+    `given_up` are rows that will not be worked on to the end, whether they have gone or not.
+    """
+
+    gone: float
+    unprocessed: float
+    expected: float
+    found: float
+    idle: float
+    given_up: float
+
+
+class Bought:
+    """Recent counts, and when results were last lost or late."""
+
+    def __init__(self, window_us: int, *, limited: bool) -> None:
+        self.window_us, self.limited = window_us, limited
+        self.before, self.recent = np.zeros(len(Totals._fields)), np.zeros(len(Totals._fields))
+        self.lost_us = self.now_us = NEVER_SEEN
+
+    def judge(self, totals: Totals, elapsed_us: int) -> None:
+        """Learn what was done in a block that ends at this time."""
+        gained = np.array(totals) - self.before
+        self.recent, self.before = self.recent * KEEP + gained, np.array(totals)
+        self.now_us, one = elapsed_us, Totals(*gained.tolist())
+        if self.limited and (one.unprocessed > 0 or one.given_up > 0 or one.idle == 0):
+            self.lost_us = elapsed_us
+
+    @property
+    def promise(self) -> str:
+        """What is promised of results: all, or a part, with the share that is expected if that is known."""
+        if self.lost_us == NEVER_SEEN or self.now_us - self.lost_us > self.window_us:
+            return "exact"
+        return "subset" if self.results is None else f"subset {self.results:.2f}"
+
+    @property
+    def results(self) -> float | None:
+        """The share of results that was found of late; None: nothing is known."""
+        recent = Totals(*self.recent.tolist())
+        if not self.limited:
+            return 1.0
+        return min(1.0, recent.found / recent.expected) if recent.expected > 0 else None
+
+    @property
+    def shares(self) -> Shares:
+        """The share of rows that was worked on of late, of those that went, and that of results."""
+        recent = Totals(*self.recent.tolist())
+        rows = 1.0 - recent.unprocessed / recent.gone if recent.gone > 0 else None
+        caught_up = self.promise == "exact" and self.now_us != NEVER_SEEN
+        return rows, 1.0 if caught_up else self.results
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        times = np.array([self.lost_us, self.now_us])
+        return {"bought.before": self.before, "bought.recent": self.recent, "bought.times": times}
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """State that was written."""
+        self.before, self.recent = arrays["bought.before"], arrays["bought.recent"]
+        self.lost_us, self.now_us = arrays["bought.times"].tolist()

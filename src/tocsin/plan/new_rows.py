@@ -1,0 +1,71 @@
+"""New rows: those of both sides of an anytime join in one order of arrival, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tocsin.logic import Float, Int
+from tocsin.plan.remember import StreamRows, Texts
+
+# The columns that are whole numbers.
+COLUMNS = ("side", "time", "elapsed", "key", "came", "left")
+
+
+@dataclass
+class NewRows:
+    """Rows in order of arrival, with their key by number in the log.
+
+    `elapsed` is the time of the bucket at which a row was taken, or was taken again; `came` that at which it came, or
+    at which its key was last heard when it was taken again. `left` is 1 for a row that was taken again with something
+    left to probe, which nobody will.
+    """
+
+    side: Int
+    time: Int
+    elapsed: Int
+    key: Int
+    came: Int
+    left: Int
+    values: Float
+    payload: Texts | None
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.time)
+
+    def pick(self, at: Int | slice) -> NewRows:
+        """Some of the rows."""
+        texts = None if self.payload is None else self.payload[at]
+        columns = {name: getattr(self, name)[at] for name in COLUMNS}
+        return NewRows(**columns, values=self.values[at], payload=texts)
+
+    def taken_at(self, elapsed: Int) -> NewRows:
+        """The same rows, taken at these times of the bucket for the first time."""
+        return replace(self, elapsed=elapsed, came=elapsed)
+
+    def taken_again(self, elapsed_us: int, heard: Int) -> NewRows:
+        """The same rows, taken once more at a time of the bucket, with when their keys were last heard."""
+        return replace(self, elapsed=np.full(len(self), elapsed_us), came=heard)
+
+
+def no_rows(width: int) -> NewRows:
+    """Rows with so many values: none."""
+    none = np.zeros(0, np.int64)
+    return NewRows(none, none, none, none, none, none, np.zeros((0, width)), None)
+
+
+def in_order(lanes: Sequence[StreamRows], columns: Sequence[Sequence[str]], arrived: Int) -> NewRows:
+    """The rows of both lanes, in an order of arrival; no bucket has taken them yet."""
+    side = np.repeat(np.arange(len(lanes)), [len(rows.time) for rows in lanes])
+    time, key = (np.concatenate([getattr(rows, name) for rows in lanes]) for name in ("time", "key"))
+    values, texts = np.full((len(time), max(map(len, columns))), np.nan), None
+    if any(rows.payload is not None for rows in lanes):
+        texts = np.concatenate([rows.texts(np.arange(len(rows.time))) for rows in lanes])
+    for i, rows in enumerate(lanes):
+        for c, column in enumerate(columns[i]):
+            values[side == i, c] = rows.values[column] + 0.0
+    none = np.zeros(len(time), np.int64)
+    return NewRows(side, time, none, key, none, none, values, texts).pick(arrived)

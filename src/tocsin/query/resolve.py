@@ -1,0 +1,125 @@
+"""Say what a script asks, given the columns of streams: a join, a selection or aggregates; all else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from tocsin.query.clauses import slide_clause
+from tocsin.query.declare import Summary, declared
+from tocsin.query.model import MOMENT, NUMBER, WHOLE, Aggregates, Join, Kind, Selection
+from tocsin.query.names import Named, Streams
+from tocsin.query.of_one import kind_of, resolve_aggregates, resolve_selection
+from tocsin.query.of_pairs import resolve_join
+from tocsin.query.read import Script
+from tocsin.query.where import read_where
+
+_KNOWN = ("expressions", "from_", "joins", "where", "tocsin_with", "tocsin_fade", "tocsin_window", "tocsin_budget")
+_FORM = "SELECT ... FROM ... WHERE ... WITH PREFERENCE ... FADE FACTOR ... WINDOW ... BUDGET ..."
+
+
+def resolve(
+    script: Script,
+    columns: Mapping[str, Sequence[str]],
+    time: str = "ts",
+    kinds: Mapping[str, Mapping[str, Kind]] | None = None,
+) -> Join | Selection | Aggregates:
+    """Say what a script asks of streams with these columns, of which `time` has the event time.
+
+    Where it is told what kinds of columns they are, what these cannot be used for is refused.
+    """
+    if len(script.selects) > 1:
+        singles = [replace(script, selects=(select,), select=select) for select in script.selects]
+        return _together(script, [resolve(single, columns, time, kinds) for single in singles])
+    summaries, named = begun(script, Streams(columns, time, kinds or {}))
+    where = read_where(named, script.select.args.get("where"))
+    aggregates = [one for one in script.select.expressions if kind_of(one)]
+    if len(named.names) < 2 and aggregates:
+        return resolve_aggregates(named, summaries, where)
+    if (slide := slide_clause(script)) is not None:
+        script.refuse("`SLIDE` is for aggregates: the window of a join or a selection moves with each row", slide)
+    return resolve_join(named, summaries, where) if len(named.names) > 1 else resolve_selection(named, summaries, where)
+
+
+def begun(script: Script, streams: Streams) -> tuple[list[Summary], Named]:
+    """Read what a script declares, and of which streams it asks; clauses that only other SQL has are refused."""
+    summaries = declared(script, streams)
+    _check_form(script)
+    return summaries, _from(script, streams)
+
+
+def _together(script: Script, asked: Sequence[Join | Selection | Aggregates]) -> Selection:
+    """Several selections as one, so that they share the work; they may differ in their ranges alone."""
+    first, found = asked[0], list[Selection]()
+    for one, select in zip(asked, script.selects, strict=True):
+        if not isinstance(one, Selection) or not isinstance(first, Selection):
+            script.refuse("several SELECTs must all be selections of one stream; this one is not", select)
+        if replace(one, queries=first.queries) != first:
+            script.refuse(
+                "several SELECTs must differ in the ranges of the summarised column and of the time alone; "
+                "this one differs from the first in more",
+                select,
+            )
+        if any(column.name.lower() == NUMBER for column in one.outputs):
+            script.refuse(f"several SELECTs must have no column `{NUMBER}`, which says which one a row is of", select)
+        found.append(one)
+    return replace(found[0], queries=tuple(query for one in found for query in one.queries))
+
+
+def _check_form(script: Script) -> None:
+    """Refuse clauses that only other SQL has."""
+    for name, value in script.select.args.items():
+        parts = value if isinstance(value, list) else [value]
+        if name not in _KNOWN and value:
+            part = next((part for part in parts if isinstance(part, exp.Expr)), script.select)
+            script.refuse(f"a query must have the form {_FORM}; it has `{name.rstrip('_').upper()}`", part)
+    if not script.select.expressions:
+        script.refuse("SELECT must name columns or aggregates; got none", script.select)
+
+
+def _from(script: Script, streams: Streams) -> Named:
+    head = script.select.args.get("from_")
+    if head is None:
+        script.refuse("a query must say FROM which streams", script.select)
+    tables = [head.this]
+    for join in script.select.args.get("joins") or []:
+        # A comma is a join of this kind; others, as ANTI, ask for something else.
+        odd = [name for name, value in join.args.items() if value and name not in ("this", "kind")]
+        if odd or join.kind != "CROSS":
+            script.refuse("streams must be divided by commas, and WHERE must say which rows belong together", join)
+        tables.append(join.this)
+    for table in tables:
+        odd = [name for name, value in table.args.items() if value and name not in ("this", "alias")]
+        alias = table.args.get("alias")
+        odd += [alias] if isinstance(alias, exp.TableAlias) and not _is_plain(alias) else []
+        if not isinstance(table, exp.Table) or odd or not isinstance(table.this, exp.Identifier):
+            script.refuse("FROM must name streams, each with another name if it stands twice", table)
+    if len(tables) > 2:
+        script.refuse("a query must be of one stream, or join two; this is the third", tables[2])
+    names = tuple(streams.stream(script, table.this) for table in tables)
+    for table, name in zip(tables, names, strict=True):
+        _check_time(script, streams, name, table)
+    aliases = tuple(table.alias or table.name for table in tables)
+    if len({alias.lower() for alias in aliases}) < len(aliases):
+        script.refuse(f"streams of FROM must have different names; got `{aliases[0]}` twice", tables[1])
+    return Named(script, streams, aliases, names)
+
+
+def _is_plain(alias: exp.TableAlias) -> bool:
+    """Whether another name of a stream is one, and no version (`s@v1`) or list of columns."""
+    return isinstance(alias.this, exp.Identifier) and not alias.columns
+
+
+def _check_time(script: Script, streams: Streams, name: str, table: exp.Expr) -> None:
+    """Refuse a stream without a column of time, or with one that holds something else."""
+    if list(streams.columns[name]).count(streams.time) != 1:
+        listed = ", ".join(streams.columns[name])
+        script.refuse(f"stream `{name}` must have one column of time {streams.time!r}; it has {listed}", table)
+    kind = streams.kinds.get(name, {}).get(streams.time)
+    if kind is not None and kind.group not in (MOMENT, WHOLE):
+        script.refuse(
+            f"stream `{name}`: column {streams.time!r} must be a timestamp or whole microseconds; it is {kind.name}",
+            table,
+        )

@@ -1,0 +1,24 @@
+"""A mistake in one field of what the user wrote, and the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tocsin.errors import RuleError
+
+
+class FieldError(RuleError):
+    """A mistake in one field of a rule.
+
+    `path` leads to it, as in `("labels", "team")`, with `"name"` behind if the name itself is wrong; `sentence` says it
+    without the rule's place; `offset` is the place inside a text.
+    """
+
+    def __init__(self, sentence: str, path: Sequence[object], *, place: str = "", offset: int | None = None) -> None:
+        self.sentence, self.path, self.offset = sentence, tuple(path), offset
+        super().__init__(f"{place}: {sentence}" if place else sentence)
+
+
+def written(path: Sequence[object]) -> str:
+    """Write a path as Python would: `within[('a', 'b')]`."""
+    return str(path[0]) + "".join(f"[{name!r}]" for name in path[1:])

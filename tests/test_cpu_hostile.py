@@ -1,0 +1,111 @@
+"""Anytime joins under attack: odd budgets, deadlines, values, one hot key, restarts at any row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.test_cpu import matches, pairs, run_plan
+from tests.test_cpu_clocks import FOREVER, OFFSETS, ROWS, exact, stale_at_once, streams_of, with_clocks
+from tests.test_laws import Driver, parts_of, plan_of, settled, stories
+from tests.test_memory import zipf_streams
+from tocsin import Rule, local
+from tocsin.logic import FATES
+
+UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6, 1e9])
+
+
+@settings(deadline=None)
+@given(
+    ROWS,
+    OFFSETS,
+    st.sampled_from([{}, {"cpu": "0.001%"}, {"cpu": "50%"}, {"cpu": "1000 cores"}]),
+    st.sampled_from([None, 1, 7, 10**9]),
+    UNITS_NS,
+    st.lists(st.integers(0, 80), max_size=6).map(sorted),
+)
+def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
+    steps: Any, offsets: Any, cpu: dict[str, str], deadline: int | None, unit_ns: float, cuts: list[int]
+) -> None:
+    if not cpu and deadline is None:
+        deadline = 1
+    streams = streams_of(with_clocks(steps, offsets))
+    rules = [
+        pairs(within=10, outage=5, deadline=deadline, **cpu),
+        Rule("close", "a > b", within=3, on="machine", emit="all", outage=9, deadline=deadline, **cpu),
+    ]
+    with stale_at_once():
+        plan = plan_of(streams, rules, arrival="arrival").calibrated(unit_ns)
+        whole = run_plan(plan, streams, through_pages=False)
+        split = run_plan(plan, streams, cuts)
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+    for counts in whole.counts.values():
+        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+        assert min(counts.values()) >= 0
+    endless = [
+        pairs(within=10, outage=FOREVER),
+        Rule("close", "a > b", within=3, on="machine", emit="all", outage=FOREVER),
+    ]
+    assert not matches(whole.alerts) - matches(local.run(streams, endless, arrival="arrival").alerts)
+    if not any(counts["unprocessed"] for counts in whole.counts.values()):
+        plain = [
+            pairs(within=10, outage=5),
+            Rule("close", "a > b", within=3, on="machine", emit="all", outage=9),
+        ]
+        assert not matches(local.run(streams, plain, arrival="arrival").alerts) - matches(whole.alerts)
+
+
+@settings(deadline=None)
+@given(ROWS, OFFSETS, st.sampled_from(["20%", "100%"]), UNITS_NS, st.lists(st.integers(1, 5_000_000), max_size=80))
+def test_work_in_silence_invents_and_doubles_nothing(
+    steps: Any, offsets: Any, cpu: str, unit_ns: float, waits: list[int]
+) -> None:
+    streams = streams_of(with_clocks(steps, offsets))
+    with stale_at_once():
+        plan = plan_of(streams, pairs(within=10, outage=5, cpu=cpu, deadline=10**6), arrival="arrival")
+        plan = plan.calibrated(unit_ns)
+        driver, now = Driver(plan), 10**12
+        for part, wait in zip(parts_of(plan, streams, range(1, 80), "arrival"), [*waits, *[0] * 80], strict=False):
+            driver.take(driver.logic.on_data(part, now))
+            now += wait
+            timer = driver.logic.next_timer()
+            if timer is not None and timer <= now:
+                driver.take(driver.logic.on_time(now))
+        driver.take(driver.logic.on_end())
+    found = matches(driver.result.alerts)
+    assert not found - exact(streams, within=10, outage=FOREVER)
+    assert all(min(counts.values()) >= 0 for counts in driver.result.counts.values())
+
+
+@pytest.mark.parametrize("cpu", ["0.001%", "10%", "1000 cores"])
+def test_odd_values_and_one_hot_key(cpu: str) -> None:
+    streams = zipf_streams(400, 1, 3)
+    for columns in streams.values():
+        values = columns["value"]
+        values[::7], values[1::11], values[2::13], values[3::17] = np.nan, 1e308, -1e308, np.inf
+        columns["ts"][::5] = columns["ts"][0]
+    endless = matches(local.run(streams, pairs(outage=FOREVER), arrival="arrival").alerts)
+    for deadline in (None, 1):
+        plan = plan_of(streams, pairs(cpu=cpu, deadline=deadline), arrival="arrival")
+        whole = run_plan(plan, streams, through_pages=False)
+        split = run_plan(plan, streams, [1, 100, 101, 640])
+        assert stories(split.alerts) == stories(whole.alerts)
+        # A row that is sent again when its window is long over is a row of its own.
+        assert set(matches(whole.alerts)) <= set(endless)
+        for counts in whole.counts.values():
+            assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 400
+            assert counts["quarantined"] > 0
+
+
+def test_rows_of_keys_without_number_and_with_odd_ones_are_joined_like_others() -> None:
+    odd = ["nan", "1e308", "", "-0.0", "0.0", "\u0000", "ключ"]
+    rows = [(i % 2, odd[i % 7], i) for i in range(140)]
+    streams = streams_of(rows)
+    found = local.run(streams, pairs(within=20, outage=5, cpu="1000 cores"), arrival="arrival")
+    assert matches(found.alerts) == exact(streams, within=20, outage=5)
+    assert len({row["labels"]["machine"] for row in found.alerts}) == 7
