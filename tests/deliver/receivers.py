@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -117,21 +117,13 @@ def slow(seconds: float) -> Behaviour:
     return behave
 
 
-def drip(seconds: float) -> Behaviour:
-    """Refuse, and send the body so slowly that it never ends."""
-
-    def behave(handler: Handler) -> None:
-        handler.send_response(500)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            try:
-                handler.wfile.write(b".")
-                handler.wfile.flush()
-            except OSError:
-                return
+def drip(handler: Handler) -> None:
+    """Refuse, and send a body that does not end before the other side hangs up."""
+    handler.send_response(500)
+    handler.send_header("Content-Length", str(1 << 40))
+    handler.end_headers()
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(b".")
+            handler.wfile.flush()
             time.sleep(0.05)
-        handler.close_connection = True
-
-    return behave
