@@ -103,6 +103,13 @@ def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) 
     assert "of a plain join" not in _tiles(alone)
 
 
+def test_requests_of_ranges_are_not_set_beside_what_a_join_remembers(tmp_path: Path) -> None:
+    counts = {"orders": {"received": 50, "retained": 50}}
+    ranges, join = {"alert": "Sold", "kind": "ranges"}, {"alert": "Hot", "kind": "threshold"}
+    assert "of a plain join" not in _tiles(_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
+    assert "of a plain join" in _tiles(_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
+
+
 @pytest.mark.parametrize("passing", [5, {"air": "all"}, {"air": 7}, {"air": None}, [["air", 1.0]]])
 def test_a_manifest_that_says_nothing_usable_of_it_breaks_no_page(tmp_path: Path, passing: Any) -> None:
     folder = _run(tmp_path / "run", counts={"air": {"received": 10, "expired": 10}}, passing=passing)

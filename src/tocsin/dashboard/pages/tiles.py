@@ -9,7 +9,7 @@ from tocsin.dashboard.fates import StoreNow
 from tocsin.dashboard.pages.words import lag_tick
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Store
+from tocsin.dashboard.store import Store, rules_of
 from tocsin.trace.words import counted, size_text
 
 
@@ -55,7 +55,9 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
             found.append(Tile(lag_tick(worst[1]), "largest lag", f"stream {worst[0][:60]}, when it was done"))
         found.append(Tile(size_text(last.total.state_bytes), "of state", f"{counted(now, 'row')} remembered"))
     plain = sum(one.plain for one in stores)
-    if plain:
+    # Requests of ranges are remembered too, but no join would remember them.
+    joins = any(rule.get("kind") != "ranges" for rule in rules_of(run)) or not rules_of(run)
+    if plain and joins:
         share = f"{100 * sum(one.kept for one in stores) / plain:.1f} %"
         found.append(Tile(share, "of a plain join", "rows ever remembered, of those that it would"))
     sinks = run.sinks()
