@@ -153,7 +153,7 @@ class Feed:
 def whole(
     index: Any, workload: Workload, size: int = GROUP, limit_s: float = 1e9, sampled: tuple[float, ...] = ()
 ) -> Done:
-    """Run a stream to its end, which is where no query is alive in static mode, or until the limit."""
+    """Run a stream to its end, where no query is alive in static mode, or until the limit, but one group at least."""
     feed, clock, trace, samples, state = Feed(workload), Clock(), [], [], []
     n = workload.values.shape[0]
     clock.run(index, [feed.first(), ("push", (workload.values[:0], workload.weights[:0]))])
@@ -163,7 +163,7 @@ def whole(
     points = [int(share * expected) // GROUP * GROUP for share in sampled]
     every = max(GROUP, int(expected / TRACED) // GROUP * GROUP)
     matured, begin, alive = [], 0, len(index)
-    while begin < n and (alive or not static) and clock.cpu < limit_s:
+    while begin < n and (alive or not static) and (begin == 0 or clock.cpu < limit_s):
         end = min(begin + GROUP, n)
         before = np.flatnonzero(feed.alive) if begin in points else None
         had = None if before is None else index.progress(before)

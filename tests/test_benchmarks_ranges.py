@@ -220,3 +220,9 @@ def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
     assert all(row["agrees"] for row in results["runs"] if "agrees" in row)
     assert {bar["met"] for bar in results["bars"]} <= {True, False}
     assert {file.name for file in tmp_path.glob("*.png")} == {f"ranges_figure_{n}.png" for n in (3, 4, 5, 6, 7, 8)}
+
+
+def test_a_run_that_is_stopped_at_once_has_a_cost_per_operation() -> None:
+    done = whole(ScanPerBatch(1), make(Setting(queries=200, threshold=20_000)), limit_s=0.0)
+    assert not done.whole
+    assert ranges.figures(done)["us_per_operation"] > 0
