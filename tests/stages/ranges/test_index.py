@@ -359,3 +359,14 @@ def test_a_termination_of_what_is_not_there_may_wait_behind_a_registration() -> 
 def test_dims_must_be_positive() -> None:
     with pytest.raises(ValueError, match="`dims` must be at least 1; got 0"):
         RangeIndex(0)
+
+
+def test_ends_as_far_apart_as_doubles_are_give_no_warning() -> None:
+    most = float(np.finfo(np.float64).max)
+    index = RangeIndex()
+    low = [-most, -2.0, -1.0, 1.0, most / 2, most]
+    index.register(range(6), low, [-most, 2.0, most / 2, most, most, most], 2)
+    index.push([])
+    matured = RangeIndex.restore(index.snapshot()).push([0.0, most, -most, -1.5, most, -most])
+    assert matured.id.tolist() == [1, 3, 4, 5, 0]
+    assert matured.index.tolist() == [3, 4, 4, 4, 5]
