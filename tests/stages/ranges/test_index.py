@@ -277,6 +277,10 @@ NAN, INF = float("nan"), float("inf")
         ({"ids": [1, 1]}, "register: `ids` must be unique; got 1 twice"),
         ({"ids": [1.5, 2]}, "register: `ids` must be integers of 64 bits; got float64"),
         ({"ids": [7, 2]}, "register: `ids` must be neither alive nor waiting then; got 7 at position 0"),
+        ({"ids": [[1], [2, 3]]}, "register: `ids` must be one number per row; got [[1], [2, 3]]"),
+        ({"low": [0, -(10**400)]}, "register: `low` must be numbers; got [0, -1000"),
+        ({"high": np.array([1, 2j])}, "register: `high` must be numbers; got array([1.+0.j, 0.+2.j])"),
+        ({"high": np.array([1, 2], dtype="M8[s]")}, "register: `high` must be numbers; got array(['1970"),
         ({"low": [0, NAN]}, "register: `low` must not be NaN; got [nan] at position 1"),
         ({"low": [0, 3]}, "register: `low` must be at most `high`; got [3.] and [2.] at position 1"),
         ({"low": [0]}, "register: `low` must have 2 rows, as many as there are; got 1"),
@@ -308,6 +312,7 @@ def test_a_registration_that_makes_no_sense_is_refused_and_leaves_no_trace(
         ([1, 2], [1, 2.5], "push: `weights` must be integers of 64 bits; got float64"),
         ([1, 2], [1], "push: `weights` must have 2 rows, as many as there are; got 1"),
         ([1], None, "push: `values` must reach every `at` that waits; got a batch of 1 elements"),
+        ([10**400], None, "push: `values` must be numbers; got [1000"),
         (["x"], None, "push: `values` must be numbers; got ['x']"),
     ],
 )
@@ -359,3 +364,18 @@ def test_a_termination_of_what_is_not_there_may_wait_behind_a_registration() -> 
 def test_dims_must_be_positive() -> None:
     with pytest.raises(ValueError, match="`dims` must be at least 1; got 0"):
         RangeIndex(0)
+
+
+def test_dims_may_be_of_numpy() -> None:
+    assert RangeIndex.restore(RangeIndex(np.int64(2)).snapshot()).dims == 2  # type: ignore[arg-type]
+
+
+def test_ends_as_far_apart_as_doubles_are_give_no_warning() -> None:
+    most = float(np.finfo(np.float64).max)
+    index = RangeIndex()
+    low = [-most, -2.0, -1.0, 1.0, most / 2, most]
+    index.register(range(6), low, [-most, 2.0, most / 2, most, most, most], 2)
+    index.push([])
+    matured = RangeIndex.restore(index.snapshot()).push([0.0, most, -most, -1.5, most, -most])
+    assert matured.id.tolist() == [1, 3, 4, 5, 0]
+    assert matured.index.tolist() == [3, 4, 4, 4, 5]

@@ -130,3 +130,11 @@ def test_a_refused_call_changes_nothing() -> None:
     with pytest.raises(ValueError, match="must be finite"):
         index.push([math.nan])
     assert index.push([0.5, 0.5]).id.tolist() == [1]
+
+
+def test_a_range_that_ends_with_the_largest_double_gives_no_warning() -> None:
+    most = float(np.finfo(np.float64).max)
+    index = Tracking(1, listed=0)
+    index.register([1, 2], [0.0, most], [most, most], [2, 1])
+    index.push([])
+    assert index.push([1.0, most]).id.tolist() == [1, 2]
