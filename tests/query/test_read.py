@@ -310,6 +310,22 @@ def test_a_mistake_is_underlined_and_explained(text: str, message: str) -> None:
     assert set(str(error).splitlines()[-1].strip()) <= {"^"}
 
 
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [("z = ';'", (";",)), ("z IN (" + ", ".join(["'('"] * 60) + ")", ("(",) * 60), ("z = 'WINDOW'", ("WINDOW",))],
+)
+def test_a_text_is_no_sign_of_the_language(where: str, values: tuple[str, ...]) -> None:
+    asked = resolve(parse_sql(f"SELECT x FROM s WHERE {where}"), COLUMNS)
+    assert asked.streams[0].filters[0].values == values
+
+
+def test_a_name_in_quotes_is_no_clause() -> None:
+    asked = resolve(parse_sql("SELECT `window`.x FROM s `window` WHERE x > 1 WINDOW 1 DAY"), COLUMNS)
+    assert asked.streams[0].alias == "window"
+    with pytest.raises(SqlError, match="expected a unit of time .*; got `MINUTE`"):
+        parse_sql("SELECT x FROM s WINDOW 1 'MINUTE'")
+
+
 def test_a_place_is_told_by_line_and_column() -> None:
     error = mistake("SELECT a.x\nFROM s a, s b\nWHERE a.x = b.x AND a.q = 3\nWINDOW 1 DAY")
     assert str(error) == (
