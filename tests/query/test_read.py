@@ -322,7 +322,7 @@ def test_a_text_is_no_sign_of_the_language(where: str, values: tuple[str, ...]) 
 def test_a_name_in_quotes_is_no_clause() -> None:
     asked = resolve(parse_sql("SELECT `window`.x FROM s `window` WHERE x > 1 WINDOW 1 DAY"), COLUMNS)
     assert asked.streams[0].alias == "window"
-    with pytest.raises(SqlError, match="expected a unit of time .*; got `MINUTE`"):
+    with pytest.raises(SqlError, match=r"expected a unit of time .*; got `MINUTE`"):
         parse_sql("SELECT x FROM s WINDOW 1 'MINUTE'")
 
 
