@@ -55,8 +55,10 @@ def first_not_a_range(low: Float, high: Float) -> int:
 def points(place: str, name: str, given: ArrayLike, dims: int) -> Float:
     """Make an array of shape (n, dims) of numbers; in one dimension also of shape (n,)."""
     try:
+        if np.asarray(given).dtype.kind in "cmM":
+            raise TypeError
         rows = np.array(given, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         refuse(place, name, "must be numbers", f"{given!r}"[:100])
     if rows.ndim == 0 and dims == 1:
         rows = rows.reshape(1, 1)
@@ -69,7 +71,10 @@ def points(place: str, name: str, given: ArrayLike, dims: int) -> Float:
 
 def integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
     """Make an int64 array; one number stands for `n` equal ones, if `n` is given."""
-    numbers = np.asarray(given)
+    try:
+        numbers = np.asarray(given)
+    except ValueError:
+        refuse(place, name, "must be one number per row", f"{given!r}"[:100])
     if numbers.dtype.kind not in "iu":
         if numbers.size:
             refuse(place, name, "must be integers of 64 bits", f"{numbers.dtype}")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
+from tocsin.stages.ranges.cuts import next_number
 
 Short = NDArray[np.int32]
 
@@ -69,7 +70,7 @@ class Members(NamedTuple):
 
 def plant(low: Float, high: Float) -> tuple[Layers, Pieces, int]:
     """Build the trees over ranges (one per row), and give the canonical nodes of each range and how many there are."""
-    beyond = np.nextafter(high, np.inf)
+    beyond = next_number(high, np.inf)
     count, dims = low.shape
     first, owner = np.array([0, count], np.int64), np.arange(count, dtype=np.int32)
     layers: list[Layers] = []

@@ -40,9 +40,9 @@ class RangeIndex:
     """
 
     def __init__(self, dims: int = 1) -> None:
-        self.dims = dims
         self._queue = Queue(dims)
-        self._held = Held(dims)
+        self.dims = self._queue.dims
+        self._held = Held(self.dims)
         self._tracking: Tracking | None = None
         self._journal: Journal | None = None
 

@@ -111,7 +111,8 @@ def _units(cuts: Float, weight: Int) -> tuple[Int, int]:
     A twentieth of the weight is spread evenly over the line: nothing is known where no element fell yet.
     """
     log2 = min(_UNITS_LOG2, int(np.ceil(np.log2(len(cuts) + 1))))
-    inner = np.clip(cuts, *middle_of(cuts))
+    # Quarters, since their sum must be finite.
+    inner = np.clip(cuts, *middle_of(cuts)) / 4
     width = np.diff(np.append(inner, inner[-1]))
     width *= max(0.05 * weight.sum(), 1.0) / max(width.sum(), 1e-290)
     mass = weight + width

@@ -8,6 +8,7 @@ arrays. Everything is checked before anything changes, so that a refused call le
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -92,6 +93,7 @@ class Queue:
     """Requests that wait for the next batch."""
 
     def __init__(self, dims: int) -> None:
+        dims = int(index(dims))
         if dims < 1:
             message = f"RangeIndex: `dims` must be at least 1; got {dims}"
             raise ValueError(message)
