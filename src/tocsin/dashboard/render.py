@@ -126,10 +126,10 @@ def marks(quality: str) -> list[tuple[str, str]]:
     return found
 
 
-def labels_text(labels: tuple[tuple[str, str], ...], most: int = SHORT) -> str:
+def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
     """Labels in one line: `machine=press-7, team=hvac`."""
     shown = ", ".join(f"{short(name, 40)}={short(value, 60)}" for name, value in labels[:12])
-    return short(shown + ("…" if len(labels) > 12 else ""), 2 * most)
+    return short(shown + ("…" if len(labels) > 12 else ""), 2 * SHORT)
 
 
 def address(run: RunData, *parts: str, **asked: Any) -> str:

@@ -24,9 +24,9 @@ from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
 from tocsin.plan.silence import Event, Heard, Silences
-from tocsin.plan.steps import NEVER_US, Threshold, Watch
+from tocsin.plan.steps import Threshold, Watch
 from tocsin.plan.witness import Witnesses
-from tocsin.rules.durations import duration_text
+from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.stages.alert import NONE
 
 KEYS_PER_PAGE = 4096
@@ -282,7 +282,7 @@ class Page:
     def next_timer(self) -> int | None:
         """When a quiet key should be looked at, or freed."""
         times = []
-        if self.watch.key_ttl_us < NEVER_US:
+        if self.watch.key_ttl_us < MOST_US:
             free = self._seen()[~self.busy()]  # A busy key has a timer of its own, and is freed there or later.
             times += [int(free.min()) + self.watch.key_ttl_us + 1] if len(free) else []
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):

@@ -23,10 +23,10 @@ from tocsin.plan.plan import Plan
 from tocsin.plan.prove import Domain, Reading, prove_readings
 from tocsin.plan.ranges import resolve_ranges
 from tocsin.plan.share import Place, place_of, shared_stores
-from tocsin.plan.steps import NEVER_US, Limit, Silence, Store, Threshold, Watch
+from tocsin.plan.steps import Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.cpu import Cpu, check_apart
-from tocsin.rules.durations import Duration, duration_text, microseconds
+from tocsin.rules.durations import MOST_US, Duration, duration_text, microseconds
 from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
@@ -67,7 +67,7 @@ def make_plan(
         raise PlanError(message)
     _check_identities(rules)
     check_apart(cpu, memory)
-    ttl = NEVER_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
+    ttl = MOST_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     _check_time_to_live(rules, ttl)
     special = (time, arrival)
     ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, Ranges))
@@ -100,7 +100,7 @@ def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu) -> Watch:
         message = f"{rules[0].place}: `{name}` needs a rule of two streams; it reads {len(watch.streams)}"
         raise PlanError(message)
     anytime = anytime_of(rules, [rule.topology.span_us for rule in watch.rules], spending)
-    ttl_us = watch.key_ttl_us if watch.key_ttl_us < NEVER_US else anytime.stay_us
+    ttl_us = watch.key_ttl_us if watch.key_ttl_us < MOST_US else anytime.stay_us
     return replace(watch, outage_us=anytime.outage_us, key_ttl_us=ttl_us, anytime=anytime)
 
 

@@ -23,8 +23,6 @@ from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
-NEVER_US = 10**17
-
 
 @dataclass(frozen=True)
 class Store:

@@ -12,12 +12,12 @@ from sqlglot import exp
 from tocsin.query.dialect import UNITS, CreateSummary, Setting
 from tocsin.query.names import Streams, literal_number
 from tocsin.query.read import Script
+from tocsin.rules.durations import MOST_US
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import VARIANTS, Layout
 
-MOST_US = 10**17  # 3,000 years, as everywhere
 # The largest summary that one statement may ask for, in places of one table, and the most of all else that is counted.
 MOST_PLACES, MOST = 1 << 20, 10_000
 _SCHEMES = ("SKETCH", "HISTOGRAM", "EXACT")
@@ -67,15 +67,15 @@ def _settings(script: Script, node: CreateSummary) -> dict[str, Any]:
     return found
 
 
-def duration_us(script: Script, node: Setting, least: int = 1) -> int:
+def duration_us(script: Script, node: Setting) -> int:
     """Read a number and its unit of time as whole microseconds."""
     number = node.expressions[0]
     # A double first: as a fraction, a number such as 1e999999999 would take all memory.
     near = literal_number(number) * UNITS[node.args["unit"]]
-    micros = Fraction(number.this) * UNITS[node.args["unit"]] if least <= near <= MOST_US + 1 else Fraction(-1)
-    if micros.denominator != 1 or not least <= micros <= MOST_US:
+    micros = Fraction(number.this) * UNITS[node.args["unit"]] if 1 <= near <= MOST_US + 1 else Fraction(-1)
+    if micros.denominator != 1 or not 1 <= micros <= MOST_US:
         script.refuse(
-            f"`{node.this}` must be whole microseconds, from {least} to 3,000 years; "
+            f"`{node.this}` must be whole microseconds, from 1 to 3,000 years; "
             f"got {node.expressions[0].sql()} {node.args['unit']}",
             node,
         )

@@ -149,6 +149,11 @@ class TocsinParser(SparkParser):
         found = f"`{self._curr.text}`" if self._curr else "the end"
         self.raise_error(f"expected {what}; got {found}")
 
+    def _word(self) -> str:
+        """The word at hand in capitals; what stands in quotes is a name or a text, and none."""
+        quoted = (TokenType.IDENTIFIER, TokenType.STRING)
+        return self._curr.text.upper() if self._curr and self._curr.token_type not in quoted else ""
+
     def _need(self, *words: str) -> None:
         if not self._match_text_seq(*words):
             self.expected(f"`{' '.join(words)}`")
@@ -174,7 +179,7 @@ class TocsinParser(SparkParser):
         return self.expression(node)
 
     def _parse_setting(self) -> Setting:
-        word, token = self._curr.text.upper() if self._curr else "", self._curr
+        word, token = self._word(), self._curr
         if word not in SETTINGS:
             self.expected(f"one of {', '.join(SETTINGS)}")
         self._advance()
@@ -203,7 +208,7 @@ class TocsinParser(SparkParser):
         return self.expression(exp.Neg(this=number)) if minus else number
 
     def _unit(self) -> str:
-        unit = self._curr.text.upper() if self._curr else ""
+        unit = self._word()
         if unit not in UNITS:
             self.expected(f"a unit of time ({', '.join(UNITS_US)})")
         self._advance()
@@ -212,8 +217,8 @@ class TocsinParser(SparkParser):
     def _parse_query_modifiers(self, this: Any) -> Any:
         this = super()._parse_query_modifiers(this)
         if isinstance(this, exp.Select):
-            while self._curr and self._curr.text.upper() in CLAUSES:
-                token, key = self._curr, self._curr.text.lower()
+            while self._word() in CLAUSES:
+                token, key = self._curr, self._word().lower()
                 clause = self._parse_clause()
                 if this.args.get(f"tocsin_{key}"):
                     self.raise_error(f"expected `{key.upper()}` once; it stands here again", token)
@@ -256,7 +261,7 @@ class TocsinParser(SparkParser):
         return self.expression(Prefer(this=value, order=order), token)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
-        if self._curr and self._curr.text.upper() in CLAUSES:
+        if self._word() in CLAUSES:
             return None
         return super()._parse_table_alias(alias_tokens)
 

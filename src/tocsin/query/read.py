@@ -23,7 +23,8 @@ from tocsin.query.dialect import CreateSummary, MistakeError, Tocsin, span_of
 MAX_LENGTH = 50_000
 MAX_TOKENS = 10_000
 MAX_NESTING = 50
-_OPENING, _CLOSING = "([{", ")]}"
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _OFFSET = re.compile(r"from \d+:(\d+)$")
 
 
@@ -95,7 +96,7 @@ def _trees(text: str) -> list[exp.Expr]:
         raise MistakeError(message, tokens[MAX_TOKENS].start, tokens[MAX_TOKENS].end + 1)
     depth = 0
     for token in tokens:
-        depth += (token.text in _OPENING) - (token.text in _CLOSING) if len(token.text) == 1 else 0
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
         if depth > MAX_NESTING:
             message = f"parentheses must be nested at most {MAX_NESTING} deep"
             raise MistakeError(message, token.start, token.end + 1)
@@ -104,7 +105,7 @@ def _trees(text: str) -> list[exp.Expr]:
             message = "a comma must stand between two columns; behind this one is none"
             raise MistakeError(message, comma.start, comma.end + 1)
     # A statement behind the last semicolon that has nothing in it is none.
-    while tokens and tokens[-1].text == ";":
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     return [tree for tree in dialect.parser().parse(tokens, text) if tree is not None]
 

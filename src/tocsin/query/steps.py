@@ -12,11 +12,10 @@ from tocsin.plan import Plan, make_plan
 from tocsin.plan.select import Select
 from tocsin.plan.steps import Watch
 from tocsin.query.model import KEY, ONE, ROW, TIME, Aggregates, Join, Selection
+from tocsin.rules.durations import MOST_US
 from tocsin.rules.model import Rule
 
 ALERT = "query"
-# How far apart the rows of a pair may be where all of a stream counts: 3,000 years.
-WHOLE_US = 10**17
 
 
 def rule_of(asked: Join) -> Rule:
@@ -30,7 +29,8 @@ def rule_of(asked: Join) -> Rule:
         ]
     always = f"{' + '.join(terms)} > 0"
     expr = f"{always} and {asked.condition}" if asked.condition else always
-    within = WHOLE_US if asked.layout.window_us is None else asked.layout.window_us
+    # Where all of a stream counts, the rows of a pair may be as far apart as can be said.
+    within = MOST_US if asked.layout.window_us is None else asked.layout.window_us
     # A share is given below; that there is one makes it an anytime join.
     cpu = None if asked.is_exact else "100%"
     return Rule(ALERT, expr, within=within, on=[KEY], emit="all", cpu=cpu)

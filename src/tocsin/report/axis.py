@@ -45,6 +45,8 @@ def time_ticks(low: int, high: int, most: int = 8) -> list[tuple[int, str]]:
     [(0, '00:00'), (300000000, '00:05'), (600000000, '00:10')]
     >>> [text for _, text in time_ticks(40_000_000, 41_000_000, 4)]
     ['00:00:40.0', '00:00:40.5', '00:00:41.0']
+    >>> len(time_ticks(0, 480_000_000))
+    9
     """
     step = next((step for step in _STEPS if (high - low) / step <= most), _STEPS[-1])
     first = -(-low // step) * step
@@ -80,12 +82,13 @@ def days_text(low: int, high: int) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def duration_ticks(high: float, most: int = 3) -> list[float]:
+def duration_ticks(high: float) -> list[float]:
     """Give round lengths of time from nought to a number of seconds: minutes, hours, days, not their decimals.
 
     >>> duration_ticks(50_000.0), duration_ticks(2.0)
     ([0.0, 21600.0, 43200.0], [0.0, 1.0, 2.0])
     """
+    most = 3
     step = next((step / _SECOND for step in _STEPS if high * _SECOND / step <= most), _STEPS[-1] / _SECOND)
     return [k * step for k in range(math.floor(high / step + 1e-9) + 1)][: 2 * most]
 

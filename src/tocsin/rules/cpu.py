@@ -28,7 +28,7 @@ class Cpu:
         return ", ".join(parts)
 
 
-def read_cores(given: object, name: str = "cpu") -> float:
+def read_cores(given: object) -> float:
     """Read a share of processor time: `50%` of one core, or `1.5 cores`.
 
     >>> read_cores("50%"), read_cores("2 cores")
@@ -36,11 +36,11 @@ def read_cores(given: object, name: str = "cpu") -> float:
     """
     found = _AMOUNT.fullmatch(given) if isinstance(given, str) else None
     if found is None:
-        message = f"`{name}` must be a share of a core such as 50%, or a number of them such as 2 cores; got {given!r}"
+        message = f"`cpu` must be a share of a core such as 50%, or a number of them such as 2 cores; got {given!r}"
         raise RuleError(message)
     cores = float(found[1]) / (100 if found[2] == "%" else 1)
     if not 0 < cores <= _MOST:
-        message = f"`{name}` must be above 0 and at most {_MOST:,.0f} cores; got {given!r}"
+        message = f"`cpu` must be above 0 and at most {_MOST:,.0f} cores; got {given!r}"
         raise RuleError(message)
     return cores
 

@@ -24,7 +24,8 @@ _UNITS = {
 }
 _PART = re.compile(r"([0-9]{1,15})(ms|us|w|d|h|m|s)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LIMIT = 10**17  # 3,000 years: sums of a few bounds stay far from the ends of int64
+# 3,000 years: sums of a few bounds stay far from the ends of int64.
+MOST_US = 10**17
 
 
 def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int:
@@ -39,7 +40,7 @@ def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int
     if value < 0 and not signed:
         message = f"{where} must not be negative; got {duration!r}"
         raise RuleError(message)
-    if abs(value) > _LIMIT:
+    if abs(value) > MOST_US:
         message = f"{where} must be shorter than 3,000 years; got {duration!r}"
         raise RuleError(message)
     return value

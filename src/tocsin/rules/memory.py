@@ -95,7 +95,7 @@ def size_text(size: float) -> str:
     return f"{size:.0f}B"
 
 
-def read_memory(given: str | int, name: str = "memory") -> Memory:
+def read_memory(given: str | int) -> Memory:
     """Read an amount: a whole number of bytes, `200MB`, `1.5GiB`, or `10000 rows`.
 
     >>> read_memory("64KiB"), read_memory("500 rows")
@@ -104,10 +104,10 @@ def read_memory(given: str | int, name: str = "memory") -> Memory:
     found = None if isinstance(given, bool) else _AMOUNT.fullmatch(str(given).replace(",", ""))
     word = found[2].lower() if found else ""
     if found is None or not (word in _UNITS or word == ROWS) or (word == ROWS and "." in found[1]):
-        message = f"`{name}` must be an amount such as 200MB, 64KiB or 10000 rows; got {given!r}"
+        message = f"`memory` must be an amount such as 200MB, 64KiB or 10000 rows; got {given!r}"
         raise RuleError(message)
     amount = math.floor(float(found[1]) * _UNITS.get(word, 1))
     if not 1 <= amount <= _MOST:
-        message = f"`{name}` must be at least 1 and at most {_MOST:,} bytes or rows; got {given!r}"
+        message = f"`memory` must be at least 1 and at most {_MOST:,} bytes or rows; got {given!r}"
         raise RuleError(message)
     return Memory(amount, ROWS if word == ROWS else BYTES)

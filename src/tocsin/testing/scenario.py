@@ -10,6 +10,7 @@ import numpy as np
 
 from tocsin.rules.compose import Node
 from tocsin.rules.context import Context
+from tocsin.rules.durations import MOST_US
 from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.streams import MICROSECOND
 from tocsin.rules.values import read_number
@@ -22,8 +23,6 @@ from tocsin.testing.series import NotationError, read_delays, read_samples, read
 
 # Of all series of a file, so that many long ones are refused before they fill the memory.
 MOST_SAMPLES_IN_ALL = 1_000_000
-# 3,000 years, as for all durations: sums of a few stay far from the ends of int64.
-MOST_US = 10**17
 
 # A series, and where it stands.
 Placed = tuple[Series, Node]

@@ -12,6 +12,9 @@ from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, rules_of
 from tocsin.trace.words import counted, size_text
 
+# So many are shown of each of several runs.
+_MOST_TILES = 6
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -68,9 +71,9 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
     return found
 
 
-def some_tiles(found: Sequence[Tile], most: int = 6) -> list[Tile]:
+def some_tiles(found: Sequence[Tile]) -> list[Tile]:
     """The first numbers of a run, and every one that warns."""
-    return [one for place, one in enumerate(found) if place < most or one.kind]
+    return [one for place, one in enumerate(found) if place < _MOST_TILES or one.kind]
 
 
 def _so_far(words: str, numbers: Sequence[int]) -> Tile:

@@ -54,17 +54,19 @@ class Stored(NamedTuple):
     facts: Int
 
 
+# For so many tuples there is room at first.
+_ROOM = 64
 # The fields that have a line per tuple.
 PER_TUPLE = ("tuples", "places", "values")
 
 
-def new_stored(layout: Layout, attributes: int = 0, room: int = 64) -> Stored:
+def new_stored(layout: Layout, attributes: int = 0) -> Stored:
     """No tuples yet."""
     rows = layout.scheme.rows if layout.nodes else 0
     return Stored(
-        np.zeros((room, 6), np.int64),
-        np.zeros((room, rows), np.int64),
-        np.zeros((room, attributes)),
+        np.zeros((_ROOM, 6), np.int64),
+        np.zeros((_ROOM, rows), np.int64),
+        np.zeros((_ROOM, attributes)),
         np.full((layout.parts, 2), NONE, np.int64),
         np.zeros((layout.most_zones, 5), np.int64),
         np.zeros(layout.most_zones, np.int64),
