@@ -306,6 +306,30 @@ def _listens(server: Any) -> bool:
     return answer.status == 200
 
 
+def test_listeners_are_bounded_though_they_ask_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_LISTENERS", 3)
+    made, codes, all_asked = app.make_app(Store([tmp_path])), list[int](), asyncio.Event()
+
+    async def listen() -> None:
+        async def receive() -> dict[str, Any]:
+            await all_asked.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            codes.extend([message["status"]] if message["type"] == "http.response.start" else [])
+            if len(codes) == 10:
+                all_asked.set()
+
+        asked = {"type": "http", "method": "GET", "path": "/events", "query_string": b"", "root_path": ""}
+        await made({**asked, "headers": [(b"host", b"localhost")], "asgi": {"version": "3.0"}}, receive, send)
+
+    async def listen_at_once() -> None:
+        await asyncio.gather(*(listen() for _ in range(10)))
+
+    asyncio.run(listen_at_once())
+    assert sorted(codes) == [200] * 3 + [503] * 7
+
+
 def test_a_head_of_news_has_an_end(plant: Path) -> None:
     """A second request on the same connection is answered, so the first has ended."""
     with served(plant / "run") as server:

@@ -24,6 +24,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from tocsin.dashboard.guard import Guard
 from tocsin.dashboard.pages.alert import alert_page, picture_part
@@ -53,7 +54,7 @@ Page = Callable[[Store, RunData, Request], str]
 
 def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) -> Starlette:
     """Make the application over a store."""
-    listeners: set[object] = set()
+    listeners: set[Response] = set()
 
     def of_run(page: Page) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -99,7 +100,7 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
             return Response(media_type=NEWS)
         if len(listeners) >= MOST_LISTENERS:
             return PlainTextResponse("too many pages listen\n", 503, {"Retry-After": "15"})
-        return StreamingResponse(_counted(_news(store, request), listeners), media_type=NEWS)
+        return _News(_news(store, request), listeners)
 
     def drawings(request: Request) -> Response:
         return FileResponse(DRAWINGS)
@@ -158,15 +159,20 @@ async def _news(store: Store, request: Request) -> AsyncIterator[str]:
         silent += NEWS_S
 
 
-async def _counted(news: AsyncIterator[str], listeners: set[object]) -> AsyncIterator[str]:
-    """Pass news on; whoever hears them is among the listeners for as long."""
-    listener = object()
-    listeners.add(listener)
-    try:
-        async for one in news:
-            yield one
-    finally:
-        listeners.discard(listener)
+class _News(StreamingResponse):
+    """News as long as somebody hears them, who is among the listeners from when it is made: many may ask at once."""
+
+    def __init__(self, news: AsyncIterator[str], listeners: set[Response]) -> None:
+        super().__init__(news, media_type=NEWS)
+        self._listeners = listeners
+        listeners.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listeners.discard(self)
 
 
 async def _not_found(request: Request, error: HTTPException) -> Response:
