@@ -11,7 +11,7 @@ from tocsin.rundir import Progress
 from tocsin.rundir.progress import parse_progress
 
 # No count, and no time in microseconds, is larger; what is reckoned with them stays finite.
-_MOST = 1 << 62
+MOST_NUMBER = 1 << 62
 # How the names of numbers by alert begin.
 OF_ALERT = ("wait ", "recall ", *(f"{name} " for name in Found._fields), "worked on ", "found ")
 
@@ -46,7 +46,7 @@ def _check(one: Progress) -> None:
     for tally in (one.gained, one.total):
         flat = [tally.rows, tally.dead, *tally.counts.values(), *tally.alerts.values()]
         numbers = [number for part in flat for number in part.values()] + [tally.state_bytes, tally.batches]
-        if not all(isinstance(number, int) and abs(number) <= _MOST for number in numbers):
+        if not all(isinstance(number, int) and abs(number) <= MOST_NUMBER for number in numbers):
             message = "counts must be whole numbers"
             raise TypeError(message)
     times = [*one.newest_us.values(), *one.milliseconds.values(), *(wait_us for wait_us, _ in one.waits.values())]
@@ -55,10 +55,10 @@ def _check(one: Progress) -> None:
     recalls = [recall for _, recall in one.waits.values() if recall is not None]
     limited = [*one.memory.values(), *one.cpu.values()]
     recalls += [recall for pair in limited for recall in pair if recall is not None]
-    if not all(isinstance(time, int) and abs(time) <= _MOST for time in times):
+    if not all(isinstance(time, int) and abs(time) <= MOST_NUMBER for time in times):
         message = "times must be whole numbers"
         raise TypeError(message)
-    if not all(isinstance(recall, int | float) and abs(recall) <= _MOST for recall in recalls):
+    if not all(isinstance(recall, int | float) and abs(recall) <= MOST_NUMBER for recall in recalls):
         message = "recalls must be finite numbers"
         raise TypeError(message)
 

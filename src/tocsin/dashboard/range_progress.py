@@ -130,12 +130,13 @@ def _batches(asked: Mapping[str, Any], stream: Stream, watch: RangeWatch, key: K
     table = _read(asked, stream, [*watch.on, *read], None if key is None else of_key(watch.on, key))
     time, came = times_of(table, stream)
     numbers, values, payload = batches_of(table), values_of(table, read), payloads_of(table)
-    named, found = _keys(table, watch), []
+    named = _keys(table, watch)
     keys = {one: place for place, one in enumerate(one for one in dict.fromkeys(named) if None not in one)}
     whose = np.array([keys.get(one, -1) for one in named], np.int64)
-    for number in np.unique(numbers).tolist():
-        at = np.flatnonzero((numbers == number) & (whose >= 0))
-        at = at[np.argsort(came[at], kind="stable")]
+    order = np.lexsort((came, numbers))
+    order, found = order[whose[order] >= 0], []
+    for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []:
         some = {name: column[at] for name, column in values.items()}
-        found.append((number, Batch(0, stream.name, list(keys), whose[at], time[at], came[at], some, payload[at])))
+        batch = Batch(0, stream.name, list(keys), whose[at], time[at], came[at], some, payload[at])
+        found.append((int(numbers[at[0]]), batch))
     return found

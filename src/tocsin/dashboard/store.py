@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.fates import StoreNow, stores_of
 from tocsin.dashboard.known import Known, Rank, token_of
+from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.deliver import AlertLog, Position
@@ -32,7 +33,6 @@ log = logging.getLogger("tocsin.dashboard")
 LOOK_S = 1.0
 PAGE = 50
 AGAINST = "against"
-_MOST = 1 << 62
 # Alerts between which others may look at what is known.
 _STEP = 2_000
 
@@ -308,4 +308,6 @@ def _passing(run: RunData) -> dict[str, float]:
 def _counts(parts: Any) -> dict[str, int]:
     if not isinstance(parts, dict):
         return {}
-    return {str(name): number for name, number in parts.items() if isinstance(number, int) and abs(number) <= _MOST}
+    return {
+        str(name): number for name, number in parts.items() if isinstance(number, int) and abs(number) <= MOST_NUMBER
+    }

@@ -39,12 +39,12 @@ class Bar:
     hint: str = ""
 
 
-def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int | None = None) -> list[Bar]:
+def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int) -> list[Bar]:
     """The records: alerts that fired, those that are open up to the newest time that is known."""
     found = []
     for one in alerts:
         end_us = max(newest_us, one.start_us) if one.end_us is None else one.end_us
-        if not one.has_fired or one.margin is None or (begin_us is not None and end_us < begin_us):
+        if not one.has_fired or one.margin is None or end_us < begin_us:
             continue
         hint = ""
         if len(alerts) <= _MOST_HINTS:

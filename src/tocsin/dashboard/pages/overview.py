@@ -11,7 +11,7 @@ from starlette.requests import Request
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages.head import head, status
 from tocsin.dashboard.pages.tiles import some_tiles, tiles
-from tocsin.dashboard.pages.words import is_number, lag_tick, short_number
+from tocsin.dashboard.pages.words import is_number, lag_tick, objects_in, short_number
 from tocsin.dashboard.render import number_text, render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store
@@ -89,11 +89,7 @@ def _numbers(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "ends": ends if all(isinstance(end, int) for end in ends) else None,
         "recall": [
             {"asked": "", "recall": None, "lowest": None, **one}
-            for one in _list(summary.get("recall"))
+            for one in objects_in(summary.get("recall"))
             if isinstance(one.get("alert"), str)
         ],
     }
-
-
-def _list(given: Any) -> list[dict[str, Any]]:
-    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []

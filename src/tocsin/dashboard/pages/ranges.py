@@ -84,9 +84,8 @@ def _answers(run: RunData, kind: str, **asked: str) -> tuple[list[tuple[str, Map
     """Ask the archive about each rule, and say how many are not asked; nothing where it has no rows."""
     alerts = [] if why_not_traced(run) else [str(rule["alert"]) for rule in _rules(run)]
     some = alerts[:MOST_ASKED]
-    return [(alert, TRACER.ask({**whose(run, kind), "alert": alert, **asked})) for alert in some], len(alerts) - len(
-        some
-    )
+    more = len(alerts) - len(some)
+    return [(alert, TRACER.ask({**whose(run, kind), "alert": alert, **asked})) for alert in some], more
 
 
 def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], name: str) -> list[Known]:

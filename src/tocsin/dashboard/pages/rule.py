@@ -82,7 +82,7 @@ def _drawings(
     begin = min(one.start_us for one in fired) if last_s is None else newest - last_s * 1_000_000
     found = bars_of(fired, newest, begin)
     drawing = margins(found, begin, max(newest, begin + 1_000_000))
-    shown = [one.as_life() for one in fired[-MOST_DRAWN:] if (one.end_us or newest) >= begin]
+    shown = [one.as_life() for one in fired[-MOST_DRAWN:] if one.end_us is None or one.end_us >= begin]
     whole = Result(run.name, Plan(()), (), (), (), oldest_us=begin, newest_us=newest)
     on = next((rule["on"] for rule in rules if isinstance(rule.get("on"), list)), None)
     keys = (

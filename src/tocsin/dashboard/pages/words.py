@@ -1,13 +1,12 @@
-"""How pages write numbers, lags and waits."""
+"""How pages read what runs wrote, and write numbers, lags and waits."""
 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.rules.durations import duration_text
 from tocsin.trace.words import rounded
-
-_MOST = 1 << 62
 
 
 def is_number(given: Any) -> TypeGuard[float]:
@@ -16,7 +15,12 @@ def is_number(given: Any) -> TypeGuard[float]:
     >>> is_number(2.5), is_number(float("nan")), is_number(10**400), is_number("2")
     (True, False, False, False)
     """
-    return isinstance(given, int | float) and -_MOST <= given <= _MOST
+    return isinstance(given, int | float) and abs(given) <= MOST_NUMBER
+
+
+def objects_in(given: Any) -> list[dict[str, Any]]:
+    """The objects of a list that was read; none where it is no list."""
+    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def lag_text(seconds: float) -> str:
