@@ -169,7 +169,7 @@ MISTAKES = [
      "`FADE FACTOR` must be above 0 and at most 1; got 1.5"),
     ("SELECT a.x FROM s a, s b WHERE a.x = b.x «FADE FACTOR 0.5» WINDOW 1 DAY", "must stand with a PREFERENCE"),
     ("SELECT a.x FROM s a, s b WHERE a.x = b.x WINDOW 1 DAY «BUDGET 0 %»", "`BUDGET` must be above 0 and at most"),
-    ("SELECT a.x FROM s a, s b WHERE a.x = b.x WINDOW 1 DAY «BUDGET -1 UNITS PER TUPLE»", "must be above 0 and finite"),
+    ("SELECT a.x FROM s a, s b WHERE a.x = b.x WINDOW 1 DAY «BUDGET -1 UNITS PER TUPLE»", "above 0 and at most 1,000"),
     ("SELECT x FROM «s» WHERE x > 5 WINDOW 1 DAY BUDGET 5 %", "must have one summary to go by"),
     ("SELECT x FROM «s» WITH PREFERENCE desc x WINDOW 1 DAY", "must have one summary to go by"),
     ("SELECT SUM(x), «AVG(y)» FROM s WINDOW 1 DAY", "aggregates must be of one column"),
@@ -308,6 +308,15 @@ def test_a_mistake_is_underlined_and_explained(text: str, message: str) -> None:
     line, column = plain.count("\n", 0, start) + 1, start - (plain.rfind("\n", 0, start) + 1) + 1
     assert str(error).startswith(f"{line}:{column}: ")
     assert set(str(error).splitlines()[-1].strip()) <= {"^"}
+
+
+def test_of_a_query_without_a_summary_nothing_is_said_that_nobody_declared() -> None:
+    asked = resolve(parse_sql("SELECT x FROM s WHERE y = 1"), COLUMNS)
+    assert str(asked) == "Select from s (1 filter) by filters\n  each row by itself: exact"
+    asked = resolve(parse_sql("SELECT AVG(x) FROM s WINDOW 1 MINUTE"), COLUMNS)
+    assert str(asked).splitlines()[1:] == [
+        "  window 1m; summary none declared", "  prefers nothing", "  budget unlimited: exact"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from tocsin.stages.promising.preference import Preference
 MOST_OPEN = 1_000
 # As many cores as a large machine has.
 MOST_PERCENT = 100_000
+# More than any tuple needs; sums of them stay exact.
+MOST_UNITS = 10**15
 # The most memory of the summaries of one stream, which is taken as soon as a query starts.
 MOST_BYTES = 256 << 20
 
@@ -74,8 +76,10 @@ def budget_of(script: Script) -> Budget:
                 f"`BUDGET` must be above 0 and at most {MOST_PERCENT:,} %; got {node.expressions[0].sql()}", node
             )
         return Budget(cores=number / 100)
-    if not 0 < number < 1e15:
-        script.refuse(f"`BUDGET` must be above 0 and finite; got {node.expressions[0].sql()}", node)
+    if not 0 < number <= MOST_UNITS:
+        script.refuse(
+            f"`BUDGET` must be above 0 and at most {MOST_UNITS:,} units; got {node.expressions[0].sql()}", node
+        )
     return Budget(units=number)
 
 

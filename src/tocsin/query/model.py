@@ -136,8 +136,8 @@ class Asked:
 
     @property
     def is_summarised(self) -> bool:
-        """Whether the query says how streams are summarised."""
-        return True
+        """Whether the query says how streams are summarised; one of one stream then prefers something."""
+        return self.preference is not None
 
     def _terms(self, slide_us: int | None = None) -> list[str]:
         window = self.layout.window_us
@@ -210,11 +210,6 @@ class Selection(Asked):
     queries: tuple[Query, ...]
 
     @property
-    def is_summarised(self) -> bool:
-        """Whether there is a column to go by."""
-        return self.column is not None
-
-    @property
     def needed(self) -> tuple[tuple[str, ...], ...]:
         """What a row cannot do without: the summarised column."""
         return (() if self.column is None else (self.column,),)
@@ -224,7 +219,8 @@ class Selection(Asked):
         ranges = f"by {len(self.queries)} ranges of {self.column}"
         if len(self.queries) == 1:
             ranges = _range(self.column, self.queries[0])
-        return "\n".join([f"Select from {_source(self.streams[0])} {ranges}", *self._terms()])
+        terms = self._terms() if self.is_summarised else ["  each row by itself: exact"]
+        return "\n".join([f"Select from {_source(self.streams[0])} {ranges}", *terms])
 
 
 @dataclass(frozen=True)
@@ -236,11 +232,6 @@ class Aggregates(Asked):
     query: Query
     of: str | None
     slide_us: int | None = None
-
-    @property
-    def is_summarised(self) -> bool:
-        """Whether there is a column to go by."""
-        return self.column is not None
 
     @property
     def needed(self) -> tuple[tuple[str, ...], ...]:

@@ -57,8 +57,8 @@ def _summary_of(named: Named, summaries: Sequence[Summary], where: Where) -> Sum
 
 def _ranged(
     named: Named, summary: Summary | None, where: Where, promise: str, *, needs_window: bool = True
-) -> tuple[tuple[Source, ...], Layout, Preference, Query]:
-    """What a selection and aggregates have in common."""
+) -> tuple[tuple[Source, ...], Layout, Preference | None, Query]:
+    """What a selection and aggregates have in common; without a summary nothing is preferred."""
     script, span, rest = named.script, Range(), list[tuple[int, Filter]]()
     for number, one, _ in where.filters:
         ranged = summary is not None and one.column == summary.attribute
@@ -75,7 +75,7 @@ def _ranged(
     if summary is None:
         layout = layout_for(script, None) if needs_window or clause(script, "window") else Layout()
         layout = replace(layout, variant="T3", scheme=Histogram(0.0, 1.0, 1))
-        return sources_of(named, rest), layout, PROMISES[promise], query
+        return sources_of(named, rest), layout, None, query
     named.check_number(0, summary.attribute, summary.node)
     if not isinstance(summary.settings.get("scheme"), Histogram):
         script.refuse("the summary of a query of one stream must be a HISTOGRAM(low, high, bins)", summary.node)
