@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,26 +78,43 @@ def test_a_no_data_is_found_by_its_name(capsys: pytest.CaptureFixture[str]) -> N
     assert all(re.fullmatch(r"  NoData \w+: a key silent for \w+", line) for line in rest)
 
 
-LIMITED = """\
-memory: 900KB
+SHOP = """\
 streams:
   a: {source: {json: {path: a}}, keys: [item]}
   b: {source: {json: {path: b}}, keys: [item]}
 groups:
   - name: shop
     rules:
+"""
+LIMITED = (
+    f"memory: 900KB\n{SHOP}"
+    + """\
       - {alert: Pair, expr: a + b > 2.5, within: 10s, on: [item], emit: all, model: {by: age, granularity: 1s}}
       - {alert: Some, expr: a + b > 1, within: 10s, on: [item], emit: all, prefer: sample, weight: 2}
       - {alert: Own, expr: a + b > 9, within: 10s, on: [item], memory: 300KB}
       - {alert: Alone, expr: a > 9, on: [item]}
 """
+)
+
+
+def _placed(folder: Path, rules: str) -> tuple[Path, Path]:
+    """A rule file, and a folder for a run."""
+    path, run = folder / "rules.yaml", folder / "run"
+    path.write_text(rules)
+    run.mkdir()
+    return path, run
+
+
+def _note(run: Path, **told: Any) -> None:
+    """Let a run have done one micro-batch."""
+    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), **told)
+    (run / "progress.jsonl").write_bytes(line.line() + b"\n")
 
 
 def test_of_limited_memory_it_is_said_what_each_join_has_and_where_to_read_what_that_finds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "rules.yaml"
-    path.write_text(LIMITED)
+    path, _ = _placed(tmp_path, LIMITED)
     assert main(["explain", str(path)]) == 0
     whole = capsys.readouterr().out
     split = "Memory of the run: 300KB for joins that lose results and 300KB for those that sample, at first; in a run, "
@@ -119,9 +137,7 @@ def test_of_limited_memory_it_is_said_what_each_join_has_and_where_to_read_what_
 def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, run = tmp_path / "rules.yaml", tmp_path / "run"
-    path.write_text(LIMITED)
-    run.mkdir()
+    path, run = _placed(tmp_path, LIMITED)
     assert main(["explain", str(path), "--run-dir", str(run)]) == 1
     assert f"`--run-dir` must be that of a run or a backtest; {run} has neither" in capsys.readouterr().err
     summary = {"memory": [{"alert": "Pair", "memory": "300KB", **Found(0.5, 0.25)._asdict()}]}
@@ -130,8 +146,7 @@ def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
     told = f"Memory as {run} found it\n  Pair: "
     assert capsys.readouterr().out.endswith(f"{told}recall 0.5 predicted, 0.25 reached\n")
     memory = {"Pair": Found(0.9, 0.8), "Some": Found(None, 0.2, None, 0.05), "Gone": Found(1.0)}
-    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), memory=memory, shares={"Pair": 12_345})
-    (run / "progress.jsonl").write_bytes(line.line() + b"\n")
+    _note(run, memory=memory, shares={"Pair": 12_345})
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
     found = "may keep 12,345 (bytes, or rows) now; recall 0.9 predicted, 0.8 reached\n"
     assert capsys.readouterr().out.endswith(f"{told}{found}  Some: error not predicted, 0.05 reached\n")
@@ -142,27 +157,21 @@ def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
     assert capsys.readouterr().out.endswith(f"Memory as {run} found it: no rule shown here had a limited one\n")
 
 
-SPENDING = """\
-streams:
-  a: {source: {json: {path: a}}, keys: [item]}
-  b: {source: {json: {path: b}}, keys: [item]}
-groups:
-  - name: shop
-    rules:
+SPENDING = (
+    SHOP
+    + """\
       - {alert: Near, expr: a + b > 2.5, within: 10s, on: [item], emit: all, cpu: 20%}
       - {alert: Soon, expr: a - b > 2.5, within: 10s, on: [item], emit: all, cpu: 20%, deadline: 1s}
       - {alert: Alone, expr: a > 9, on: [item]}
 """
+)
 
 
 def test_what_limited_processor_time_bought_is_read_from_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, run = tmp_path / "rules.yaml", tmp_path / "run"
-    path.write_text(SPENDING)
-    run.mkdir()
-    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), cpu={"Near": (0.5, 0.714), "Gone": (1.0, 1.0)})
-    (run / "progress.jsonl").write_bytes(line.line() + b"\n")
+    path, run = _placed(tmp_path, SPENDING)
+    _note(run, cpu={"Near": (0.5, 0.714), "Gone": (1.0, 1.0)})
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
     assert capsys.readouterr().out.endswith(
         f"\nProcessor time as {run} spent it\n"
@@ -178,11 +187,9 @@ def test_what_limited_processor_time_bought_is_read_from_a_run(
 def test_a_run_that_was_started_with_other_rules_is_told_from_one_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, other, run = tmp_path / "rules.yaml", tmp_path / "other.yaml", tmp_path / "run"
-    path.write_text(SPENDING)
+    (path, run), other = _placed(tmp_path, SPENDING), tmp_path / "other.yaml"
     other.write_text(LIMITED)
-    run.mkdir()
-    (run / "progress.jsonl").write_bytes(Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally()).line() + b"\n")
+    _note(run)
     file = load_file(path)
     describe(file, plan_file(file), (), 2).write(run)
     names = "alerts are compared by their names"

@@ -10,11 +10,24 @@ from typing import Any
 
 from tocsin.query import Aggregates, Join, Selection
 from tocsin.query.dialect import CLAUSES, Tocsin
+from tocsin.query.model import BOOLEAN, FRACTION, MOMENT, TEXT, WHOLE, Kind
 from tocsin.query.read import Script
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SCHEMA = "ts timestamp, item int, price double, note string, fine decimal(38,18), big long, ok boolean, `odd name` int"
 TABLES = ("north", "south")
+# What these columns hold, as queries tell it apart; each table has them all.
+KINDS = {
+    "ts": Kind("timestamp", MOMENT),
+    "item": Kind("int", WHOLE),
+    "price": Kind("double", FRACTION),
+    "note": Kind("string", TEXT),
+    "fine": Kind("decimal(38,18)", FRACTION, is_double=False),
+    "big": Kind("bigint", WHOLE, is_double=False),
+    "ok": Kind("boolean", BOOLEAN),
+    "odd name": Kind("int", WHOLE),
+}
+COLUMNS_OF, KINDS_OF = {name: list(KINDS) for name in TABLES}, dict.fromkeys(TABLES, KINDS)
 _NUMBERS = ("item", "price", "fine", "big", "`odd name`")
 _COLUMNS = ("ts", *_NUMBERS, "note", "ok")
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")

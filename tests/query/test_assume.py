@@ -6,22 +6,11 @@ import random
 
 import pytest
 
-from query.drawn import draw_text, mutate
+from query.drawn import COLUMNS_OF, KINDS_OF, TABLES, draw_text, mutate
 from query.test_read import COLUMNS, MISTAKES, OF_ONE_STREAM, H, marked
 from tocsin.errors import SqlError
 from tocsin.query import check_script, parse_sql, resolve
-from tocsin.query.model import BOOLEAN, FRACTION, MOMENT, TEXT, WHOLE, Kind
 
-KINDS = {
-    "ts": Kind("timestamp", MOMENT),
-    "item": Kind("int", WHOLE),
-    "price": Kind("double", FRACTION),
-    "note": Kind("string", TEXT),
-    "fine": Kind("decimal(38,18)", FRACTION, is_double=False),
-    "big": Kind("bigint", WHOLE, is_double=False),
-    "ok": Kind("boolean", BOOLEAN),
-    "odd name": Kind("int", WHOLE),
-}
 # Of which stream `x` is, or which columns `*` stands for, must be known; so must what several SELECTs have in common.
 NEED_COLUMNS = ("`x` must say of which stream it is", "must be a column of", "`*` must stand alone", "several SELECTs")
 
@@ -43,18 +32,17 @@ def test_what_is_wrong_with_any_columns_is_told_without_them(text: str, message:
 
 
 def test_nothing_is_refused_that_is_right_with_the_columns_that_there_are() -> None:
-    columns, kinds = {name: list(KINDS) for name in ("north", "south")}, {"north": KINDS, "south": KINDS}
     early = right = 0
     for seed in range(800):
         draw = random.Random(seed)
         text = draw_text(draw) if seed % 2 else mutate(draw, draw_text(draw))
         try:
             script = parse_sql(text)
-            check_script(script, list(columns))
+            check_script(script, TABLES)
         except SqlError:
             early += 1
             with pytest.raises(SqlError, match=r"^\d+:\d+: "):
-                resolve(parse_sql(text), columns, "ts", kinds)
+                resolve(parse_sql(text), COLUMNS_OF, "ts", KINDS_OF)
         else:
             right += 1
     assert min(early, right) > 150
@@ -68,10 +56,10 @@ def test_nothing_is_refused_that_is_right_with_the_columns_that_there_are() -> N
     "SELECT big FROM north WHERE big > 9007199254740992 AND big < 9007199254740994",
 ])  # fmt: skip
 def test_what_only_columns_can_decide_is_left_to_them(text: str) -> None:
-    check_script(parse_sql(text), ["north", "south"])
+    check_script(parse_sql(text), TABLES)
 
 
 def test_clauses_are_looked_at_where_columns_are_not_clear() -> None:
     text = "SELECT item, place FROM north, south WHERE item = place WINDOW 1 DAY BUDGET 0 %"
     with pytest.raises(SqlError, match="`BUDGET` must be above 0"):
-        check_script(parse_sql(text), ["north", "south"])
+        check_script(parse_sql(text), TABLES)

@@ -7,31 +7,16 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.drawn import TABLES, draw_text, mutate
+from query.drawn import COLUMNS_OF, KINDS_OF, draw_text, mutate
 from tocsin.errors import SqlError
 from tocsin.query import Join, parse_sql, resolve
-from tocsin.query.model import BOOLEAN, FRACTION, MOMENT, TEXT, WHOLE, Kind
 from tocsin.query.steps import plan_of, select_of
-
-KINDS = {
-    "ts": Kind("timestamp", MOMENT),
-    "item": Kind("int", WHOLE),
-    "price": Kind("double", FRACTION),
-    "note": Kind("string", TEXT),
-    "fine": Kind("decimal(38,18)", FRACTION, is_double=False),
-    "big": Kind("bigint", WHOLE, is_double=False),
-    "ok": Kind("boolean", BOOLEAN),
-    "odd name": Kind("int", WHOLE),
-}
-
-
-COLUMNS = {name: list(KINDS) for name in TABLES}
 
 
 def refused(text: str) -> SqlError | None:
     """Plan a query, unless it is refused."""
     try:
-        asked = resolve(parse_sql(text), COLUMNS, "ts", dict.fromkeys(TABLES, KINDS))
+        asked = resolve(parse_sql(text), COLUMNS_OF, "ts", KINDS_OF)
     except SqlError as error:
         return error
     assert str(asked)
