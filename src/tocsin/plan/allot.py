@@ -159,7 +159,7 @@ class Allotment:
         return sum(watch == name for watch, _ in self.told) == self.budgets[name].buckets
 
     def _pools(self) -> list[list[str]]:
-        """Watches that share memory: those of the run by unit, and each that has its own."""
+        """Watches that share memory: those that share that of the run, and each that has its own."""
         pooled = [name for name, budget in self.budgets.items() if budget.pooled]
         return [mine for mine in [pooled, *([name] for name in self.budgets if name not in pooled)] if mine]
 

@@ -17,8 +17,6 @@ from tocsin.rules.model import Rule
 LEAST = {"bytes": 32_768, "rows": 16}
 # Pieces into which the ages of a window are cut where no rule says so, and the most that one may ask for.
 GRANULES, MOST_GRANULES = 20, 200
-
-
 # What fits is found out.
 MEASURED = Model()
 

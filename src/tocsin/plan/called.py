@@ -38,8 +38,9 @@ class Called:
         count = len(self.names)
         self.number = np.fromiter(map(number_of, self.names), np.int64, count)
         self.place = np.fromiter((places.get(key, -1) for key in self.names), np.int64, count)
-        names = map(name_bytes, self.names) if key_bytes else iter(())
-        self.price = key_bytes + np.fromiter(names, np.int64, count) if key_bytes else np.zeros(count, np.int64)
+        self.price = np.zeros(count, np.int64)
+        if key_bytes:
+            self.price = key_bytes + np.fromiter(map(name_bytes, self.names), np.int64, count)
 
     def prices(self, key: Int) -> Int:
         """What rows of these keys cost besides themselves: the first of a key that is not known pays for it."""

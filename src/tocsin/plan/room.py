@@ -134,8 +134,8 @@ class Room:
 
     def lose(self, until_us: int) -> None:
         """Note that results up to a time may be missing."""
-        known = self.worth is not None and not np.isnan(self.worth.predicted)
-        promise = f"subset {self.worth.predicted:.2f}" if self.worth is not None and known else "subset"
+        predicted = self._predicted
+        promise = "subset" if predicted is None else f"subset {predicted:.2f}"
         self.loss = Loss(max(self.loss.until_us, until_us), promise)
         self.tell_pages()
 
@@ -174,8 +174,12 @@ class Room:
             return Found(1.0, reached, *([] if self.sampler is None else [0.0, 0.0]))
         if self.sampler is not None:
             return Found(None, reached, *self.sampler.errors)
-        known = self.worth is not None and not np.isnan(self.worth.predicted)
-        return Found(float(self.worth.predicted) if self.worth is not None and known else None, reached)
+        return Found(self._predicted, reached)
+
+    @property
+    def _predicted(self) -> float | None:
+        """The share of results that rows of most worth find; None where no model fits."""
+        return None if self.worth is None or np.isnan(self.worth.predicted) else float(self.worth.predicted)
 
     def arrays(self, deaf: int) -> dict[str, NDArray[Any]]:
         """State to be written, with the rows that are to be given up as they come."""

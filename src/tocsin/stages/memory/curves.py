@@ -2,8 +2,7 @@
 
 Idea: whatever the model, the best use of M rows of memory gives results at a rate that is a concave, piecewise linear
 function of M: rows, or stretches of their lives, that give most per cell and time come first. So memory is divided
-between windows and between joins by taking the steepest pieces first. Of samples it is the variance
-saved that rises so.
+between windows and between joins by taking the steepest pieces first. Of samples the variance saved rises so.
 Guarantee: exact for the curves given; a sum of curves is the best of all divisions.
 Cost: O(n log n) for n pieces; a reading is O(log n).
 Source: Srivastava, Widom, "Memory-Limited Execution of Windowed Stream Joins", VLDB 2004, equations 2 and 3 and section

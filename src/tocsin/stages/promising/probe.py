@@ -1,7 +1,7 @@
 """Kernels of the anytime join: what a tuple has to probe, in which order, and what that costs.
 
 A region is a stretch of arrivals of the other stream, in the bucket of the tuple: all that came before it (TOP), a
-granularity (GRAIN), or what is to be scanned (LEAF). It is looked at in more detail only when its turn comes; one that
+granularity (GRAINS), or what is to be scanned (LEAF). It is looked at in more detail only when its turn comes; one that
 promises nothing is scanned as a whole, last. Regions of a tuple never overlap, whatever zones have merged meanwhile.
 """
 
