@@ -140,6 +140,10 @@ def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
     path, run = _placed(tmp_path, LIMITED)
     assert main(["explain", str(path), "--run-dir", str(run)]) == 1
     assert f"`--run-dir` must be that of a run or a backtest; {run} has neither" in capsys.readouterr().err
+    # One that was interrupted leaves a summary of nothing.
+    (run / "summary.json").write_text("{}")
+    assert main(["explain", str(path), "--run-dir", str(run)]) == 1
+    assert "nor the summary of a backtest that ended" in capsys.readouterr().err
     summary = {"memory": [{"alert": "Pair", "memory": "300KB", **Found(0.5, 0.25)._asdict()}]}
     (run / "summary.json").write_text(json.dumps(summary))
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0

@@ -263,4 +263,8 @@ def test_the_line_that_moves_says_what_matters() -> None:
         alerts={"Hot": {"firing": 5, "resolved": 3}},
     )
     progress = Progress(7, "1970-01-01T00:00:10.000000Z", gained, whole, {"air": 8_500_000, "oil": 9_000_000})
-    assert line_of(progress, 2.0) == "batch 7: 500 rows/s, 2,000 rows, 34 kept, 2 firing, lag 1.5 s"
+    line = "batch 7: 500 rows/s, 2,000 rows, 34 kept, 2 firing, lag 1.5 s"
+    assert line_of(progress, 2.0) == line
+    # A part that is not all is never called so; of what is not known nothing is said.
+    shares = {"Near": (1.0, 0.999), "Far": (0.5, None)}
+    assert line_of(replace(progress, cpu=shares), 2.0) == f"{line}, finds more than 99%"

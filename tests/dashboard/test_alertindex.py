@@ -63,7 +63,7 @@ def test_a_disk_that_fails_inside_a_file_makes_no_change_of_state_twice(
     os.utime(tmp_path, (1, 1))
     for lines in (3, 2, 6, 4):
         with monkeypatch.context() as patched:
-            patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(lines))
+            patched.setattr("tocsin.dashboard.alertfile.lines_of", _fails_after(lines))
             list(index.read())
         assert index.unreadable == 1
         assert "the disk failed" in index.fault
@@ -78,7 +78,7 @@ def test_a_file_that_was_replaced_after_its_disk_failed_is_read_anew(
     index = AlertIndex(tmp_path)
     AlertWriter(tmp_path).write(0, [change("Hot", "firing", n * SECOND, id=f"a{n}") for n in range(3)])
     with monkeypatch.context() as patched:
-        patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(2))
+        patched.setattr("tocsin.dashboard.alertfile.lines_of", _fails_after(2))
         list(index.read())
     AlertWriter(tmp_path).write(0, [change("Hot", "firing", 7 * SECOND, id="b")])
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_files_behind_one_that_was_replaced_do_not_come_before_it(
     index, writer = AlertIndex(tmp_path), AlertWriter(tmp_path)
     writer.write(0, [change("Hot", "firing", n * SECOND, id=f"a{n}") for n in range(3)])
     with monkeypatch.context() as patched:
-        patched.setattr("tocsin.dashboard.alertindex.lines_of", _fails_after(2))
+        patched.setattr("tocsin.dashboard.alertfile.lines_of", _fails_after(2))
         list(index.read())
     writer.write(0, [change("Hot", "firing", 7 * SECOND, id="b")])
     writer.write(1, [change("Hot", "resolved", 7 * SECOND, id="b", ends_us=9 * SECOND)])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
-from tocsin.dashboard import alertindex, microbatch, rundata
+from tocsin.dashboard import alertfile, microbatch, rundata
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
 from tocsin.deliver import AlertLog, AlertWriter
@@ -304,7 +304,7 @@ def test_nothing_is_parsed_while_pages_wait(plant: Path, tmp_path: Path, monkeyp
     watched(rundata, "_read_summary")
     watched(microbatch, "parse_progress")
     watched(microbatch, "numbers_of")
-    watched(alertindex, "decode")
+    watched(alertfile, "decode")
     store.look()
     assert len(parsed) >= 2 + 2 * 7 + 25
     assert not any(parsed)

@@ -21,7 +21,8 @@ def found_in(run_dir: str, file: RuleFile, alerts: Iterable[str], spending: Iter
 
     found = read_found(run_dir)
     if found is None:
-        message = f"`--run-dir` must be that of a run or a backtest; {run_dir} has neither progress nor a summary"
+        why = "neither progress nor the summary of a backtest that ended"
+        message = f"`--run-dir` must be that of a run or a backtest; {run_dir} has {why}"
         raise GivenUpError(message)
     known, bought = set(alerts), read_bought(run_dir)
     mine = {alert: {"share": share, **one._asdict()} for alert, (share, one) in found.items() if alert in known}

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tocsin.cli.remarks import part_text
+
 if TYPE_CHECKING:
     from tocsin.rundir import Progress
 
@@ -59,7 +61,7 @@ def line_of(progress: Progress, seconds: float) -> str:
     lag = f", lag {max(progress.lag_s.values()):,.1f} s" if progress.lag_s else ""
     waits = f", waits {max(us for us, _ in progress.waits.values()) / 1e6:,.2f} s" if progress.waits else ""
     shares = [share for pair in progress.cpu.values() for share in pair[1:] if share is not None]
-    waits += f", finds {min(shares):.0%}" if shares else ""
+    waits += f", finds {part_text(min(shares))}" if shares else ""
     speed = sum(progress.gained.rows.values()) / max(seconds, 0.001)
     rows, firing = sum(whole.rows.values()), sum(whole.firing().values())
     return f"batch {progress.batch}: {speed:,.0f} rows/s, {rows:,} rows, {kept:,} kept, {firing:,} firing{lag}{waits}"

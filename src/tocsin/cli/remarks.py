@@ -55,11 +55,11 @@ def bought(shares: Mapping[str, tuple[float | None, float | None]]) -> Iterator[
 
 def bought_text(rows: float | None, results: float | None) -> str:
     """Say on which share of its rows a rule worked, and which share of its results it found."""
-    found = "an unknown part" if results is None else _part(results, "about ")
-    worked = "an unknown part" if rows is None else _part(rows)
+    found = "an unknown part" if results is None else part_text(results, "about ")
+    worked = "an unknown part" if rows is None else part_text(rows)
     return f"worked on {worked} of its rows and found {found} of its results, of late"
 
 
-def _part(share: float, about: str = "") -> str:
+def part_text(share: float, about: str = "") -> str:
     """A share in per cent; one that is not all is never called so."""
     return "more than 99%" if 0.99 < share < 1 else f"{about}{share:.0%}"

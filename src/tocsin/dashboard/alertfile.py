@@ -1,18 +1,46 @@
-"""One file of an alert log: its lines, and what tells that it has changed."""
+"""One file of an alert log: its lines, the changes of state that they tell, and what says that it has changed."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from tocsin.dashboard.known import Labels, cut_text, labels_of
 from tocsin.deliver.alertlog import raw_lines
-from tocsin.deliver.encode import Alert
+from tocsin.deliver.encode import Alert, decode, micros_of
 from tocsin.deliver.parquet import read_parquet
 
 Mark = tuple[int, int, int]
+# Lines, and bytes of them, that are read and parsed together.
+_STEP, _STEP_BYTES = 250, 1 << 22
+
+
+class Told(NamedTuple):
+    """What is known of a change of state."""
+
+    alert: str
+    id: str
+    state: str
+    labels: Labels
+    late: bool
+    start_us: int
+    end_us: int | None
+    value: float | None
+    margin: float | None
+    quality: str
+
+
+class Line(NamedTuple):
+    """A line of a file: the code of the file up to its end, and the change of state, or why it cannot be read."""
+
+    code: int
+    change: Told | None
+    fault: str
 
 
 def lines_of(path: Path) -> Iterator[tuple[bytes, Alert | None]]:
@@ -41,3 +69,49 @@ def code_of(path: Path) -> int:
     except (OSError, ValueError):
         return -1
     return code
+
+
+def pieces_of(path: Path) -> Iterator[list[Line]]:
+    """The lines of a file, parsed, some at a time; what was read comes before what the disk or the file lacks."""
+    piece, size, code = list[Line](), 0, 0
+    lines, failed = lines_of(path), None
+    while True:
+        try:
+            raw, alert = next(lines)
+        except StopIteration:
+            break
+        except (OSError, ValueError) as error:
+            failed = error
+            break
+        code = zlib.crc32(raw, code)
+        piece.append(_parsed(code, raw, alert))
+        size += len(raw)
+        if len(piece) == _STEP or size > _STEP_BYTES:
+            yield piece
+            piece, size = [], 0
+    yield piece
+    if failed is not None:
+        raise failed
+
+
+def _parsed(code: int, raw: bytes, alert: Alert | None) -> Line:
+    try:
+        return Line(code, _told(decode(raw) if alert is None else alert), "")
+    except (ValueError, RecursionError, OverflowError) as error:
+        return Line(code, None, str(error))
+
+
+def _told(change: Alert) -> Told:
+    ends, quality = change.get("endsAt"), sys.intern(cut_text(change["quality"]))
+    return Told(
+        cut_text(change["alert"]),
+        cut_text(change["id"]),
+        sys.intern(change["state"]),
+        labels_of(change["labels"]),
+        "late" in quality.split(),
+        micros_of(change["startsAt"]),
+        None if ends is None else micros_of(ends),
+        change.get("value"),
+        change.get("margin"),
+        quality,
+    )

@@ -12,48 +12,20 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
-import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tocsin.dashboard.alertfile import Mark, code_of, lines_of, mark_of
-from tocsin.dashboard.known import Change, Known, Labels, RuleAlerts, cut_text, id_in_address, labels_of
+from tocsin.dashboard.alertfile import Line, Mark, Told, code_of, mark_of, pieces_of
+from tocsin.dashboard.known import Change, Known, Labels, RuleAlerts, id_in_address
 from tocsin.deliver import AlertLog, Position
-from tocsin.deliver.encode import Alert, decode, micros_of
 
 MOST = 400_000
-# Lines, and bytes of them, between which others may look at what is known.
-_STEP, _STEP_BYTES = 250, 1 << 22
 _LOOKED_AT_AGAIN = 16
 
 Lock = AbstractContextManager[Any]
-
-
-class _Told(NamedTuple):
-    """What is known of a change of state."""
-
-    alert: str
-    id: str
-    state: str
-    labels: Labels
-    late: bool
-    start_us: int
-    end_us: int | None
-    value: float | None
-    margin: float | None
-    quality: str
-
-
-class _Line(NamedTuple):
-    """A line of a file: the code of the file up to its end, and the change of state, or why it cannot be read."""
-
-    code: int
-    change: _Told | None
-    fault: str
 
 
 class AlertIndex:
@@ -160,7 +132,7 @@ class AlertIndex:
         number, code, fault, (taken, taken_code) = 0, 0, "", self._begun.get(batch, (0, 0))
         is_other = False
         try:
-            for piece in _pieces(path):
+            for piece in pieces_of(path):
                 is_other = number < taken <= number + len(piece) and piece[taken - number - 1].code != taken_code
                 if is_other:
                     break
@@ -195,7 +167,7 @@ class AlertIndex:
         self._files[batch] = (mark, code)
         self.unreadable -= self._begun.pop(batch, None) is not None
 
-    def _take(self, batch: int, path: Path, lines: Sequence[_Line], first: int) -> None:
+    def _take(self, batch: int, path: Path, lines: Sequence[Line], first: int) -> None:
         """Take lines of a file, the first of which has a number."""
         for number, line in enumerate(lines, first):
             if line.change is not None:
@@ -207,7 +179,7 @@ class AlertIndex:
         self.unreadable += 1
         self.fault = what
 
-    def _change(self, position: Position, change: _Told) -> None:
+    def _change(self, position: Position, change: Told) -> None:
         """Open, move or end a life."""
         labels = self._labels.setdefault(change.labels, change.labels)
         whose = (change.alert, labels, change.late)
@@ -235,7 +207,7 @@ class AlertIndex:
         one.state, one.end_us = "resolved" if one.has_fired else "inactive", max(one.start_us, end_us)
         self.rules[one.alert].open.pop(one.place, None)
 
-    def _begin(self, change: _Told, labels: Labels) -> Known:
+    def _begin(self, change: Told, labels: Labels) -> Known:
         mine = self.rules.setdefault(change.alert, RuleAlerts())
         known = mine.all[0].alert if mine.all else change.alert
         one = Known(known, labels, self._next)
@@ -264,49 +236,3 @@ class AlertIndex:
         self.by_id = by_id
         self._labels = {one.labels: one.labels for one in self.all}
         self._words = {labels: text for labels, text in self._words.items() if labels in self._labels}
-
-
-def _pieces(path: Path) -> Iterator[list[_Line]]:
-    """The lines of a file, parsed, some at a time; what was read comes before what the disk or the file lacks."""
-    piece, size, code = list[_Line](), 0, 0
-    lines, failed = lines_of(path), None
-    while True:
-        try:
-            raw, alert = next(lines)
-        except StopIteration:
-            break
-        except (OSError, ValueError) as error:
-            failed = error
-            break
-        code = zlib.crc32(raw, code)
-        piece.append(_parsed(code, raw, alert))
-        size += len(raw)
-        if len(piece) == _STEP or size > _STEP_BYTES:
-            yield piece
-            piece, size = [], 0
-    yield piece
-    if failed is not None:
-        raise failed
-
-
-def _parsed(code: int, raw: bytes, alert: Alert | None) -> _Line:
-    try:
-        return _Line(code, _told(decode(raw) if alert is None else alert), "")
-    except (ValueError, RecursionError, OverflowError) as error:
-        return _Line(code, None, str(error))
-
-
-def _told(change: Alert) -> _Told:
-    ends, quality = change.get("endsAt"), sys.intern(cut_text(change["quality"]))
-    return _Told(
-        cut_text(change["alert"]),
-        cut_text(change["id"]),
-        sys.intern(change["state"]),
-        labels_of(change["labels"]),
-        "late" in quality.split(),
-        micros_of(change["startsAt"]),
-        None if ends is None else micros_of(ends),
-        change.get("value"),
-        change.get("margin"),
-        quality,
-    )

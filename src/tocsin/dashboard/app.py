@@ -24,6 +24,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from tocsin.dashboard.guard import Guard
 from tocsin.dashboard.pages.alert import alert_page, picture_part
@@ -53,70 +54,18 @@ Page = Callable[[Store, RunData, Request], str]
 
 def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) -> Starlette:
     """Make the application over a store."""
-    listeners: set[object] = set()
-
-    def of_run(page: Page) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            run = store.runs.get(request.path_params["run"])
-            if run is None:
-                raise HTTPException(404, "no such run")
-            return made(lambda: page(store, run, request))
-
-        return answer
-
-    def made(make: Callable[[], str]) -> Response:
-        """A page, or a page that says that it could not be made: what a run directory holds must not end a server."""
-        try:
-            return HTMLResponse(make())
-        except HTTPException:
-            raise
-        except Exception:
-            log.exception("a page could not be made")
-            return HTMLResponse(error_page(500, "this page could not be made"), 500)
-
-    def runs(request: Request) -> Response:
-        own = store.own_runs()
-        if len(own) == 1:
-            return RedirectResponse(address(own[0]))
-        return made(lambda: runs_page(store, request))
-
-    def alert(request: Request) -> Response:
-        """Where sinks link to, who know a dashboard and the id of an alert: the first run that has it."""
-        name, wanted = request.path_params["alert"], request.path_params.get("run")
-        for run in store.own_runs():
-            if wanted in {None, run.name} and store.by_id(run, name):
-                return RedirectResponse(address(run, "alert", name))
-        raise HTTPException(404, "no such alert in any run; it may be older than what is shown")
-
-    def diff(request: Request) -> Response:
-        return made(lambda: diff_page(store, request))
-
-    def login(request: Request) -> Response:
-        return HTMLResponse(login_page(request))
-
-    async def events(request: Request) -> Response:
-        if request.method == "HEAD":
-            return Response(media_type=NEWS)
-        if len(listeners) >= MOST_LISTENERS:
-            return PlainTextResponse("too many pages listen\n", 503, {"Retry-After": "15"})
-        return StreamingResponse(_counted(_news(store, request), listeners), media_type=NEWS)
-
-    def drawings(request: Request) -> Response:
-        return FileResponse(DRAWINGS)
-
-    def health(request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
+    answers = _Answers(store)
+    of_run = answers.of_run
     routes = [
-        Route("/", runs),
-        Route("/alerts/{alert}", alert),
-        Route("/diff", diff),
-        Route("/events", events),
-        Route("/health", health),
-        Route("/login", login),
+        Route("/", answers.runs),
+        Route("/alerts/{alert}", answers.alert),
+        Route("/diff", answers.diff),
+        Route("/events", answers.events),
+        Route("/health", _health),
+        Route("/login", _login),
         Route("/run/{run}", of_run(overview_page)),
         Route("/run/{run}/alerts", of_run(alerts_page)),
-        Route("/run/{run}/alerts/{alert}", alert),
+        Route("/run/{run}/alerts/{alert}", answers.alert),
         Route("/run/{run}/alert/{alert}", of_run(alert_page)),
         Route("/run/{run}/alert/{alert}/picture", of_run(picture_part)),
         Route("/run/{run}/rules", of_run(rules_page)),
@@ -128,12 +77,81 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
         Route("/run/{run}/ranges/alive", of_run(alive_part)),
         Route("/run/{run}/ranges/progress", of_run(request_part)),
         Route("/run/{run}/plan", of_run(plan_page)),
-        Route("/static/drawings.css", drawings),
+        Route("/static/drawings.css", _drawings),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     guard = Middleware(Guard, token=token, names=tuple(names))
     handlers: dict[Any, Any] = {HTTPException: _not_found}
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=_lifespan(store))
+
+
+class _Answers:
+    """What is answered out of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.listeners: set[Response] = set()
+
+    def of_run(self, page: Page) -> Callable[[Request], Response]:
+        """Answer with a page of the run that an address names."""
+
+        def answer(request: Request) -> Response:
+            run = self.store.runs.get(request.path_params["run"])
+            if run is None:
+                raise HTTPException(404, "no such run")
+            return _made(lambda: page(self.store, run, request))
+
+        return answer
+
+    def runs(self, request: Request) -> Response:
+        """All runs; one that is alone is shown at once."""
+        own = self.store.own_runs()
+        if len(own) == 1:
+            return RedirectResponse(address(own[0]))
+        return _made(lambda: runs_page(self.store, request))
+
+    def alert(self, request: Request) -> Response:
+        """Where sinks link to, who know a dashboard and the id of an alert: the first run that has it."""
+        name, wanted = request.path_params["alert"], request.path_params.get("run")
+        for run in self.store.own_runs():
+            if wanted in {None, run.name} and self.store.by_id(run, name):
+                return RedirectResponse(address(run, "alert", name))
+        raise HTTPException(404, "no such alert in any run; it may be older than what is shown")
+
+    def diff(self, request: Request) -> Response:
+        """Two runs side by side."""
+        return _made(lambda: diff_page(self.store, request))
+
+    async def events(self, request: Request) -> Response:
+        """News, to as many as may listen."""
+        if request.method == "HEAD":
+            return Response(media_type=NEWS)
+        if len(self.listeners) >= MOST_LISTENERS:
+            return PlainTextResponse("too many pages listen\n", 503, {"Retry-After": "15"})
+        return _News(_news(self.store, request), self.listeners)
+
+
+def _made(make: Callable[[], str]) -> Response:
+    """A page, or a page that says that it could not be made: what a run directory holds must not end a server."""
+    try:
+        return HTMLResponse(make())
+    except HTTPException:
+        raise
+    except Exception:
+        log.exception("a page could not be made")
+        return HTMLResponse(error_page(500, "this page could not be made"), 500)
+
+
+def _login(request: Request) -> Response:
+    return HTMLResponse(login_page(request))
+
+
+def _drawings(request: Request) -> Response:
+    return FileResponse(DRAWINGS)
+
+
+def _health(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
 
 
 def _lifespan(store: Store) -> Any:
@@ -158,15 +176,20 @@ async def _news(store: Store, request: Request) -> AsyncIterator[str]:
         silent += NEWS_S
 
 
-async def _counted(news: AsyncIterator[str], listeners: set[object]) -> AsyncIterator[str]:
-    """Pass news on; whoever hears them is among the listeners for as long."""
-    listener = object()
-    listeners.add(listener)
-    try:
-        async for one in news:
-            yield one
-    finally:
-        listeners.discard(listener)
+class _News(StreamingResponse):
+    """News as long as somebody hears them, who is among the listeners from when it is made: many may ask at once."""
+
+    def __init__(self, news: AsyncIterator[str], listeners: set[Response]) -> None:
+        super().__init__(news, media_type=NEWS)
+        self._listeners = listeners
+        listeners.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listeners.discard(self)
 
 
 async def _not_found(request: Request, error: HTTPException) -> Response:

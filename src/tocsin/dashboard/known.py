@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from tocsin.deliver import Position
@@ -87,6 +88,11 @@ class Known:
         ends = (self.start_us, self.end_us)
         late = {"is_late": self.is_late, "has_fired": self.has_fired}
         return Life(self.alert, self.id, self.state, dict(self.labels), *ends, *numbers, (), **late)
+
+
+def frozen(alerts: Iterable[Known]) -> list[Known]:
+    """Alerts as they are now: those that go on are copied, the others change no more."""
+    return [copy(one) if one.is_open else one for one in alerts]
 
 
 class RuleAlerts:

@@ -15,26 +15,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.dashboard.comparison import Comparison
 from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.fates import StoreNow, stores_of
-from tocsin.dashboard.known import Known, Rank, token_of
+from tocsin.dashboard.known import Known, Rank, frozen, token_of
 from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.deliver import AlertLog, Position
 from tocsin.deliver.encode import Alert
-from tocsin.plan import Plan
-from tocsin.report import Difference, Result, compare
+from tocsin.report import Difference
 from tocsin.report.svg import visible
-from tocsin.trace.model import Life
 
 log = logging.getLogger("tocsin.dashboard")
 
 LOOK_S = 1.0
 PAGE = 50
 AGAINST = "against"
-# Alerts between which others may look at what is known.
-_STEP = 2_000
 
 
 class Asked(NamedTuple):
@@ -71,9 +68,7 @@ class Store:
         self.runs: dict[str, RunData] = {}
         for folder in folders:
             self._add(folder)
-        # The two runs that were last compared, the alerts that they had then, and what was found.
-        self._compared: tuple[tuple[RunData, RunData], tuple[object, ...], Difference] | None = None
-        self._comparing, self._compared_again = threading.Lock(), 0
+        self._comparison = Comparison(self.lock)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tocsin-dashboard-look", daemon=True)
 
@@ -127,7 +122,7 @@ class Store:
     def version(self) -> str:
         """A text that changes when something new is known of any run."""
         return "-".join(
-            str(number) for number in (*(run.version for run in list(self.runs.values())), self._compared_again)
+            str(number) for number in (*(run.version for run in list(self.runs.values())), self._comparison.made_again)
         )
 
     def own_runs(self) -> list[RunData]:
@@ -171,7 +166,7 @@ class Store:
         """All alerts of a rule, in the order of the log."""
         with self.lock:
             mine = run.index.rules.get(alert)
-            return _frozen(mine.all) if mine else []
+            return frozen(mine.all) if mine else []
 
     def by_id(self, run: RunData, name: str) -> list[Known]:
         """The alerts of an id, as an address has it: a late one and one in time may share it."""
@@ -208,39 +203,8 @@ class Store:
         return Delivery(run.folder, run.sinks())
 
     def difference(self, first: RunData, second: RunData) -> Difference:
-        """The alerts that only one of two runs has, and those of both; kept while no alert is new.
-
-        One is made at a time. While a newer one is made others have the last, and hear of the newer one as news.
-        """
-        runs = (first, second)
-        known = self._compared if self._compared is not None and self._compared[0] == runs else None
-        if known is not None and known[1] == _alerts_of(runs):
-            return known[2]
-        if not self._comparing.acquire(blocking=known is None):
-            assert known is not None
-            return known[2]
-        try:
-            return self._compare(runs)
-        finally:
-            self._comparing.release()
-
-    def _compare(self, runs: tuple[RunData, RunData]) -> Difference:
-        known, alerts = self._compared, _alerts_of(runs)
-        if known is not None and known[:2] == (runs, alerts):
-            return known[2]
-        found = compare(*(Result(run.name, Plan(()), (), (), tuple(self._all_lives(run))) for run in runs))
-        self._compared = (runs, alerts, found)
-        self._compared_again += known is not None and known[0] == runs
-        return found
-
-    def _all_lives(self, run: RunData) -> Iterator[Life]:
-        """All alerts of a run as lives, which are made while pages need not wait."""
-        with self.lock:
-            known = list(run.index.all)
-        for begin in range(0, len(known), _STEP):
-            with self.lock:
-                some = _frozen(known[begin : begin + _STEP])
-            yield from (one.as_life() for one in some)
+        """The alerts that only one of two runs has, and those of both."""
+        return self._comparison.of(first, second)
 
     def problems(self) -> list[str]:
         """What is wrong with what was named, in sentences: no folder, or not that of a run."""
@@ -255,16 +219,6 @@ def rule_names(run: RunData) -> list[str]:
 def rules_of(run: RunData) -> Sequence[Mapping[str, Any]]:
     """The rules as the manifest describes them; none where an older Tocsin wrote it."""
     return run.manifest.rules if run.manifest else ()
-
-
-def _frozen(alerts: Iterable[Known]) -> list[Known]:
-    """Alerts as they are now: those that go on are copied, the others change no more."""
-    return [copy(one) if one.is_open else one for one in alerts]
-
-
-def _alerts_of(runs: Iterable[RunData]) -> tuple[object, ...]:
-    """What differs when the alerts of some runs do."""
-    return tuple((run.index.read_anew, run.index.changes) for run in runs)
 
 
 def _rule_row(run: RunData, name: str) -> RuleRow:
