@@ -282,7 +282,8 @@ def test_the_command_for_a_shell_is_quoted(tmp_path: Path) -> None:
     [
         ("127.0.0.1", 200), ("localhost:1", 200), ("[::1]:8484", 200), ("10.0.0.7", 200), ("alerts.example.org", 200),
         ("evil.example.org", 421), ("127.0.0.1.evil.org", 421), ("", 421), ("localhost.evil.org", 421), ("[", 421),
-        ("a b", 421),
+        ("a b", 421), ("evil.org@127.0.0.1", 421), ("[::1]evil.org", 421), ("127.0.0.1#evil.org", 421),
+        ("127.0.0.1/x", 421), ("localhost:evil", 421),
     ],
 )  # fmt: skip
 def test_a_host_that_is_not_ours_is_refused(plant: Path, host: str, code: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,6 +38,8 @@ HEADERS = {
 # The address of a file of ours has a hash of its content: another content has another address.
 _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NOTHING: Mapping[str, str] = {}
+# A name or an address, and a port. What else the front of an address may hold, as `user@`, a Host has not.
+_HOST = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/?#@\\]+)(:[0-9]*)?")
 
 
 def is_loopback(address: str) -> bool:
@@ -99,6 +102,8 @@ class Guard:
 
     def _is_ours(self, host: str) -> bool:
         """Tell whether a Host is ours: a plain address cannot be rebound, a name must be known."""
+        if not _HOST.fullmatch(host.strip()):
+            return False
         try:
             name = urlsplit(f"//{host}").hostname
         except ValueError:
