@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.test_laws import plan_of, settled, stories
 from tests.test_memory import Columns, matches, pairs, run, zipf_streams
 from tocsin import PlanError, Rule
-from tocsin.plan import worth
+from tocsin.plan import make_plan, worth
 from tocsin.plan.budget import Budget
 from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.traces import Traces, marks
@@ -306,3 +306,13 @@ def test_more_than_two_streams_are_not_sampled() -> None:
     rule = Rule("x", "a + b + c > 0", within="1s", on="machine", emit="all", memory="1MB", prefer="sample")
     with pytest.raises(PlanError, match='rule "x": `prefer` sample needs a rule of two streams; it reads 3'):
         plan_of(streams, rule, arrival="arrival")
+
+
+def test_rows_that_may_come_behind_take_nothing_from_a_sample_unless_that_is_asked_for() -> None:
+    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "memory": "50KB"}
+    columns = {"a": ["machine", "value"], "b": ["machine", "value"]}
+    outages = [
+        make_plan([Rule("pair", "a + b > 0", **stated, **more)], columns).watches[0].outage_us
+        for more in ({"prefer": "sample"}, {"prefer": "sample", "outage": "5m"}, {})
+    ]
+    assert outages == [100_000, 300_000_000, 3_600_000_000]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tocsin
 from naive import range_rules
+from tests.test_laws import Driver, parts_of
 from tocsin import local
 from tocsin.logic import FATES
 
@@ -261,3 +262,12 @@ def test_beside_another_rule_nothing_changes() -> None:
     found = run(rows, streams_rule)
     assert {alert["alert"] for alert in found.alerts} == {"Sold", "High"}
     assert [a for a in found.alerts if a["alert"] == "Sold"] == run(rows, rule()).alerts
+
+
+def test_how_long_ago_somebody_asked_is_no_lag() -> None:
+    orders = {"symbol": ["A"], "ts": [5], "id": ["1"], "action": ["register"], "threshold": [9.0]}
+    trades = {"symbol": ["A", "A"], "ts": [1, 2], "price": [1.0, 2.0], "volume": [1.0, 1.0]}
+    streams = {name: {column: np.array(values) for column, values in table.items()}
+               for name, table in (("orders", orders), ("trades", trades))}  # fmt: skip
+    plan = local.explain(streams, rule())
+    assert Driver(plan).run(parts_of(plan, streams, (), None)).newest == {"trades": 2}

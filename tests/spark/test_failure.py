@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -14,10 +17,13 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 import pyspark
 
 from rules.files import GOOD, check
+from spark.child import PATIENCE_S, kill, start, tail, wait_until
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
 from tocsin.spark.failure import secrets_of, sentence_of
-from tocsin.spark.session import partitions_of, run_session, settings
+from tocsin.spark.session import _end_of_jvm, partitions_of, run_session, settings
+
+FACTORY = Path(__file__).resolve().parents[2] / "examples" / "factory.yaml"
 
 # As PySpark 4.2 gave them, shortened.
 OPERATOR = """\
@@ -159,3 +165,59 @@ def test_partitions_are_the_cores_unless_the_user_says_otherwise() -> None:
     assert partitions_of("local[5]", {"spark.sql.shuffle.partitions": "3"}) == 3
     with pytest.raises(RunError, match="must be a whole number from 1; got 'x'"):
         partitions_of("local", {"spark.sql.shuffle.partitions": "x"})
+
+
+class OfJvm(Exception):
+    """As an error of Py4J, which asks the JVM what it says."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_an_error_that_must_ask_a_jvm_that_is_gone_has_a_sentence() -> None:
+    assert sentence_of(OfJvm()) == "OfJvm"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark's JVM must have memory enough; it ran out"),
+        ("Killed", "Spark's JVM must run to the end; it is gone"),
+    ],
+)
+def test_why_a_jvm_has_ended_is_read_from_what_it_said_since_it_began(tmp_path: Path, said: str, sentence: str) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("java.lang.OutOfMemoryError: that of a run before\n")
+    begun = log.stat().st_size
+    with log.open("a") as file:
+        file.write(f"26/11/18 ERROR {said}\n")
+    # A session that has no context is as far away as one whose JVM is gone.
+    assert _end_of_jvm(Gone(), log, begun, OfJvm()).startswith(sentence)  # type: ignore[arg-type]
+
+
+class Gone:
+    @property
+    def sparkContext(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_run_whose_jvm_is_killed_ends_with_one_sentence(tmp_path: Path) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    process = start([sys.executable, "-m", "tocsin", "run", str(FACTORY), "--run-dir", str(run)], log)
+    try:
+        assert wait_until((run / "progress.jsonl").exists, process), tail(log)
+        java = [one for one in _children(process.pid) if b"java" in Path(f"/proc/{one}/cmdline").read_bytes()]
+        os.kill(java[0], signal.SIGKILL)
+        assert process.wait(PATIENCE_S) == 1
+    finally:
+        kill(process)
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert f"Spark's JVM must run to the end; it is gone ({run / 'spark.log'} has more)" in said.splitlines()[-1]
+
+
+def _children(pid: int) -> list[int]:
+    found = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [below for one in found for below in _children(one)]

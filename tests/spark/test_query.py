@@ -11,6 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tocsin
@@ -454,3 +456,14 @@ def test_two_stores_are_joined_as_spark_joins_them(spark: Any) -> None:
         assert some <= wanted
     finally:
         spark.catalog.dropTempView("sales")
+
+
+def test_a_file_with_times_in_nanoseconds_is_refused_with_what_helps(
+    views: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "north.parquet"
+    times = pa.array([0, 1], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"ts": times, "item": ["a", "b"]}), path, version="2.6")
+    assert main(["query", "SELECT item FROM north WHERE item = 'a'", f"north={path}"]) == 1
+    assert f"{path} must have columns that Spark can read" in (said := capsys.readouterr().err)
+    assert 'to_parquet(..., coerce_timestamps="us")' in said

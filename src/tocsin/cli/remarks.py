@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tocsin.logic import Found
+
 _LATE = "further behind than `outage`, not used"
 _OF_STORES = {
     "out_of_domain": "outside the domain",
@@ -51,6 +53,19 @@ def bought(shares: Mapping[str, tuple[float | None, float | None]]) -> Iterator[
     for alert, (rows, results) in shares.items():
         if (rows is not None and rows < 1) or (results is not None and results < 1):
             yield f"`{alert}` {bought_text(rows, results)}"
+
+
+def found_with_memory(memory: Mapping[str, Found]) -> Iterator[str]:
+    """Tell what limited memory found, where that is known: rows may be shed that no result needed.
+
+    >>> list(found_with_memory({"Near": Found(0.2, 0.061), "New": Found()}))
+    ['`Near` found about 6% of its results with its memory, of late']
+    >>> list(found_with_memory({"Far": Found(1.0, 1.0)}))
+    ['`Far` found about 100% of its results with its memory, of late']
+    """
+    for alert, found in memory.items():
+        if found.reached is not None:
+            yield f"`{alert}` found {part_text(found.reached, 'about ')} of its results with its memory, of late"
 
 
 def bought_text(rows: float | None, results: float | None) -> str:

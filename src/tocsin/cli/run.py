@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.beside import dashboard_beside, needs_dashboard
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
-from tocsin.cli.remarks import bought, remarks
+from tocsin.cli.remarks import bought, found_with_memory, remarks
 from tocsin.dashboard import PORT
 
 if TYPE_CHECKING:
@@ -223,6 +223,7 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
         f"{counted(sum(whole.rows.values()), 'row')} in all, {_alerts(whole)}",
         *remarks(dead, _reasons(options.run_dir) if dead else [], whole.counts),
         *bought(ended.progress.cpu if ended.progress else {}),
+        *found_with_memory(ended.progress.memory if ended.progress else {}),
     ]
     text = "; ".join([*said, f"{options.run_dir} has them"])
     if not ended.delivered:

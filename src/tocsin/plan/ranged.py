@@ -217,7 +217,8 @@ class RangesLogic:
         received, wrong = int(counts.sum()), np.flatnonzero(reasons.wrong & counts)
         out.count(stream, {"received": received + rows.quarantined, "quarantined": len(wrong) + rows.quarantined})
         out.count(stream, {"expired": received - len(wrong)})
-        if len(rows.time):
+        # Requests come when somebody asks: how long ago that was is no lag.
+        if len(rows.time) and stream != self.watch.requests:
             out.meet(stream, int(rows.time.max()))
         for at in wrong[:MOST_SHOWN].tolist():
             values = {name: float(column[at]) for name, column in rows.values.items()}

@@ -27,7 +27,7 @@ from tocsin.plan.steps import Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.cpu import Cpu, check_apart
 from tocsin.rules.durations import MOST_US, Duration, duration_text, microseconds
-from tocsin.rules.memory import Memory
+from tocsin.rules.memory import SAMPLE, Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.ranges import Ranges
@@ -145,6 +145,14 @@ class _Resolved:
         return hopeless_numbers(self.rule, self.condition, self.read, self.limits, store)
 
 
+def _outage_us(one: _Resolved) -> int:
+    """How far a row of a rule may come behind; a sample of an hour would leave little for the span that is joined."""
+    rule = one.rule
+    if rule.outage is None and rule.prefer == SAMPLE:
+        return one.topology.span_us
+    return microseconds(OUTAGE if rule.outage is None else rule.outage, "`outage`")
+
+
 def _watch(
     given: Sequence[AnyRule],
     columns: Mapping[str, Sequence[str]],
@@ -166,8 +174,7 @@ def _watch(
         thresholds.append(_threshold(one, found))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
-    outages = [OUTAGE if rule.outage is None else rule.outage for rule in rules]
-    outage = max((microseconds(one, "`outage`") for one in outages), default=0)
+    outage = max(map(_outage_us, resolved), default=0)
     kept, on = tuple(stores[place] for place in order), tuple(given[0].on)
     watch = Watch(on, streams, kept, tuple(thresholds), outage, ttl, silences)
     return with_order(watch, rules)

@@ -58,7 +58,7 @@ class Rule:
         the rule; of one stream `within`, and twice that where rows are left out before `expr` is called).
     outage
         How far a row may lie behind the newest of its key and still find every partner: 1 h, unless it is said; with
-        `cpu` or `deadline` the span of the rule.
+        `cpu`, `deadline` or `prefer` sample the span of the rule.
     idle
         How far a stream may lie behind before alerts stop waiting for it (default: the span of the rule).
     labels

@@ -108,7 +108,8 @@ RULE = (
     Field(
         "outage",
         "duration",
-        "how far a row may lie behind and still find every partner; default: 1h, with `cpu` or `deadline` the span",
+        "how far a row may lie behind and still find every partner; default: 1h, "
+        "with `cpu`, `deadline` or `prefer: sample` the span",
     ),
     Field(
         "emit", "word", "alerts with their best combination, or every true combination", default="witness", words=EMITS

@@ -31,7 +31,7 @@ def sentence_of(error: BaseException, secrets: Iterable[str] = ()) -> str:
     """Reduce an error to one line: what we raised ourselves, else the innermost cause; secrets are blotted out."""
     secrets = [*secrets]
     # First of all: a line of a secret of two lines would be no secret.
-    text = blotted(str(error), secrets)
+    text = blotted(text_of(error), secrets)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
     elif not isinstance(error, TocsinError):
@@ -58,7 +58,15 @@ def _written(secret: str) -> Iterator[str]:
 
 def is_ours(error: BaseException) -> bool:
     """Whether an error says all there is to know, since it was raised by Tocsin itself, be it on a worker."""
-    return isinstance(error, TocsinError) or bool(_OURS.search(str(error)))
+    return isinstance(error, TocsinError) or bool(_OURS.search(text_of(error)))
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; one of the JVM must ask the JVM, and says nothing where that is gone."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _reduced(text: str) -> str:

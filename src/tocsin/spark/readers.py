@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from tocsin.errors import PlanError
 
 # With these, a checkpoint knows its sources by name, and some may come and go between two starts (Spark 4.2).
 NAMED_SOURCES = {
@@ -32,6 +35,20 @@ def load(session: SparkSession, kind: str, name: str, options: Mapping[str, str]
     for option, value in options.items():
         reader = reader.option(option, value)
     return reader.load()
+
+
+def read_parquet(session: SparkSession, path: str) -> DataFrame:
+    """Open Parquet files; of what Spark does not read, say what would help."""
+    try:
+        return session.read.parquet(path)
+    except PySparkException as error:
+        if error.getCondition() != "PARQUET_TYPE_ILLEGAL":
+            raise
+        message = (
+            f"{path} must have columns that Spark can read; {str(error).splitlines()[0]} Times in nanoseconds are "
+            'such: write microseconds, as pandas does with `to_parquet(..., coerce_timestamps="us")`'
+        )
+        raise PlanError(message) from None
 
 
 class Declared(DataSource):

@@ -34,7 +34,7 @@ from tocsin.rundir.manifest import describe
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
-from tocsin.spark.failure import is_ours, secrets_of, sentence_of
+from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
 from tocsin.spark.metrics import Meter, served
@@ -268,7 +268,7 @@ def _wait(query: StreamingQuery, recorder: Recorder, stop: threading.Event) -> b
                 if not query.status["isTriggerActive"]:
                     query.stop()
     except Exception as error:
-        held_back = recorder.stopping.is_set() and StopBeforeBatchError.__name__ in str(error)
+        held_back = recorder.stopping.is_set() and StopBeforeBatchError.__name__ in text_of(error)
         # The signal may have reached the JVM too: what it was doing is done again by the next run.
         if held_back or (stop.is_set() and isinstance(error, Py4JNetworkError | OSError)):
             return True

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
-from tocsin.spark.failure import blotted, secrets_of, sentence_of
+from tocsin.spark.failure import blotted, secrets_of, sentence_of, text_of
 from tocsin.spark.readers import NAMED_SOURCES
 from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
 
@@ -88,8 +88,14 @@ def run_session(
             session = builder.getOrCreate()
     except Exception as error:
         raise RunError(blotted(_start_failure(run.spark_log, begun, error), secrets_of(conf=conf))) from error
+    # It would print a stack when the JVM goes, which is told in a sentence.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     try:
         yield session
+    except Exception as error:
+        if sentence := _end_of_jvm(session, run.spark_log, begun, error):
+            raise RunError(sentence) from error
+        raise
     finally:
         with suppress(Py4JError, OSError):
             session.stop()
@@ -147,13 +153,32 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(saved)
 
 
+def _end_of_jvm(session: SparkSession, log: Path, begun: int, error: Exception) -> str:
+    """Say that the JVM is gone, or has no memory left, where that is why something failed; its log knows more."""
+    try:
+        session.sparkContext._jsc.sc().isStopped()
+        said, gone = text_of(error), False
+    except (Py4JError, OSError):
+        said, gone = _said_since(log, begun), True
+    if "java.lang.OutOfMemoryError" in said:
+        return (
+            "Spark's JVM must have memory enough; it ran out: give it more, as in `--conf spark.driver.memory=4g`, or "
+            f"let micro-batches take less (`max_files_per_batch`, `maxOffsetsPerTrigger`) ({log} has more)"
+        )
+    return f"Spark's JVM must run to the end; it is gone ({log} has more)" if gone else ""
+
+
+def _said_since(log: Path, begun: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begun)
+        return file.read().decode("utf-8", "replace")
+
+
 def _start_failure(log: Path, begun: int, error: Exception) -> str:
     """Say why Spark did not start; where the JVM itself gave up, its last words are in the log."""
     if not isinstance(error, PySparkException) or error.getCondition() != "JAVA_GATEWAY_EXITED":
         return f"Spark must start; {sentence_of(error)}"
-    with log.open("rb") as file:
-        file.seek(begun)
-        said = file.read().decode("utf-8", "replace").splitlines()
+    said = _said_since(log, begun).splitlines()
     telling = [line.strip() for line in said if re.search(r"JAVA_HOME|[Ee]xception|Error:|unresolved|not found", line)]
     last = (telling or [line.strip() for line in said if line.strip()] or ["it says nothing"])[-1]
     return f"Spark must start, with Java 17 or newer; {last[:300]} ({log} has more)"

@@ -21,7 +21,7 @@ from tocsin.plan import Plan
 from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.spark import factory, kafka, mqtt
 from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
-from tocsin.spark.readers import stream_reader
+from tocsin.spark.readers import read_parquet, stream_reader
 from tocsin.spark.usable import usable
 
 # Kinds of sources that are files.
@@ -77,8 +77,8 @@ def _parquet(session: SparkSession, stream: Stream, *, streaming: bool) -> Field
     """Columns as the files have them; a stream takes those of the files that are there when it starts."""
     reader, path = _open(session, stream, streaming=streaming)
     if streaming:
-        reader = reader.schema(session.read.parquet(str(stream.source.options["path"])).schema)
-    frame = reader.parquet(path)
+        reader = reader.schema(read_parquet(session, str(stream.source.options["path"])).schema)
+    frame = reader.parquet(path) if streaming else read_parquet(session, path)
     _check_named(stream, frame.columns, "the schema of its Parquet files", ", ".join(frame.columns))
     return of_columns(frame)
 

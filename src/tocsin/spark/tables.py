@@ -17,6 +17,7 @@ from tocsin.spark.carried import can_be_carried
 from tocsin.spark.feeds import NUMBERS, TEXTS, by_name
 from tocsin.spark.feeds import WHOLE as WHOLE_KINDS
 from tocsin.spark.history import Span
+from tocsin.spark.readers import read_parquet
 from tocsin.spark.sources import read
 
 KINDS = ("parquet", "csv", "json", "jsonl")
@@ -42,7 +43,7 @@ def open_path(session: SparkSession, path: str) -> DataFrame:
     """Open files with the columns and types that they have; those of CSV are found by looking at all rows."""
     kind = kind_of(path)
     if kind == "parquet":
-        return session.read.parquet(path)
+        return read_parquet(session, path)
     if kind == "csv":
         return session.read.csv(path, header=True, inferSchema=True)
     return session.read.json(path)
