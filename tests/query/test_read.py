@@ -171,6 +171,7 @@ MISTAKES = [
     ("SELECT a.x FROM s a, s b WHERE a.x = b.x WINDOW 1 DAY «BUDGET 0 %»", "`BUDGET` must be above 0 and at most"),
     ("SELECT a.x FROM s a, s b WHERE a.x = b.x WINDOW 1 DAY «BUDGET -1 UNITS PER TUPLE»", "above 0 and at most 1,000"),
     ("SELECT x FROM «s» WHERE x > 5 WINDOW 1 DAY BUDGET 5 %", "must have one summary to go by"),
+    ("CREATE SUMMARY h ON «Store1»(ItemNo); SELECT x FROM s WINDOW 1 DAY", "of a stream of FROM; `Store1` is none"),
     ("SELECT x FROM «s» WITH PREFERENCE desc x WINDOW 1 DAY", "must have one summary to go by"),
     ("SELECT SUM(x), «AVG(y)» FROM s WINDOW 1 DAY", "aggregates must be of one column"),
     ("SELECT «COUNT(*) FROM s»", "a query over the whole stream must have a summary WITH MEMORY n TUPLES"),

@@ -47,7 +47,14 @@ def begun(script: Script, streams: Streams) -> tuple[list[Summary], Named]:
     """Read what a script declares, and of which streams it asks; clauses that only other SQL has are refused."""
     summaries = declared(script, streams)
     _check_form(script)
-    return summaries, _from(script, streams)
+    named = _from(script, streams)
+    for one in summaries:
+        if one.stream not in named.names:
+            script.refuse(
+                f"a summary must be of a stream of FROM; `{one.stream}` is none, and it would not be used",
+                one.node.args["stream"],
+            )
+    return summaries, named
 
 
 def _together(script: Script, asked: Sequence[Join | Selection | Aggregates]) -> Selection:
