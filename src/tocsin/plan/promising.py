@@ -131,15 +131,16 @@ class PromisingLogic:
             fresh = self.log.fresh(ahead.elapsed[new]) if self._renews else len(new)
             stop = int(new[fresh]) if fresh < len(new) else len(ahead)
             taken = ahead.pick(new[:fresh])
-            self._take_fresh(taken, out)
+            self._take_fresh(taken)
             came += np.bincount(taken.side, minlength=2)
             self._count_repeats(np.bincount(ahead.side[:stop], minlength=2), taken, out)
             if fresh < len(new):
-                self._renew(int(ahead.elapsed[stop]), out)
+                self._renew(int(ahead.elapsed[stop]))
             rows = rows.pick(slice(stop, None))
         if not self.anytime.is_limited:
             self.pairs.append(self.join.rest())
-        self._evaluate(out)
+        self._evaluate()
+        self.rules.write(self.log, out)
         if not self._renews:
             self._follow()
         self.log.forget_keys()
@@ -158,7 +159,7 @@ class PromisingLogic:
         for name, count in zip(self._counted(), repeats.tolist(), strict=True):
             out.count(name, {"omitted": count})
 
-    def _renew(self, now_us: int, out: Out) -> None:
+    def _renew(self, now_us: int) -> None:
         """Let rows go that are older than the window, but take those again that their keys still need.
 
         What is left to probe is probed with the units up to now, before partners go; not what is past its deadline.
@@ -166,7 +167,7 @@ class PromisingLogic:
         if self._steps(np.array([now_us])):
             self._give_up(now_us)
         self.pairs.append(self.join.until(now_us))
-        self._evaluate(out)
+        self._evaluate()
         log = self.log
         old, again, heard = log.stale(now_us, self.watch.key_ttl_us)
         left = self.join.renew(log.begin + old, log.begin + again, now_us, self.anytime.window_us) - log.begin
@@ -189,7 +190,7 @@ class PromisingLogic:
         self.log.drop_sides(self.join.oldest_rows)
         self.went = np.stack([self.join.gone, self.join.unprocessed], axis=1)
 
-    def _take_fresh(self, new: NewRows, out: Out) -> None:
+    def _take_fresh(self, new: NewRows) -> None:
         """Hand rows to the join in pieces that end with blocks, and where deadlines pass."""
         if not len(new):
             return
@@ -205,7 +206,7 @@ class PromisingLogic:
                 self._give_up(int(new.elapsed[at]))
             self._piece(new.pick(slice(at, stop)), partners[at:stop])
             if stop in ends:
-                self._evaluate(out)
+                self._evaluate()
                 self._end_block(int(new.elapsed[stop - 1]))
             at = stop
         self.last_us = int(new.elapsed[-1])
@@ -258,11 +259,11 @@ class PromisingLogic:
         totals = Totals(gone, unprocessed, self.expected, self.rules.found, self.join.idle, self.given_up)
         self.bought.judge(totals, elapsed_us)
 
-    def _evaluate(self, out: Out) -> None:
+    def _evaluate(self) -> None:
         """Evaluate all rules on the pairs that were found: before what is learnt takes effect, and before rows go."""
         pairs, self.pairs = [some for some in self.pairs if len(some)], []
         if pairs:
-            self.rules.judge(self.log, np.concatenate(pairs), self.bought.promise, out)
+            self.rules.judge(self.log, np.concatenate(pairs), self.bought.promise)
 
     def on_end(self, out: Out) -> None:
         """Work on as long as the window, or the deadline, of the last row lasts; what is then left is unprocessed."""
@@ -279,7 +280,8 @@ class PromisingLogic:
     def _rest(self, units: float, out: Out) -> None:
         self.dirty = True
         self.pairs.append(self.join.rest(units))
-        self._evaluate(out)
+        self._evaluate()
+        self.rules.write(self.log, out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Work on while no rows come."""

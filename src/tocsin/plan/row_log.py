@@ -214,7 +214,7 @@ class RowLog:
 
     def texts(self, at: Int) -> Texts:
         """The payload of some rows, by their place from `begin` on."""
-        return self._rows["payload"][at] if "payload" in self._rows else np.full(len(at), None, dtype=object)
+        return self._rows["payload"][at] if "payload" in self._rows else np.full(at.shape, None, dtype=object)
 
     def changed_pages(self, attributes: Callable[[int, int], Float]) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call, by number; the join knows more of some rows."""
