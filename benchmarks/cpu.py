@@ -9,6 +9,7 @@ Rows are handed over some at a time, as micro-batches do.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tocsin.logic import Batch, Shares
 from tocsin.plan import Plan, make_plan
 from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.plan.row_counts import count_partners
+from tocsin.plan.row_log import RowLog
 from tocsin.rules.cpu import Cpu
 from tocsin.stages.promising.layout import Layout
 
@@ -131,42 +133,82 @@ def _shares(part: str, window: int, count: int, *, quick: bool) -> list[Row]:
 
 
 def costs(part: str, *, quick: bool) -> list[Row]:
-    """What a row, a pair, a rule on a pair, and a result take in units: `plan/anytime.py` has them, rounded."""
+    """What a row, a pair, a rule on a pair, and a result take in units: `plan/anytime.py` has them, rounded.
+
+    To let old rows go takes some time, and some for each row that is there: by windows of both sizes.
+    """
     rows, tries = (2_000, 1) if quick else (50_000, 5)
     unit_ns = min(unit_nanoseconds() for _ in range(tries))
     taken = {name: _nanoseconds(*one, rows, tries) for name, one in _COSTED.items()}
     pairs = pairs_of(planned(1, rows, 1_000, None)[1], 1_000 * WINDOW)
-    per_row = taken["rows alone"]["ns"] / rows
-    one, many = ((taken[name]["ns"] - taken["rows alone"]["ns"]) / pairs for name in ("one rule", "many rules"))
-    found = taken["results"]
+    alone, found = taken["rows alone"], taken["results"]
+    one, many = ((taken[name]["ns"] - alone["ns"]) / pairs for name in ("one rule", "many rules"))
     each = {
-        "row": per_row,
+        "row": (alone["ns"] - alone["renewing"].ns) / rows,
         "pair": one - (many - one) / (MANY - 1),
         "rule": (many - one) / (MANY - 1),
         "result": (found["ns"] - taken["one rule"]["ns"]) / max(found["results"], 1),
     }
+    (narrow, wide) = alone["renewing"], taken["rows alone, wide window"]["renewing"]
+    if narrow.times and wide.times:
+        each["letting go, each"] = (wide.ns / wide.times - narrow.ns / narrow.times) / (
+            wide.rows / wide.times - narrow.rows / narrow.times
+        )
+        each["letting go"] = (narrow.ns - each["letting go, each"] * narrow.rows) / narrow.times
     return [{"part": part, "what": what, "unit_ns": unit_ns, "units": ns / unit_ns} for what, ns in each.items()]
 
 
+class Renewing(NamedTuple):
+    """How often old rows went, how many rows were there in all, and what it took."""
+
+    times: int
+    rows: int
+    ns: float
+
+
+def renewing(plan: Plan, calls: list[list[Batch]], tries: int) -> Renewing:
+    """Measure how long a logic takes to let old rows go."""
+    found = []
+    for _ in range(tries):
+        logic = plan.build({})
+        (mine,) = logic.promising
+        times: list[tuple[int, int]] = []
+        mine._renew = _timed(mine._renew, mine.log, times)  # type: ignore[method-assign]
+        for batches in calls:
+            logic.on_data(batches)
+        found.append(Renewing(len(times), sum(rows for rows, _ in times), sum(ns for _, ns in times)))
+    return min(found, key=lambda one: one.ns)
+
+
+def _timed(work: Callable[[int], None], log: RowLog, times: list[tuple[int, int]]) -> Callable[[int], None]:
+    def timed(now_us: int) -> None:
+        rows, begun = len(log), time.process_time_ns()
+        work(now_us)
+        times.append((rows, time.process_time_ns() - begun))
+
+    return timed
+
+
 MANY = 20
-# Rules, the threshold of the first, and the share of a core; without one there is no limit.
-_COSTED: dict[str, tuple[int, float, float | None]] = {
-    "rows alone": (1, 1e9, 1e-6),
-    "one rule": (1, 1e9, None),
-    "many rules": (MANY, 1e9, None),
-    "results": (1, 1.0, None),
+# Rules, the threshold of the first, and the share of a core; without one there is no limit. Then the window.
+_COSTED: dict[str, tuple[int, float, float | None, int]] = {
+    "rows alone": (1, 1e9, 1e-6, WINDOW),
+    "rows alone, wide window": (1, 1e9, 1e-6, WINDOWS[1]),
+    "one rule": (1, 1e9, None, WINDOW),
+    "many rules": (MANY, 1e9, None, WINDOW),
+    "results": (1, 1.0, None, WINDOW),
 }
 
 
-def _nanoseconds(count: int, threshold: float, cores: float | None, rows: int, tries: int) -> Row:
-    """The least processor time that some rules take, and what they find."""
-    plan, batches = planned(count, rows, 1_000, Cpu(1.0), threshold)
+def _nanoseconds(count: int, threshold: float, cores: float | None, window: int, rows: int, tries: int) -> Row:
+    """The least processor time that some rules take, what they find, and what it takes of it to let old rows go."""
+    plan, batches = planned(count, rows, 1_000, Cpu(1.0), threshold, window)
     (watch,) = plan.watches
     assert watch.anytime is not None
     plan = Plan((replace(watch, anytime=replace(watch.anytime, cores=cores)),))
     worked(plan, batches, 1)  # To compile.
     used, results, _ = worked(plan, batches, tries)
-    return {"ns": 1e9 * used, "results": results}
+    return {"ns": 1e9 * used, "results": results, "renewing": renewing(plan, batches, tries)}
 
 
 def pairs_of(calls: list[list[Batch]], window_us: int) -> int:

@@ -59,7 +59,7 @@ class PairRule(Compiled):
         ).reshape(-1, 2)
 
     def results(self, rows: Rows, at: Int, keys: Sequence[Key]) -> tuple[Int, Float]:
-        """Which pairs are results, with margin and value; `keys` of pairs need only be given where a rule has limits."""
+        """Which pairs are results, with margin and value; `keys` of pairs are read where a rule has limits."""
         limits = np.empty((len(at), len(self.rule.limits)))
         for i, limit in enumerate(self.rule.limits):
             limits[:, i] = limit.of(keys)
@@ -105,7 +105,7 @@ class PairRules:
         each = [rule.results(rows, at, names) for rule in self.rules] if len(at) else []
         pair = np.concatenate([np.zeros(0, np.int64), *(found for found, _ in each)])
         self.found += len(pair)
-        self.hits.learn(log.numbers[keys], np.bincount(near[pair], minlength=len(keys)), len(near))
+        self.hits.learn(log.numbers[keys], np.bincount(near[pair], minlength=len(keys)).astype(np.float64), len(near))
         if len(pair):
             rule = np.repeat(np.arange(len(each)), [len(found) for found, _ in each])
             chosen, scores = at[pair], np.concatenate([scores for _, scores in each])
@@ -118,12 +118,12 @@ class PairRules:
         noted, self.noted = self.noted, []
         if not noted:
             return
-        whole = Found(*map(np.concatenate, zip(*noted, strict=True)))
+        whole = Found._make(np.concatenate(columns) for columns in zip(*noted, strict=True))
         order = np.argsort(whole.rule, kind="stable")
         ends = np.cumsum(np.bincount(whole.rule, minlength=len(self.rules)))
         for rule, mine in zip(self.rules, np.split(order, ends[:-1]), strict=True):
             if len(mine):
-                found = Found(*(column[mine] for column in whole))
+                found = Found._make(column[mine] for column in whole)
                 shown, keys = rule.shown(found), [log.keys[k] for k in found.key.tolist()]
                 qualities = with_doubts(found.quality.tolist(), rule.outside(shown))
                 out.alerts += match_rows(rule.identity, self.on, keys, shown, qualities)

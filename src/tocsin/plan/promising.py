@@ -124,16 +124,15 @@ class PromisingLogic:
 
     def _take(self, rows: NewRows, out: Out) -> None:
         """Hand rows to the join, between which old ones go, and count what became of rows."""
-        came, went = np.zeros(2, np.int64), self.went.copy()
+        came, went, whole = np.zeros(2, np.int64), self.went.copy(), np.bincount(rows.side, minlength=2)
         while len(rows):
             ahead = rows.pick(slice(_AHEAD))
             new = np.flatnonzero(~self._repeats(ahead))
             fresh = self.log.fresh(ahead.elapsed[new]) if self._renews else len(new)
             stop = int(new[fresh]) if fresh < len(new) else len(ahead)
-            taken = ahead.pick(new[:fresh])
+            taken = ahead.pick(slice(fresh) if stop == fresh else new[:fresh])
             self._take_fresh(taken)
             came += np.bincount(taken.side, minlength=2)
-            self._count_repeats(np.bincount(ahead.side[:stop], minlength=2), taken, out)
             if fresh < len(new):
                 self._renew(int(ahead.elapsed[stop]))
             rows = rows.pick(slice(stop, None))
@@ -144,20 +143,20 @@ class PromisingLogic:
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        for name, there, (gone, unprocessed) in zip(self._counted(), came, (self.went - went).tolist(), strict=True):
-            counts = {"retained": int(there) - gone, "expired": gone - unprocessed}
-            out.count(name, counts | {"unprocessed": unprocessed})
+        self._count(came, whole - came, self.went - went, out)
+
+    def _count(self, came: Int, repeats: Int, went: Int, out: Out) -> None:
+        """Count, by side, rows that were taken, that were there already, and that went, processed or not."""
+        each = zip(self._counted(), came.tolist(), repeats.tolist(), went.tolist(), strict=True)
+        for name, taken, omitted, (gone, unprocessed) in each:
+            counts = {"retained": taken - gone, "expired": gone - unprocessed, "unprocessed": unprocessed}
+            out.count(name, counts | {"omitted": omitted})
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
         if not self._renews:
             return np.zeros(len(rows), np.bool_)
         return self.log.repeats(rows, [set(columns) for columns in self.columns])
-
-    def _count_repeats(self, came: Int, taken: NewRows, out: Out) -> None:
-        repeats = came - np.bincount(taken.side, minlength=2)
-        for name, count in zip(self._counted(), repeats.tolist(), strict=True):
-            out.count(name, {"omitted": count})
 
     def _renew(self, now_us: int) -> None:
         """Let rows go that are older than the window, but take those again that their keys still need.
@@ -194,7 +193,7 @@ class PromisingLogic:
         """Hand rows to the join in pieces that end with blocks, and where deadlines pass."""
         if not len(new):
             return
-        begin, limits = self.log.end, self.join.layout.limits()
+        begin, limits = self.log.end, self.join.sides[0].limits
         self._repay(new)
         self.log.add(new)
         partners = self.log.partners(len(new), limits.window_us, limits.memory)
@@ -241,7 +240,7 @@ class PromisingLogic:
         ratios = self.hits.ratios(numbers)
         self.hits.meet(numbers, partners)
         values: Float = ratios[:, None] if self.anytime.preference is None else np.nan_to_num(rows.values)
-        self.pairs.append(self.join.take(rows.side, rows.elapsed, numbers, values))
+        self.pairs.append(self.join.take_in(rows.side, rows.elapsed, numbers, values))
 
     def _end_block(self, elapsed_us: int) -> None:
         """Let what was learnt in a block take effect, and judge what was bought in it.
