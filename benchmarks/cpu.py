@@ -9,6 +9,7 @@ Rows are handed over some at a time, as micro-batches do.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ import numpy as np
 
 from benchmarks.parts import run
 from tocsin import Rule, local
-from tocsin.logic import Batch, Shares
+from tocsin.logic import Batch, Int, Shares
 from tocsin.plan import Plan, make_plan
 from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.plan.row_counts import count_partners
+from tocsin.plan.row_log import RowLog
 from tocsin.rules.cpu import Cpu
 from tocsin.stages.promising.layout import Layout
 
@@ -131,42 +133,90 @@ def _shares(part: str, window: int, count: int, *, quick: bool) -> list[Row]:
 
 
 def costs(part: str, *, quick: bool) -> list[Row]:
-    """What a row, a pair, a rule on a pair, and a result take in units: `plan/anytime.py` has them, rounded."""
+    """What a row, a pair, a rule on a pair, and a result take in units: `plan/anytime.py` has them, rounded.
+
+    To let old rows go takes some time, and some for each row that is there: both, and pairs, by windows of two sizes.
+    """
     rows, tries = (2_000, 1) if quick else (50_000, 5)
     unit_ns = min(unit_nanoseconds() for _ in range(tries))
-    taken = {name: _nanoseconds(*one, rows, tries) for name, one in _COSTED.items()}
-    pairs = pairs_of(planned(1, rows, 1_000, None)[1], 1_000 * WINDOW)
-    per_row = taken["rows alone"]["ns"] / rows
-    one, many = ((taken[name]["ns"] - taken["rows alone"]["ns"]) / pairs for name in ("one rule", "many rules"))
-    found = taken["results"]
+    alone, alone_wide, one, one_wide, many, found = (_costed(*case, rows, tries) for case in _COSTED)
+    near, near_wide = (pairs_of(planned(1, rows, 1_000, None, window=window)[1], 1_000 * window) for window in WINDOWS)
+    rule = (many.ns - one.ns) / (MANY - 1) / near
+    wider = (one_wide.ns - one_wide.renewing_ns) - (one.ns - one.renewing_ns) - rule * (near_wide - near)
     each = {
-        "row": per_row,
-        "pair": one - (many - one) / (MANY - 1),
-        "rule": (many - one) / (MANY - 1),
-        "result": (found["ns"] - taken["one rule"]["ns"]) / max(found["results"], 1),
+        "row": (alone.ns - alone.renewing_ns) / rows,
+        "pair": wider / (one_wide.pairs - one.pairs),
+        "rule": rule,
+        "result": (found.ns - many.ns) / max(found.results, 1),
     }
+    if alone.renewals and alone_wide.renewals:
+        (few, short), (more, long) = (
+            (case.renewed / case.renewals, case.renewing_ns / case.renewals) for case in (alone, alone_wide)
+        )
+        each["letting go, each"] = (long - short) / (more - few)
+        each["letting go"] = short - each["letting go, each"] * few
     return [{"part": part, "what": what, "unit_ns": unit_ns, "units": ns / unit_ns} for what, ns in each.items()]
 
 
+class Costed(NamedTuple):
+    """The least processor time of some work, its results and pairs; how often old rows went, of how many, in what."""
+
+    ns: float
+    results: int
+    pairs: int
+    renewals: int
+    renewed: int
+    renewing_ns: int
+
+
 MANY = 20
-# Rules, the threshold of the first, and the share of a core; without one there is no limit.
-_COSTED: dict[str, tuple[int, float, float | None]] = {
-    "rows alone": (1, 1e9, 1e-6),
-    "one rule": (1, 1e9, None),
-    "many rules": (MANY, 1e9, None),
-    "results": (1, 1.0, None),
-}
+# Rules, the threshold of the first, and the share of a core; without one there is no limit. Then the window.
+_COSTED: tuple[tuple[int, float, float | None, int], ...] = (
+    (1, 1e9, 1e-6, WINDOWS[0]),
+    (1, 1e9, 1e-6, WINDOWS[1]),
+    (1, 1e9, None, WINDOWS[0]),
+    (1, 1e9, None, WINDOWS[1]),
+    (MANY, 1e9, None, WINDOWS[0]),
+    (MANY, 4.0, None, WINDOWS[0]),
+)
 
 
-def _nanoseconds(count: int, threshold: float, cores: float | None, rows: int, tries: int) -> Row:
-    """The least processor time that some rules take, and what they find."""
-    plan, batches = planned(count, rows, 1_000, Cpu(1.0), threshold)
+def _costed(count: int, threshold: float, cores: float | None, window: int, rows: int, tries: int) -> Costed:
+    """Measure what some rules take, and what of it to let old rows go."""
+    plan, calls = planned(count, rows, 1_000, Cpu(1.0), threshold, window)
     (watch,) = plan.watches
     assert watch.anytime is not None
     plan = Plan((replace(watch, anytime=replace(watch.anytime, cores=cores)),))
-    worked(plan, batches, 1)  # To compile.
-    used, results, _ = worked(plan, batches, tries)
-    return {"ns": 1e9 * used, "results": results}
+    worked(plan, calls, 1)  # To compile.
+    used, results, _ = worked(plan, calls, tries)
+    found = []
+    for _ in range(tries):
+        logic, renewed, pairs = plan.build({}), list[tuple[int, int]](), list[int]()
+        (mine,) = logic.promising
+        mine._renew = _timed(mine._renew, mine.log, renewed)  # type: ignore[method-assign]
+        mine.rules.judge = _counted(mine.rules.judge, pairs)  # type: ignore[method-assign]
+        for batches in calls:
+            logic.on_data(batches)
+        there, took = (sum(column) for column in zip(*renewed, strict=True)) if renewed else (0, 0)
+        found.append(Costed(1e9 * used, results, sum(pairs), len(renewed), there, took))
+    return min(found, key=lambda one: one.renewing_ns)
+
+
+def _timed(work: Callable[[int], None], log: RowLog, times: list[tuple[int, int]]) -> Callable[[int], None]:
+    def timed(now_us: int) -> None:
+        rows, begun = len(log), time.process_time_ns()
+        work(now_us)
+        times.append((rows, time.process_time_ns() - begun))
+
+    return timed
+
+
+def _counted(judge: Callable[..., None], pairs: list[int]) -> Callable[..., None]:
+    def counted(log: RowLog, some: Int, quality: str) -> None:
+        pairs.append(len(some))
+        judge(log, some, quality)
+
+    return counted
 
 
 def pairs_of(calls: list[list[Batch]], window_us: int) -> int:

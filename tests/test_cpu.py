@@ -217,7 +217,7 @@ def test_less_work_finds_less_says_so_and_finds_more_than_by_order_of_arrival_al
     streams = zipf_streams(4_000, 400, 5)
     exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
     shares = []
-    for cpu in ("50%", "2.5%", "2%"):
+    for cpu in ("50%", "2%", "1.5%"):
         plan = plan_of(streams, pairs(cpu=cpu), arrival="arrival")
         found = run_plan(plan, streams, through_pages=False)
         assert not matches(found.alerts) - exact

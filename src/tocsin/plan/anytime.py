@@ -28,7 +28,7 @@ DEFAULT_CORES = 1.0
 # In units, besides what the join itself does: to take a row in, to hand over a pair, to evaluate one rule on it, and to
 # write down a result; to let old rows go, however many, and for each row that was there (`python -m benchmarks cpu
 # --only costs`).
-ROW, PAIR, EVALUATE, WRITE, RENEW, RENEW_EACH = 180.0, 5.0, 8.0, 1_000.0, 100_000.0, 12.0
+ROW, PAIR, EVALUATE, WRITE, RENEW, RENEW_EACH = 150.0, 3.0, 3.0, 1_100.0, 65_000.0, 8.0
 # For how many windows rows of a key stay that has fallen silent. Each costs as much as taking them in.
 STAY = 32
 # Value buckets: a key shares one with few others. Zones cover the window, whatever the rate.

@@ -17,10 +17,10 @@ from tocsin.plan.witness import Witnesses
 class Compiled:
     """The condition of a rule, what of it one row decides alone, and where a witness has the columns of each stream."""
 
-    def __init__(self, rule: Threshold, stores: Sequence[Store]) -> None:
+    def __init__(self, rule: Threshold, stores: Sequence[Store], *, hoisting: bool = True) -> None:
         self.rule, self.stores, self.identity = rule, [stores[i] for i in rule.stores], rule.identity(stores)
         self.value_offsets = np.concatenate([[0], np.cumsum([len(store.columns) for store in self.stores])])
-        self.condition, self.hoisted = compile_rule(rule, self.stores)
+        self.condition, self.hoisted = compile_rule(rule, self.stores, hoisting=hoisting)
 
     def fill(self, slots: Float, stream: int, values: Sequence[Float], limits: Mapping[Key, Float]) -> None:
         """Write down what the program reads of rows of one stream: of their columns, and of limits of the first."""

@@ -13,12 +13,16 @@ from tocsin.plan.steps import Store, Threshold
 from tocsin.stages.join import Condition
 
 
-def compile_rule(rule: Threshold, stores: Sequence[Store]) -> tuple[Condition, list[list[Any]]]:
+def compile_rule(
+    rule: Threshold, stores: Sequence[Store], *, hoisting: bool = True
+) -> tuple[Condition, list[list[Any]]]:
     """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream.
 
-    A limit is one number per key, so any row has it: it is read as a value of the first stream.
+    Without hoisting all is computed for each combination, from the columns. A limit is one number per key, so any row
+    has it: it is read as a value of the first stream.
     """
-    residual, parts = hoist(_with_limits(rule.condition, rule, stores[0].stream))
+    whole = _with_limits(rule.condition, rule, stores[0].stream)
+    residual, parts = hoist(whole) if hoisting else (whole, {})
     slots, hoisted, offsets = [], [], [0]
     read = [variable.key for variable in variables(residual)]
     for store in stores:

@@ -39,8 +39,8 @@ class NewRows:
     def pick(self, at: Int | slice) -> NewRows:
         """Some of the rows."""
         texts = None if self.payload is None else self.payload[at]
-        columns = {name: getattr(self, name)[at] for name in COLUMNS}
-        return NewRows(**columns, values=self.values[at], payload=texts)
+        numbers = self.side[at], self.time[at], self.elapsed[at], self.key[at], self.came[at], self.left[at]
+        return NewRows(*numbers, self.values[at], texts)
 
     def taken_at(self, elapsed: Int) -> NewRows:
         """The same rows, taken at these times of the bucket for the first time."""

@@ -1,63 +1,84 @@
-"""Pair rules: rules evaluated on pairs of rows that an anytime join found, and what is learnt from that."""
+"""Pair rules: rules evaluated on pairs of rows that an anytime join found, and what is learnt from that.
+
+Idea: pairs are evaluated block by block, as what they give has to be known then. What is found is noted in columns,
+as rows may go; it is written down once a call, the results of each rule together, which is cheaper than some at a time.
+Guarantee: the results of a rule come in the order in which they were found, whatever the cut into calls.
+Cost: an evaluation per rule and pair, a look at each rule per block, and what `match_rows` takes per result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.expr.nodes import Variable
 from tocsin.logic import NEVER_SEEN, Float, Int, Out
 from tocsin.plan.compiled import Compiled
 from tocsin.plan.condition import limit_key
 from tocsin.plan.matches import match_rows
+from tocsin.plan.remember import Texts
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import Key, RowLog
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.plan.witness import Witnesses
-from tocsin.stages.pairs import evaluate_pairs
+from tocsin.stages.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.stages.promising.hits import Hits
 
 
-class Pairs:
-    """Pairs of rows of a log, by place: their times and values, by side, which all rules read alike."""
+class Found(NamedTuple):
+    """Results: the number of the rule and of the key, margin and value; by side times, values and payload; quality."""
 
-    def __init__(self, log: RowLog, at: Int) -> None:
-        self.log, self.at = log, at
-        self.time = [log.rows.time[at[:, side]] for side in (0, 1)]
-        self.values = [list(np.ascontiguousarray(log.rows.values[at[:, side]].T)) for side in (0, 1)]
+    rule: Int
+    key: Int
+    scores: Float
+    times: Int
+    values: Float
+    texts: Texts
+    quality: Texts
 
 
 class PairRule(Compiled):
     """A rule of two streams, evaluated on pairs of their rows."""
 
     def __init__(self, rule: Threshold, watch: Watch) -> None:
-        super().__init__(rule, watch.stores)
-        self.sides = [watch.lanes.index(store.lane) for store in self.stores]
+        super().__init__(rule, watch.stores, hoisting=False)
+        first, second = (watch.lanes.index(store.lane) for store in self.stores)
+        self.sides = first, second
+        limits = {limit_key(self.stores[0].stream, i): i for i in range(len(rule.limits))}
+        names = dict(rule.columns)
+        self.reads = np.array(
+            [
+                (LIMIT, limits[part.key]) if part.key in limits else (side, store.columns.index(names[part.key]))
+                for side, store, parts in zip(self.sides, self.stores, self.hoisted, strict=True)
+                for part in parts
+                if isinstance(part, Variable)
+            ],
+            np.int64,
+        ).reshape(-1, 2)
 
-    def results(self, pairs: Pairs, keys: Sequence[Key]) -> Witnesses:
-        """The pairs that are results, with what is shown of them; `key` is the number of the pair."""
-        time, count = np.stack([pairs.time[side] for side in self.sides]), len(pairs.at)
+    def results(self, rows: Rows, at: Int, keys: Sequence[Key]) -> tuple[Int, Float]:
+        """Which pairs are results, with margin and value; `keys` of pairs are read where a rule has limits."""
+        limits = np.empty((len(at), len(self.rule.limits)))
+        for i, limit in enumerate(self.rule.limits):
+            limits[:, i] = limit.of(keys)
+        return evaluate_pairs(at, self.sides, rows, self.reads, limits, self.condition)
+
+    def shown(self, found: Found) -> Witnesses:
+        """What is shown of results."""
+        times = found.times[:, self.sides]
         lanes = zip(self.sides, self.stores, strict=True)
-        values = [pairs.values[side][: len(store.columns)] for side, store in lanes]
-        first, slots = self.stores[0].stream, []
-        limits = {limit_key(first, i): np.array(limit.of(keys)) for i, limit in enumerate(self.rule.limits)}
-        for i, width in enumerate(np.diff(self.condition.slot_offsets).tolist()):
-            slots.append(np.empty((count, width)))
-            self.fill(slots[i], i, values[i], limits if i == 0 else {})
-        true, margin, value = evaluate_pairs(time, (slots[0], slots[1]), self.condition)
-        found = np.flatnonzero(true)
-        shown = [column[found] for i in (0, 1) for column in values[i]]
-        texts = np.stack([pairs.log.texts(pairs.at[found, side]) for side in self.sides], axis=1)
-        times = time[:, found].T
+        values = [found.values[:, side, : len(store.columns)] for side, store in lanes]
         return Witnesses(
-            found,
+            found.key,
             times.max(axis=1, initial=NEVER_SEEN),
-            margin[found],
-            np.ones(len(found), np.int64),
-            value[found],
+            found.scores[:, 0],
+            np.ones(len(times), np.int64),
+            found.scores[:, 1],
             times,
-            np.stack(shown, axis=1) if shown else np.zeros((len(found), 0)),
-            texts,
+            np.concatenate(values, axis=1),
+            found.texts[:, self.sides],
         )
 
 
@@ -68,33 +89,41 @@ class PairRules:
         self.on, self.span_us = watch.on, span_us
         self.rules = [PairRule(rule, watch) for rule in watch.rules]
         self.hits, self.found = Hits(), 0
+        self.has_limits = any(rule.limits for rule in watch.rules)
+        # What was found and is not written down.
+        self.noted: list[Found] = []
 
     def __len__(self) -> int:
         """How many rules there are."""
         return len(self.rules)
 
-    def judge(self, log: RowLog, pairs: Int, quality: str, out: Out) -> None:
-        """Evaluate all rules on pairs of numbers of rows, and learn which keys give results."""
-        at, key, time = log.at(pairs), log.rows.key, log.rows.time
-        # Numbers of keys may be equal though keys are not.
-        at = at[key[at[:, 0]] == key[at[:, 1]]]
-        near = np.abs(time[at[:, 0]] - time[at[:, 1]]) <= self.span_us
-        given = np.zeros(len(at))
-        if near.any():
-            given[near] = self._results(log, at[near], quality, out)
-        self.found += int(given.sum())
-        self.hits.learn(log.numbers[key[at[:, 0]]], given, int(near.sum()))
+    def judge(self, log: RowLog, pairs: Int, quality: str) -> None:
+        """Evaluate all rules on pairs of numbers of rows, note results, and learn which keys give them."""
+        rows = Rows(log.rows.key, log.rows.time, log.rows.values)
+        keys, near, at = split_pairs(log.at(pairs), rows, self.span_us)
+        names = [log.keys[k] for k in keys[near].tolist()] if self.has_limits else []
+        each = [rule.results(rows, at, names) for rule in self.rules] if len(at) else []
+        pair = np.concatenate([np.zeros(0, np.int64), *(found for found, _ in each)])
+        self.found += len(pair)
+        self.hits.learn(log.numbers[keys], np.bincount(near[pair], minlength=len(keys)).astype(np.float64), len(near))
+        if len(pair):
+            rule = np.repeat(np.arange(len(each)), [len(found) for found, _ in each])
+            chosen, scores = at[pair], np.concatenate([scores for _, scores in each])
+            raw = rows.time[chosen], rows.values[chosen], log.texts(chosen)
+            said = np.full(len(pair), quality, dtype=object)
+            self.noted.append(Found(rule, rows.key[chosen[:, 0]], scores, *raw, said))
 
-    def _results(self, log: RowLog, at: Int, quality: str, out: Out) -> Float:
-        """Write down the results of pairs whose rows are near enough; gives how many each has."""
-        key, given = log.rows.key[at[:, 0]], np.zeros(len(at))
-        names = [log.keys[k] for k in key.tolist()] if any(rule.rule.limits for rule in self.rules) else []
-        pairs = Pairs(log, at)
-        for rule in self.rules:
-            shown = rule.results(pairs, names)
-            given += np.bincount(shown.key, minlength=len(at))
-            if len(shown.key):
-                keys = [log.keys[k] for k in key[shown.key].tolist()]
-                qualities = with_doubts([quality] * len(keys), rule.outside(shown))
+    def write(self, log: RowLog, out: Out) -> None:
+        """Write down what was noted; the keys of a log must still have the numbers that they had."""
+        noted, self.noted = self.noted, []
+        if not noted:
+            return
+        whole = Found._make(np.concatenate(columns) for columns in zip(*noted, strict=True))
+        order = np.argsort(whole.rule, kind="stable")
+        ends = np.cumsum(np.bincount(whole.rule, minlength=len(self.rules)))
+        for rule, mine in zip(self.rules, np.split(order, ends[:-1]), strict=True):
+            if len(mine):
+                found = Found._make(column[mine] for column in whole)
+                shown, keys = rule.shown(found), [log.keys[k] for k in found.key.tolist()]
+                qualities = with_doubts(found.quality.tolist(), rule.outside(shown))
                 out.alerts += match_rows(rule.identity, self.on, keys, shown, qualities)
-        return given

@@ -124,28 +124,33 @@ class PromisingLogic:
 
     def _take(self, rows: NewRows, out: Out) -> None:
         """Hand rows to the join, between which old ones go, and count what became of rows."""
-        came, went = np.zeros(2, np.int64), self.went.copy()
+        came, went, whole = np.zeros(2, np.int64), self.went.copy(), np.bincount(rows.side, minlength=2)
         while len(rows):
             ahead = rows.pick(slice(_AHEAD))
             new = np.flatnonzero(~self._repeats(ahead))
             fresh = self.log.fresh(ahead.elapsed[new]) if self._renews else len(new)
             stop = int(new[fresh]) if fresh < len(new) else len(ahead)
-            taken = ahead.pick(new[:fresh])
-            self._take_fresh(taken, out)
+            taken = ahead.pick(slice(fresh) if stop == fresh else new[:fresh])
+            self._take_fresh(taken)
             came += np.bincount(taken.side, minlength=2)
-            self._count_repeats(np.bincount(ahead.side[:stop], minlength=2), taken, out)
             if fresh < len(new):
-                self._renew(int(ahead.elapsed[stop]), out)
+                self._renew(int(ahead.elapsed[stop]))
             rows = rows.pick(slice(stop, None))
         if not self.anytime.is_limited:
             self.pairs.append(self.join.rest())
-        self._evaluate(out)
+        self._evaluate()
+        self.rules.write(self.log, out)
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        for name, there, (gone, unprocessed) in zip(self._counted(), came, (self.went - went).tolist(), strict=True):
-            counts = {"retained": int(there) - gone, "expired": gone - unprocessed}
-            out.count(name, counts | {"unprocessed": unprocessed})
+        self._count(came, whole - came, self.went - went, out)
+
+    def _count(self, came: Int, repeats: Int, went: Int, out: Out) -> None:
+        """Count, by side, rows that were taken, that were there already, and that went, processed or not."""
+        each = zip(self._counted(), came.tolist(), repeats.tolist(), went.tolist(), strict=True)
+        for name, taken, omitted, (gone, unprocessed) in each:
+            counts = {"retained": taken - gone, "expired": gone - unprocessed, "unprocessed": unprocessed}
+            out.count(name, counts | {"omitted": omitted})
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
@@ -153,12 +158,7 @@ class PromisingLogic:
             return np.zeros(len(rows), np.bool_)
         return self.log.repeats(rows, [set(columns) for columns in self.columns])
 
-    def _count_repeats(self, came: Int, taken: NewRows, out: Out) -> None:
-        repeats = came - np.bincount(taken.side, minlength=2)
-        for name, count in zip(self._counted(), repeats.tolist(), strict=True):
-            out.count(name, {"omitted": count})
-
-    def _renew(self, now_us: int, out: Out) -> None:
+    def _renew(self, now_us: int) -> None:
         """Let rows go that are older than the window, but take those again that their keys still need.
 
         What is left to probe is probed with the units up to now, before partners go; not what is past its deadline.
@@ -166,7 +166,7 @@ class PromisingLogic:
         if self._steps(np.array([now_us])):
             self._give_up(now_us)
         self.pairs.append(self.join.until(now_us))
-        self._evaluate(out)
+        self._evaluate()
         log = self.log
         old, again, heard = log.stale(now_us, self.watch.key_ttl_us)
         left = self.join.renew(log.begin + old, log.begin + again, now_us, self.anytime.window_us) - log.begin
@@ -189,11 +189,11 @@ class PromisingLogic:
         self.log.drop_sides(self.join.oldest_rows)
         self.went = np.stack([self.join.gone, self.join.unprocessed], axis=1)
 
-    def _take_fresh(self, new: NewRows, out: Out) -> None:
+    def _take_fresh(self, new: NewRows) -> None:
         """Hand rows to the join in pieces that end with blocks, and where deadlines pass."""
         if not len(new):
             return
-        begin, limits = self.log.end, self.join.layout.limits()
+        begin, limits = self.log.end, self.join.sides[0].limits
         self._repay(new)
         self.log.add(new)
         partners = self.log.partners(len(new), limits.window_us, limits.memory)
@@ -205,7 +205,7 @@ class PromisingLogic:
                 self._give_up(int(new.elapsed[at]))
             self._piece(new.pick(slice(at, stop)), partners[at:stop])
             if stop in ends:
-                self._evaluate(out)
+                self._evaluate()
                 self._end_block(int(new.elapsed[stop - 1]))
             at = stop
         self.last_us = int(new.elapsed[-1])
@@ -240,7 +240,7 @@ class PromisingLogic:
         ratios = self.hits.ratios(numbers)
         self.hits.meet(numbers, partners)
         values: Float = ratios[:, None] if self.anytime.preference is None else np.nan_to_num(rows.values)
-        self.pairs.append(self.join.take(rows.side, rows.elapsed, numbers, values))
+        self.pairs.append(self.join.take_in(rows.side, rows.elapsed, numbers, values))
 
     def _end_block(self, elapsed_us: int) -> None:
         """Let what was learnt in a block take effect, and judge what was bought in it.
@@ -258,11 +258,11 @@ class PromisingLogic:
         totals = Totals(gone, unprocessed, self.expected, self.rules.found, self.join.idle, self.given_up)
         self.bought.judge(totals, elapsed_us)
 
-    def _evaluate(self, out: Out) -> None:
+    def _evaluate(self) -> None:
         """Evaluate all rules on the pairs that were found: before what is learnt takes effect, and before rows go."""
         pairs, self.pairs = [some for some in self.pairs if len(some)], []
         if pairs:
-            self.rules.judge(self.log, np.concatenate(pairs), self.bought.promise, out)
+            self.rules.judge(self.log, np.concatenate(pairs), self.bought.promise)
 
     def on_end(self, out: Out) -> None:
         """Work on as long as the window, or the deadline, of the last row lasts; what is then left is unprocessed."""
@@ -279,7 +279,8 @@ class PromisingLogic:
     def _rest(self, units: float, out: Out) -> None:
         self.dirty = True
         self.pairs.append(self.join.rest(units))
-        self._evaluate(out)
+        self._evaluate()
+        self.rules.write(self.log, out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Work on while no rows come."""

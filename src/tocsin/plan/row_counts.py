@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Int
+from tocsin.logic import NEVER_SEEN, Int
 
 # Rows go when an eighth of all are older than the window.
 STALE_SHARE = 8
@@ -59,15 +59,51 @@ def count_fresh(old: Int, new: Int, window_us: int, fewest: int) -> int:
 
 
 @kernel
-def look_alike(old: Int, new: Int) -> Bools:
-    """Tell which old numbers may be among the new ones: all that are, and a few that are not."""
-    bits = 10
-    while (1 << bits) < 16 * new.shape[0]:
+def find_stale(
+    rows: tuple[Int, Int, Int, Int], keys: int, now_us: int, window_us: int, key_ttl_us: int
+) -> tuple[int, Int, Int]:
+    """How many rows are older than the window, which of these their keys still need, and when those were last heard.
+
+    Rows have a key, a time, an elapsed time, and that at which they came. A key needs rows that are no older than the
+    window beside its newest, unless it was not heard for so long.
+    """
+    key, time, elapsed, came = rows
+    newest, heard = np.full(keys, NEVER_SEEN), np.full(keys, NEVER_SEEN)
+    for i in range(key.shape[0]):
+        newest[key[i]] = max(newest[key[i]], time[i])
+        heard[key[i]] = max(heard[key[i]], came[i])
+    old = int(np.searchsorted(elapsed, now_us - window_us))
+    again, last, count = np.empty(old, np.int64), np.empty(old, np.int64), 0
+    for i in range(old):
+        mine = key[i]
+        if time[i] >= newest[mine] - window_us and heard[mine] >= now_us - key_ttl_us:
+            again[count], last[count] = i, heard[mine]
+            count += 1
+    return old, again[:count].copy(), last[:count].copy()
+
+
+@kernel
+def find_alike(old: Int, new: Int) -> tuple[Int, Int]:
+    """The places of old numbers that are among the new ones, and those of new ones that are not there alone."""
+    bits = 4
+    while (1 << bits) < 2 * new.shape[0]:
         bits += 1
-    table, mask = np.zeros(1 << bits, np.bool_), (1 << bits) - 1
+    mask, table = (1 << bits) - 1, np.full(1 << bits, -1)
+    doubted, known, count = np.zeros(new.shape[0], np.bool_), np.empty(old.shape[0], np.int64), 0
     for i in range(new.shape[0]):
-        table[(new[i] ^ (new[i] >> 32)) & mask] = True
-    found = np.empty(old.shape[0], np.bool_)
+        at = (new[i] ^ (new[i] >> 32)) & mask
+        while table[at] >= 0 and new[table[at]] != new[i]:
+            at = (at + 1) & mask
+        if table[at] >= 0:
+            doubted[i] = doubted[table[at]] = True
+        else:
+            table[at] = i
     for i in range(old.shape[0]):
-        found[i] = table[(old[i] ^ (old[i] >> 32)) & mask]
-    return found
+        at = (old[i] ^ (old[i] >> 32)) & mask
+        while table[at] >= 0 and new[table[at]] != old[i]:
+            at = (at + 1) & mask
+        if table[at] >= 0:
+            doubted[table[at]] = True
+            known[count] = i
+            count += 1
+    return known[:count].copy(), np.flatnonzero(doubted)

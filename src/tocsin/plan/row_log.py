@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.pages import lengthened, pack, shortened, unpack
 from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
 from tocsin.plan.payload import payload_alike
 from tocsin.plan.remember import Texts
 from tocsin.plan.rolling import Rolling
-from tocsin.plan.row_counts import count_fresh, count_partners, look_alike
+from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.plan.shed import number_of
 
 ROWS_PER_PAGE = 4096
@@ -53,8 +53,7 @@ class RowLog:
         self._rows = Rolling(known | {"stamp": none.time, "row": none.time})
         # The rows as they are seen, until some come or go.
         self._seen: NewRows | None = None
-        # By key, what follows from the rows that are there: their newest time, and how many of either side there are.
-        self._latest: Int | None = None
+        # By key, how many rows of either side are there.
         self._there: Int | None = None
         # Which places are counted there: by side from the oldest on, and up to which.
         self._oldest, self._counted = np.zeros(2, np.int64), 0
@@ -93,29 +92,24 @@ class RowLog:
 
     def places(self, keys: Sequence[Key]) -> Int:
         """Number keys; new ones are added."""
-        new = [key for key in keys if key not in self._place]
-        for key in new:
-            if key not in self._place:
-                self._place[key] = len(self.keys)
-                self.keys.append(key)
-        if new:
+        places = [self._place.get(key, -1) for key in keys]
+        if -1 in places:
+            for key in keys:
+                if self._place.setdefault(key, len(self.keys)) == len(self.keys):
+                    self.keys.append(key)
             fresh = np.fromiter(map(number_of, self.keys[len(self.numbers) :]), np.int64)
-            self.numbers = np.concatenate([self.numbers, fresh])
-        return np.fromiter((self._place[key] for key in keys), np.int64, len(keys))
+            self.numbers, places = np.concatenate([self.numbers, fresh]), [self._place[key] for key in keys]
+        return np.array(places, np.int64)
 
     def repeats(self, new: NewRows, read: Sequence[Collection[str]]) -> Bools:
         """Tell which of new rows are there already, or are among those before them: they change nothing.
 
         They are the same if all is the same but columns of the payload that are read anyway, by side.
         """
-        stamp, repeated = self._stamps(new), np.zeros(len(new), np.bool_)
-        at = np.flatnonzero(look_alike(self._rows["stamp"], stamp))
-        old, known = self.rows.pick(at), self._rows["stamp"][at]
-        found, count = np.unique(np.concatenate([known, stamp]), return_counts=True)
-        suspects = found[count > 1]
-        seen = set[Any]()
-        for rows, mark in ((old, known), (new, stamp)):
-            for i in np.flatnonzero(np.isin(mark, suspects)).tolist():
+        repeated, seen = np.zeros(len(new), np.bool_), set[Any]()
+        known, doubted = find_alike(self._rows["stamp"], self._stamps(new))
+        for rows, places in ((self.rows, known), (new, doubted)):
+            for i in places.tolist():
                 side = int(rows.side[i])
                 text = None if rows.payload is None else payload_alike(rows.payload[i], read[side])
                 same = (side, int(rows.key[i]), int(rows.time[i]), rows.values[i].tobytes(), text)
@@ -134,13 +128,12 @@ class RowLog:
 
     def add(self, new: NewRows) -> None:
         """Put rows behind the others."""
-        begin, latest = self.end, self._newest()
+        begin = self.end
         self.end += len(new)
         columns = {name: getattr(new, name) for name in (*COLUMNS, "values")}
         columns |= {"stamp": self._stamps(new), "row": np.arange(begin, self.end)}
         self._rows.add(columns if new.payload is None else columns | {"payload": new.payload})
         self._seen = None
-        np.maximum.at(latest, new.key, new.time)
         self._touched |= self._pages(begin)
 
     def partners(self, new: int, window_us: int, most: int) -> Int:
@@ -167,29 +160,15 @@ class RowLog:
         A key that had no row for `key_ttl_us` needs none.
         """
         rows = self.rows
-        old = int(np.searchsorted(rows.elapsed, now_us - self.window_us))
-        heard = np.full(len(self.keys), NEVER_SEEN)
-        np.maximum.at(heard, rows.key, rows.came)
-        key = rows.key[:old]
-        needed = (rows.time[:old] >= self._newest()[key] - self.window_us) & (heard[key] >= now_us - key_ttl_us)
-        again = np.flatnonzero(needed)
-        return old, again, heard[key[again]]
-
-    def _newest(self) -> Int:
-        """The newest time of each key: the row that has it is always there."""
-        if self._latest is None:
-            self._latest = np.full(len(self.keys), NEVER_SEEN)
-            np.maximum.at(self._latest, self.rows.key, self.rows.time)
-        more = len(self.keys) - len(self._latest)
-        self._latest = np.concatenate([self._latest, np.full(more, NEVER_SEEN)]) if more else self._latest
-        return self._latest
+        columns = rows.key, rows.time, rows.elapsed, rows.came
+        return find_stale(columns, len(self.keys), now_us, self.window_us, key_ttl_us)
 
     def drop(self, before: int) -> None:
         """Let rows go whose number lies before."""
         gone = int(np.searchsorted(self.row, before))
         if gone:
             self._rows.drop(gone)
-            self._seen = self._latest = self._there = None
+            self._seen = self._there = None
 
     def drop_sides(self, oldest: Int) -> None:
         """Let rows go whose number lies before the oldest of their side, when they are more than half of all."""
@@ -198,7 +177,7 @@ class RowLog:
         if gone >= FEWEST_STALE and 2 * gone > len(self):
             self._touched |= set(np.unique(self.row[~wanted] // ROWS_PER_PAGE).tolist())
             self._rows.keep(wanted)
-            self._seen = self._latest = self._there = None
+            self._seen = self._there = None
 
     def forget_keys(self) -> None:
         """Forget keys of rows that are gone, if there are many; all keys are numbered anew."""
@@ -208,13 +187,13 @@ class RowLog:
         alive = np.flatnonzero(np.bincount(key, minlength=len(self.keys)))
         if len(self.keys) - len(alive) > max(MOST_STALE, len(alive)):
             key[:] = np.searchsorted(alive, key)
-            self._latest = self._there = None
+            self._there = None
             self.keys, self.numbers = [self.keys[i] for i in alive.tolist()], self.numbers[alive]
             self._place = {key: i for i, key in enumerate(self.keys)}
 
     def texts(self, at: Int) -> Texts:
         """The payload of some rows, by their place from `begin` on."""
-        return self._rows["payload"][at] if "payload" in self._rows else np.full(len(at), None, dtype=object)
+        return self._rows["payload"][at] if "payload" in self._rows else np.full(at.shape, None, dtype=object)
 
     def changed_pages(self, attributes: Callable[[int, int], Float]) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call, by number; the join knows more of some rows."""

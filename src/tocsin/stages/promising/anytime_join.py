@@ -50,12 +50,12 @@ from tocsin.stages.promising.join_state import (
     queue_from,
     rebuilt,
     tuples_of,
-    wanted,
 )
 from tocsin.stages.promising.layout import PLAIN, Layout
 from tocsin.stages.promising.preference import Preference, guide
 from tocsin.stages.promising.probe import Terms, join_rows, work_off
 from tocsin.stages.promising.queue import keep_alive, new_queue, with_more_room
+from tocsin.stages.promising.renew import renew_tuples
 from tocsin.stages.promising.representation import (
     Representation,
     arrays_of,
@@ -64,7 +64,7 @@ from tocsin.stages.promising.representation import (
     places_of,
     whole_numbers,
 )
-from tocsin.stages.promising.stored import COUNT, KEY, OLDEST, PENDING, ROW, TIME, Rows, Stored, let_go
+from tocsin.stages.promising.stored import COUNT, OLDEST, PENDING, ROW, TIME, Rows
 
 # Measured in joins (`python -m benchmarks promising --only costs`), in tuples scanned.
 COSTS = Costs(insert=10.4, summarize=2.9, table=0.023, estimate=0.15, queue=15.0, scan=1.0, emit=1.5)
@@ -113,15 +113,18 @@ class AnytimeJoin:
             message = f"`stream` must be 0 or 1; got {sorted(set(stream.tolist()))[:5]}"
             raise ValueError(message)
         check_order(times, int(self.books.counts[NEWEST]) if self.books.counts[ARRIVED] else None)
-        columns = self.guide.sums.shape[1]
-        padded = np.zeros((len(keys), columns))
+        return self.take_in(stream, times, keys, values)
+
+    def take_in(self, stream: Int, times: Int, keys: Int, values: Float | None = None) -> Int:
+        """Take tuples as `take` does, whose columns are known to be right."""
+        padded = np.zeros((len(keys), self.guide.sums.shape[1]))
         if values is not None:
             padded[:, 1:] = values
-        found = [np.empty((0, 2), np.int64)]
+        found: list[Int] = []
         for begin in range(0, len(keys), _BLOCK):
             part = slice(begin, begin + _BLOCK)
             found += self._take(stream[part], times[part], keys[part], padded[part])
-        return np.concatenate(found)
+        return np.concatenate([np.empty((0, 2), np.int64), *found])
 
     def rest(self, units: float = inf) -> Int:
         """Work on without arrivals."""
@@ -154,30 +157,12 @@ class AnytimeJoin:
         that went, for good or not, before all their pairs were looked at: by them, or by later ones, within `reach_us`.
         """
         first, second = (side.stored for side in self.sides)
-        gone = [self._before(stored, before) for stored in (first, second)]
-        sides = (0, first, second, gone[0]), (1, second, first, gone[1])
-        missed = [wanted(self.queue, *side, reach_us) for side in sides]
-        left = []
-        for side, count, late in zip(self.sides, gone, missed, strict=True):
-            stored = side.stored
-            slots = (stored.facts[OLDEST] + np.arange(count)) % len(stored.tuples)
-            old, values = stored.tuples[slots], stored.values[slots]
-            place = np.searchsorted(again, old[:, ROW])
-            kept = np.searchsorted(again, old[:, ROW], side="right") > place
-            let_go(stored, count)
-            numbers = self.books.counts[ARRIVED] + place[kept]
-            side.insert(old[kept, KEY], np.full(len(numbers), now_us), numbers, values[kept])
-            left.append(old[late | (old[:, PENDING] > 0), ROW])
+        now = int(self.books.counts[ARRIVED]), now_us, reach_us
+        left = renew_tuples(self.queue, (first, second), self.sides[0].limits, before, again, now)
         self.books.counts[ARRIVED] += len(again)
         lines = self.layout.scheme.rows if self.layout.nodes else 0
         self.pay(len(again) * (self.costs.insert + self.costs.summarize * lines))
-        return np.concatenate(left)
-
-    @staticmethod
-    def _before(stored: Stored, row: int) -> int:
-        """How many of the oldest tuples have rows with lower numbers."""
-        number = np.arange(stored.facts[OLDEST], stored.facts[COUNT])
-        return int(np.searchsorted(stored.tuples[number % len(stored.tuples), ROW], row))
+        return left
 
     def pay(self, units: float) -> None:
         """Charge for work to take tuples in that was done besides."""
@@ -188,7 +173,7 @@ class AnytimeJoin:
         numbers = np.arange(len(keys)) + self.books.counts[ARRIVED]
         places, buckets = places_of(self.layout, keys), bucket_all(keys, self.layout.parts)
         for number, side in enumerate(self.sides):
-            side.make_room(int(np.sum(stream == number)))
+            side.make_room(int(np.count_nonzero(stream == number)))
         rows, why = Rows(keys, times, numbers, buckets, places, values), NO_ROOM
         found: list[Int] = []
         self.books.counts[AT] = 0

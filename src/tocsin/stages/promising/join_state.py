@@ -15,16 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.jit import lean
-from tocsin.logic import Bools, Float, Int
+from tocsin.logic import Float, Int
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.queue import (
     COLUMNS,
-    HIGH,
-    LOW,
-    NUMBER,
-    POINT,
-    SIDE,
     Queue,
     arrays_of_queue,
     queue_of,
@@ -33,7 +27,6 @@ from tocsin.stages.promising.representation import arrays_of, bucket_all, places
 from tocsin.stages.promising.stored import (
     BUCKET,
     COUNT,
-    HEAD,
     KEY,
     NEXT,
     NONE,
@@ -89,34 +82,6 @@ def rebuilt(changing: Mapping[str, NDArray[Any]], tuples: Tuples, side: int, lay
     lines[changing["waits"], PENDING] = changing["pending"]
     whole = {"tuples": lines, "places": places_of(layout, key), "values": tuples.values[mine]}
     return stored_of({name: changing[name] for name in Stored._fields if name not in PER_TUPLE} | whole)
-
-
-def wanted(queue: Queue, side: int, mine: Stored, other: Stored, count: int, reach_us: int) -> Bools:
-    """Which of the oldest tuples of a stream have partners, at most so much later, that wait to look at them."""
-    found = np.zeros(count, np.bool_)
-    mark_wanted(queue, side, mine, other, reach_us, found)
-    return found
-
-
-@lean
-def mark_wanted(queue: Queue, side: int, mine: Stored, other: Stored, reach_us: int, found: Bools) -> None:
-    """Go from each region that waits through its bucket, as far as the tuples go that are asked about."""
-    _, lines, entry, size = queue
-    tuples, ends, begin = mine.tuples, mine.ends, mine.facts[OLDEST]
-    end, mask = begin + found.shape[0], mine.tuples.shape[0] - 1
-    for at in range(size[0]):
-        line = entry[lines[at]]
-        if line[SIDE] == side or line[NUMBER] < other.facts[OLDEST]:
-            continue
-        slot = line[NUMBER] & (other.tuples.shape[0] - 1)
-        key, since = other.tuples[slot, KEY], other.tuples[slot, TIME] - reach_us
-        low, high = max(line[LOW], line[POINT]), min(line[HIGH], end)
-        number = ends[other.tuples[slot, BUCKET], HEAD]
-        while number != NONE and number < high:
-            its = number & mask
-            if number >= low and tuples[its, KEY] == key and tuples[its, TIME] >= since:
-                found[number - begin] = True
-            number = tuples[its, NEXT]
 
 
 def queue_arrays(queue: Queue) -> dict[str, NDArray[Any]]:
