@@ -21,7 +21,6 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.logic import NEVER_SEEN, Batch, Int, Out, Pages
 from tocsin.pages import pack, unpack
-from tocsin.plan.anytime import EVALUATE, PAIR, WRITE
 from tocsin.plan.bought import Bought, Totals, block_ends
 from tocsin.plan.lanes import count_received, lane_of, stream_rows
 from tocsin.plan.new_rows import NewRows, in_order
@@ -41,8 +40,9 @@ from tocsin.stages.promising.selection import SELECTION_COSTS, Query
 _AGAIN_US = 1_000_000
 # Rules have their turn so often, and at least so often before a deadline passes.
 _ZONE_US, _ZONES = 1_000_000, 8
-# A tuple that is scanned here takes as many units of a join; besides, to take a row in, and a bin in a turn of a rule.
-_SCAN, ROW, TURN = 2.5, 200.0, 0.12
+# In units of a join (`anytime.py`): a tuple that is scanned here, to take a row in, to evaluate a rule on one, to write
+# down a result; a bin of a rule in a turn, and when it is priced anew (`python -m benchmarks cpu --only row-costs`).
+_SCAN, ROW, EVALUATE, WRITE, TURN, PRICE = 2.5, 160.0, 20.0, 3_000.0, 0.12, 1.0
 # Cells that promise as much as others but for this share come in an order that is drawn.
 SPREAD = 0.25
 
@@ -80,11 +80,11 @@ class OneStreamLogic:
         layout = Layout("T3", 2 * zone_us, 1, 1, anytime.window_us, zones=2, max_length_us=zone_us, scheme=self.scheme)
         queries = [Query(one.low, one.high) for one in guided.ranges]
         costs = SELECTION_COSTS._replace(**{name: _SCAN * unit for name, unit in SELECTION_COSTS._asdict().items()})
-        costs = costs._replace(insert=costs.insert + ROW, emit=costs.emit + PAIR + EVALUATE)
+        costs = costs._replace(insert=costs.insert + ROW, emit=costs.emit + EVALUATE)
         terms = Terms(WRITE, TURN * len(queries) * self.scheme.width, 0, SPREAD)
         pace = anytime.pace(self.unit_ns)
         selection = RuleSelection(layout, queries, guided.lanes, pace, costs=costs, terms=terms)
-        selection.price(self.rules.hit_ratios())
+        selection.price(self.rules.asks, self.rules.hit_ratios())
         return selection
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
@@ -179,10 +179,11 @@ class OneStreamLogic:
 
     def _end_block(self, elapsed_us: int) -> None:
         """Let what was learnt in a block take effect, let rows go that are done, judge what was bought."""
-        self.selection.owe(self.owed)
+        cells = len(self.rules.asks) * self.scheme.width
+        self.selection.owe(self.owed + PRICE * cells)
         self.owed = 0.0
         self.hits.settle()
-        self.selection.price(self.rules.hit_ratios())
+        self.selection.price(self.rules.asks, self.rules.hit_ratios())
         self.selection.let_go(self.selection.done())
         self._count_gone()
         self.log.drop(self.selection.oldest)
@@ -225,6 +226,7 @@ class OneStreamLogic:
         before_us = int(self.clock.facts[ELAPSED]) + silent_us - self.anytime.window_us
         old = int(np.searchsorted(self.log.rows.elapsed, before_us)) + self.log.begin - self.selection.oldest
         self.selection.let_go(max(0, old))
+        self.selection.forget_gone()
         self._count_gone()
         self._work(units)
         self._finish(out)

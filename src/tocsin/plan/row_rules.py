@@ -105,12 +105,8 @@ class RowRules:
         return len(self.rules)
 
     def hit_ratios(self) -> Float:
-        """How many results a candidate of each rule and bin is to give."""
-        hit = np.ones((len(self), self.width))
-        if len(self.asks):
-            cells = np.arange(len(self.asks))[:, None] * self.width + np.arange(self.width)
-            hit[self.asks] = self.hits.ratios(cells)
-        return hit
+        """How many results a candidate is to give, by rule that its range does not decide (`asks`) and bin."""
+        return self.hits.ratios(np.arange(len(self.asks))[:, None] * self.width + np.arange(self.width))
 
     def judge(self, log: RowLog, candidates: Candidates, bins: Int, quality: str) -> int:
         """Evaluate candidates, whose rows lie in these bins; gives how many are results."""

@@ -24,7 +24,7 @@ from tocsin.stages.promising.books import CREDIT, EXPECTED, IDLE, Costs, Pace, c
 from tocsin.stages.promising.by_column import ByColumn
 from tocsin.stages.promising.join_state import changing_of, linked, queue_arrays, queue_from
 from tocsin.stages.promising.layout import Layout
-from tocsin.stages.promising.selecting import Terms
+from tocsin.stages.promising.selecting import Terms, keep_reachable
 from tocsin.stages.promising.selection import PROMISES, Query, StandingSelection
 from tocsin.stages.promising.stored import COUNT, OLDEST, PENDING, Rows, let_go
 
@@ -68,9 +68,9 @@ class RuleSelection(StandingSelection):
         self.reported = self.reported[:0]
         return _candidates([candidates])
 
-    def price(self, hit: Float) -> None:
-        """Say how many results a candidate of each query and bin is to give."""
-        self.standing.hit[:] = hit
+    def price(self, queries: Int, hit: Float) -> None:
+        """Say how many results a candidate of some queries, a line each, and of each bin is to give; else it is one."""
+        self.standing.hit[queries] = hit
 
     def owe(self, units: float) -> None:
         """Pay for work that was done outside."""
@@ -121,8 +121,13 @@ class RuleSelection(StandingSelection):
         """Let some of the oldest tuples go."""
         let_go(self.stream.stored, tuples)
 
+    def forget_gone(self) -> None:
+        """Forget the cells that wait and whose tuples are all gone: nobody would work on them."""
+        keep_reachable(self.queue, self.standing.lost, self.oldest)
+
     def changing(self) -> dict[str, NDArray[Any]]:
         """What may change of the state, to be written: all but what tuples are, which is known since they came."""
+        self.forget_gone()
         arrays = changing_of(self.stream.stored) | queue_arrays(self.queue)
         arrays |= {"account": self.books.account, "counts": self.books.counts, "served": self.standing.served}
         return {name: shortened(array) for name, array in arrays.items()}
