@@ -143,7 +143,7 @@ groups:
     mistakes = check_file(tmp_path / "rules.yaml", {}).mistakes
     assert [(one.line, one.column, str(one).partition(": `")[2][:40]) for one in mistakes] == [
         (1, 6, "cpu` of a run must not stand beside its "),
-        (10, 85, "cpu` needs a rule of one or two streams;"),
+        (10, 84, "cpu` needs a rule of one or two streams;"),
         (11, 75, "deadline` needs `emit` all: a part of al"),
         (12, 79, "cpu` must be a share of a core such as 5"),
     ]
