@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tests.naive.one_stream import all_true
 from tests.one_stream import ROWS, RULES, Condition, dicts_of, results, rules_of, stream_of
-from tests.test_cpu import run_plan, unlimited
+from tests.strategies import Case, cases
+from tests.test_cpu import matches, run_plan, unlimited
 from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled, stories
+from tocsin import Rule, local
 from tocsin.logic import FATES
 from tocsin.rules.cpu import Cpu
 
@@ -74,6 +76,22 @@ def test_work_in_silence_invents_and_doubles_nothing(
     assert all(min(counts.values()) >= 0 for counts in driver.result.counts.values())
     if not any(counts["unprocessed"] for counts in driver.result.counts.values()):
         assert results(driver.result.alerts) == wanted
+
+
+ONE = cases(shaped=True, emit="all", streams_of_a_rule=(1, 1, 1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(ONE, CUTS, st.booleans())
+def test_with_time_enough_the_alerts_are_those_of_the_rule_without_a_budget(
+    case: Case, cuts: list[int], limited: bool
+) -> None:
+    streams, given_ = case.arrays(), case.keywords() | {"outage": 10**6}
+    exact = local.run(streams, Rule(**given_), arrival="arrival").alerts
+    plan = plan_of(streams, Rule(**given_, cpu="100000 cores"), arrival="arrival").calibrated(1e-6)
+    found = run_plan(plan if limited else unlimited(plan), streams, cuts)
+    assert matches(found.alerts) == matches(exact)
+    assert {row["quality"].removesuffix(" out-of-domain") for row in found.alerts} <= {"exact"}
 
 
 @pytest.mark.parametrize("cpu", [None, Cpu(1000.0)])

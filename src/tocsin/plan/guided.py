@@ -4,14 +4,15 @@ Idea: each rule of a stream reads some columns of it (its lane), and of one of t
 range is known that holds all that can make it true (`narrow.py`). Bins end where those ranges do. All of it is fixed
 when rules are planned, by what rules say: their numbers, their limits, and the domains that they declare.
 Guarantee: a row outside the range of a rule does not make it true.
-Cost: some tens of microseconds per rule; at most `MOST_CUTS` bins per lane.
+Cost: some tens of microseconds per rule; at most `MOST_CUTS` bins per lane, and `MOST_CELLS` of all rules together
+unless there are thousands of rules.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from tocsin.rules.durations import microseconds
 from tocsin.rules.model import Rule
 from tocsin.stages.promising.by_column import ByColumn, Cuts, cuts_at
 
-MOST_CUTS = 128
+# At so many numbers bins of a lane may end; at fewer where the ranges of all rules would meet more bins than so many.
+MOST_CUTS, LEAST_CUTS, MOST_CELLS = 128, 8, 1 << 15
 # How long work on a row is carried over where no deadline is given.
 CARRY_US = 60_000_000
 # A declared domain is cut into so many bins.
@@ -40,6 +42,12 @@ class Guided:
     cuts: tuple[Cuts, ...]
     lanes: tuple[int, ...]
     ranges: tuple[Range, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many bins the ranges of all rules meet: so many cells may wait of each zone."""
+        ranges = zip(self.lanes, self.ranges, strict=True)
+        return sum(int(np.count_nonzero(self.cuts[lane].meets(one.low, one.high))) for lane, one in ranges)
 
     @property
     def scheme(self) -> ByColumn:
@@ -69,8 +77,17 @@ def guided_by(watch: Watch) -> Guided:
     cuts = [list[float]() for _ in chosen]
     for r, i in enumerate(lanes):
         cuts[i] += _cuts(watch.rules[r], chosen[i], ranges[r])
-    bins = tuple(cuts_at(mine, MOST_CUTS) for mine in cuts)
-    return Guided(tuple(chosen), bins, lanes, tuple(ranges[r] for r in range(len(lanes))))
+    return _cut(Guided(tuple(chosen), (), lanes, tuple(ranges[r] for r in range(len(lanes)))), cuts)
+
+
+def _cut(guided: Guided, cuts: Sequence[Sequence[float]]) -> Guided:
+    """End bins where ranges do; where many rules have wide ranges, at fewer places."""
+    most = MOST_CUTS
+    while True:
+        found = replace(guided, cuts=tuple(cuts_at(mine, most) for mine in cuts))
+        if most <= LEAST_CUTS or found.cells <= MOST_CELLS:
+            return found
+        most //= 2
 
 
 def _range(rule: Threshold, lane: Lane, column: str) -> Range:
@@ -81,7 +98,8 @@ def _range(rule: Threshold, lane: Lane, column: str) -> Range:
         one = narrowed(rule.condition, key, limits)
         # A column may have two names in a condition; each of them narrows it.
         low, high = max(found.low, one.low), min(found.high, one.high)
-        found = Range(low, high, one.whole and len(rule.columns) == 1, (*found.cuts, *one.cuts))
+        whole = one.whole and len(rule.columns) == 1 and not rule.topology.hop_us
+        found = Range(low, high, whole, (*found.cuts, *one.cuts))
     if found.low > found.high:
         point = found.low if math.isfinite(found.low) else 0.0
         return Range(point, point)

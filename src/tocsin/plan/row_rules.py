@@ -25,7 +25,9 @@ from tocsin.plan.remember import Texts
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Store, Threshold, Watch
+from tocsin.plan.topology import Topology
 from tocsin.plan.witness import Witnesses
+from tocsin.stages.join import first_window, last_window
 from tocsin.stages.promising.hits import Hits
 from tocsin.stages.promising.rule_selection import Candidates
 
@@ -36,7 +38,9 @@ _MOST_SLOTS = 4096
 class Programs(NamedTuple):
     """All rules for the kernel: where each one's instructions, constants and variables begin.
 
-    A variable is read from a column of the row, or, where `source` is -1 - i, from the i-th limit of its key.
+    A variable is read from a column of the row, or, where `source` is -1 - i, from the i-th limit of its key. Of each
+    rule `windows` has hop, length, and whether the ends are open: of hopping windows that leave gaps no row counts that
+    lies in none.
     """
 
     begins: Int
@@ -44,6 +48,7 @@ class Programs(NamedTuple):
     args: Int
     consts: Float
     source: Int
+    windows: Int
     depth: int
 
 
@@ -112,7 +117,13 @@ class RowRules:
         """Evaluate candidates, whose rows lie in these bins; gives how many are results."""
         at, rows = log.at(candidates.row), log.rows
         true, margin, value = evaluate_rows(
-            candidates.query, at, np.ascontiguousarray(rows.values), rows.key, self._limits_of(log), self.programs
+            candidates.query,
+            at,
+            rows.time,
+            np.ascontiguousarray(rows.values),
+            rows.key,
+            self._limits_of(log),
+            self.programs,
         )
         asked = np.isin(candidates.query, self.asks)
         cells = np.searchsorted(self.asks, candidates.query[asked]) * self.width + bins[asked]
@@ -173,21 +184,30 @@ def _programs(rules: Sequence[RowRule]) -> Programs:
         np.concatenate([one.program.args for one in rules]),
         np.concatenate([one.program.consts for one in rules]),
         np.array(source, np.int64),
+        np.array([_windows(one.rule.topology) for one in rules], np.int64),
         max(one.program.stack for one in rules),
     )
 
 
+def _windows(topology: Topology) -> tuple[int, int, bool, bool]:
+    closed = topology.closed
+    return topology.hop_us, topology.window_us, closed in {"neither", "right"}, closed in {"neither", "left"}
+
+
 @kernel
 def evaluate_rows(
-    rule: Int, row: Int, values: Float, key: Int, limits: Float, programs: Programs
+    rule: Int, row: Int, time: Int, values: Float, key: Int, limits: Float, programs: Programs
 ) -> tuple[Bools, Float, Float]:
     """Tell which candidates, a rule and a row each, are true, with margin and value."""
-    begins, ops, args, consts, source, depth = programs
+    begins, ops, args, consts, source, windows, depth = programs
     count = rule.shape[0]
     true, margin, value = np.zeros(count, np.bool_), np.empty(count), np.empty(count)
     x, stack = np.empty(source.shape[0] + 1), np.empty(depth + 1)
     for i in range(count):
         r, at = rule[i], row[i]
+        hop, length, open_left, open_right = windows[r]
+        if hop and first_window(time[at], hop, length, open_right) > last_window(time[at], hop, open_left):
+            continue
         first, end = begins[r, 2], begins[r + 1, 2]
         for slot in range(first, end):
             read = source[slot]

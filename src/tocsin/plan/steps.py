@@ -308,7 +308,7 @@ class Watch:
         read = sorted([stream, sorted(columns)] for stream, columns in self.lanes)
         return waiting_name(keys, read, self.order.waiting)
 
-    @property
+    @cached_property
     def apart(self) -> str:
         """By what the pages of its anytime join are found again: all that its rows depend on.
 

@@ -130,7 +130,12 @@ RULE = (
     ),
     Field("memory", "text", "how much state this join may keep: `200MB`, or `10000 rows`", example="200MB"),
     Field("cpu", "text", "what this rule may use: `50%` of a core, or `2 cores`; with `emit: all`", example="50%"),
-    Field("deadline", "duration", "how long after a row it, or its pairs, may still be looked at; with `emit: all`", least=1),
+    Field(
+        "deadline",
+        "duration",
+        "how long after a row it, or its pairs, may still be looked at; with `emit: all`",
+        least=1,
+    ),
     Field("prefer", "word", "what to keep when memory is short", default=SUBSET, words=PREFERS),
     Field(
         "model",

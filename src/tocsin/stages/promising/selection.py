@@ -312,8 +312,8 @@ class StandingSelection:
         self.queries, self._free = [Query(*end) for end in ends], arrays["free"].tolist()
         self._lost = int(arrays["lost_before"][0])
         part = parts_of(self.queries, self.scheme)
-        more = {"part": part, "hit": np.ones(part.shape), "turns": np.zeros(self.scheme.width, np.int64)}
-        self.standing = Standing(**{name: arrays[name] for name in WRITTEN}, **more)
+        hit, turns = np.ones(part.shape), np.zeros(self.scheme.width, np.int64)
+        self.standing = Standing(**{name: arrays[name] for name in WRITTEN}, part=part, hit=hit, turns=turns)
 
     def page(self) -> bytes:
         """Write the whole state."""
