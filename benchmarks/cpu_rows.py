@@ -86,7 +86,7 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
     return Worked(min(seconds), found, out.cpu.get("r0"))
 
 
-def in_turn(results: list[int], units: float, deadline: int, *, newest: bool) -> int:
+def in_turn(results: list[int], rules: int, units: float, deadline: int, *, newest: bool) -> int:
     """How many results come where all rules are evaluated on one row after the other, within units per row."""
     waits, credit, found = deque[int](), 0.0, 0
     for row in range(len(results)):
@@ -95,7 +95,7 @@ def in_turn(results: list[int], units: float, deadline: int, *, newest: bool) ->
             waits.popleft()
         while waits and credit > 0.0:
             one = waits.pop() if newest else waits.popleft()
-            credit -= RULES * EVALUATE + results[one] * WRITE
+            credit -= rules * EVALUATE + results[one] * WRITE
             found += results[one] if one < len(results) - deadline else 0
         credit = min(credit, 0.0) if not waits else credit
         waits.append(row)
@@ -122,7 +122,7 @@ def _rows(part: str, kind: str, *, quick: bool) -> list[Row]:
         assert told is not None
         results = sum(count for at, count in found.items() if at < (rows_ - deadline) * step_us)
         units = percent / 100 * step_us * 1_000 / unit_ns
-        turns = {way: in_turn(each, units, deadline, newest=way == "newest") for way in ("oldest", "newest")}
+        turns = {way: in_turn(each, count, units, deadline, newest=way == "newest") for way in ("oldest", "newest")}
         out.append({
             "part": part, "kind": kind, "rules": count, "asked_percent": percent, "unit_ns": unit_ns,
             "used_percent": 100 * used / (rows_ * step_us / 1e6), "results": results,
