@@ -3,7 +3,7 @@
 Each workload is one stretch of two streams, made so long that the ordinary work on all its pairs would take one core
 the whole time. Then a budget of 50% of a core is half of the full work. Processor times are those of one thread, in one
 process, with what a unit takes measured just before; shares of results do not depend on the machine but for that.
-Rows are handed over some at a time, as micro-batches do.
+Rows are handed over some at a time, as micro-batches do. Rules of one stream stand in `cpu_rows.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import cpu_rows
 from benchmarks.parts import run
 from tocsin import Rule, local
 from tocsin.logic import Batch, Int, Shares
@@ -242,7 +243,7 @@ def bars(runs: list[Row]) -> list[Row]:
                       "met": 0.8 <= used <= 1.2})  # fmt: skip
         gain = round(row["results_share"] / max(other["results_share"], 1e-9), 2)
         found.append({"what": f"{what}: results beside newest first", "value": gain, "asked": ">= 1", "met": gain >= 1})
-    return found
+    return found + cpu_rows.bars(runs)
 
 
 def _same(row: Row) -> Row:
@@ -275,4 +276,5 @@ def _figure(runs: list[Row], part: str) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run(argv, "cpu", __doc__, {"shares": shares, "costs": costs}, bars, {"1": ("shares", _figure)})
+    parts = {"shares": shares, "costs": costs, "rows": cpu_rows.rows, "row-costs": cpu_rows.row_costs}
+    return run(argv, "cpu", __doc__, parts, bars, {"1": ("shares", _figure)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import cpu
+from benchmarks import cpu, cpu_rows
 
 
 def test_pairs_are_those_of_equal_keys_within_the_window() -> None:
@@ -25,5 +25,10 @@ def test_a_quick_run_has_all_parts_bars_and_the_figure(tmp_path: Path) -> None:
     assert {(row["rules"], row["asked_percent"]) for row in shares} == {(n, p) for n in (1, 20) for p in cpu.PERCENTS}
     assert all(0 <= row["results_share"] <= 1 for row in shares)
     assert {row["what"] for row in results["runs"] if row["part"] == "costs"} == {"row", "pair", "rule", "result"}
-    assert len(results["bars"]) == 12
+    rows = [row for row in results["runs"] if row["part"] == "rows"]
+    asked = {(row["kind"], row["asked_percent"]) for row in rows}
+    assert asked == {(kind, percent) for kind in cpu_rows.KINDS for percent in cpu_rows.PERCENTS}
+    assert all(0 <= row[f"{way}_share"] <= 1 for row in rows for way in ("results", "oldest", "newest"))
+    assert len([row for row in results["runs"] if row["part"] == "row-costs"]) == 3
+    assert len(results["bars"]) == 12 + 12
     assert (tmp_path / "cpu_1.png").exists()

@@ -158,6 +158,29 @@ def test_splits_pages_and_the_order_of_keys_change_no_match_where_work_is_limite
     assert settled(split.counts) == settled(whole.counts)
 
 
+ONE_STREAM = cases(emit="all", streams_of_a_rule=(1, 1, 1))
+
+
+@given(ONE_STREAM, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": 3}]))
+def test_splits_pages_and_the_order_of_keys_change_no_match_of_one_stream_where_work_is_limited(
+    case: Case, cuts: list[int], limit: dict[str, Any]
+) -> None:
+    streams = case.arrays()
+    rules = [
+        Rule(**case.keywords()),
+        Rule("other", "a > 0", on="machine", emit="all"),
+        Rule("own", "a < 1", on=(), emit="all", **limit),
+    ]
+    options = {"arrival": "arrival", "cpu": Rule("x", "a > 0", emit="all", **limit).spending}
+    plan = plan_of(streams, rules, **options).calibrated(100.0)
+    assert plan.is_limited_in_work
+    whole = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
+    parts = [[_other_order(batch) for batch in part] for part in parts_of(plan, streams, cuts, "arrival")]
+    split = Driver(plan).run(parts)
+    assert stories(split.alerts) == stories(whole.alerts)
+    assert settled(split.counts) == settled(whole.counts)
+
+
 def _other_order(batch: Batch) -> Batch:
     """The same rows, whose keys are numbered the other way round."""
     return replace(batch, keys=list(batch.keys)[::-1], key=len(batch.keys) - 1 - batch.key)

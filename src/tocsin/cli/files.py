@@ -31,7 +31,7 @@ def check_file(path: str | Path, environment: Mapping[str, str]) -> Checked:
     idle = []
     if file.cpu is not None and not any(watch.anytime for watch in watches):
         name = "deadline" if file.cpu.cores is None else "cpu"
-        idle.append(f"`{name}` changes nothing: no rule of this file emits all over two streams, without a wait")
+        idle.append(f"`{name}` changes nothing: no rule of this file emits all over one or two streams, without a wait")
     if file.memory is not None and not any(watch.budget for watch in watches):
         idle.append("`memory` changes nothing: no rule of this file joins streams without a wait")
     warnings = [replace(_of_file(checked, sentence), warning=True) for sentence in idle]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tocsin.plan.order import needed_wait
 from tocsin.rules.cpu import Cpu
@@ -21,10 +22,15 @@ from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.layout import FOREVER, Layout
 from tocsin.stages.promising.preference import Preference
 
+if TYPE_CHECKING:
+    from tocsin.plan.guided import Guided
+
 # Nanoseconds that a unit takes, a tuple scanned, where nothing was measured (`calibrate.py`).
 UNIT_NS = 8.0
 # Where only a deadline is given.
 DEFAULT_CORES = 1.0
+# What a part of is found, pairs of rows or rows, of at most so many streams.
+MOST_STREAMS = 2
 # In units, besides what the join itself does: to take a row in, to hand over a pair, to evaluate one rule on it, and to
 # write down a result; to let old rows go, however many, and for each row that was there (`python -m benchmarks cpu
 # --only costs`).
@@ -41,7 +47,7 @@ class Anytime:
 
     `units` are those that accrue with each row, instead of `cores`; neither: no limit. Rows are kept for `window_us`:
     as far apart as two rows of a result may be, and `outage_us` more, which a row may come behind. `pooled`: the cores
-    are a part of what the run may use.
+    are a part of what the run may use. Rules of one stream are `guided` to its rows, and keep them until the deadline.
     """
 
     window_us: int
@@ -54,6 +60,7 @@ class Anytime:
     units: float | None = None
     buckets: int = 1
     unit_ns: float = UNIT_NS
+    guided: Guided | None = None
 
     @property
     def is_limited(self) -> bool:
@@ -113,8 +120,9 @@ class Anytime:
         until = f"{duration_text(self.window_us)} behind"
         if self.deadline_us is not None:
             until = f"{duration_text(self.deadline_us)} behind, its deadline"
+        what = "pairs" if self.guided is None else "rows"
         return (
-            f"{100 * self.cores:.3g}% of a core, {whose}{each}; when it is short, pairs that promise most come first, "
+            f"{100 * self.cores:.3g}% of a core, {whose}{each}; when it is short, {what} that promise most come first, "
             f"the rest waits until {until}, then it is counted as unprocessed"
         )
 
@@ -137,11 +145,11 @@ def spending_of(rule: Rule, streams: int, run: Cpu | None) -> Cpu | None:
     if own is not None or run is None:
         return own
     free = rule.memory is None and needed_wait(rule)[0].kind == NONE
-    return run if rule.emit == "all" and streams == 2 and free else None
+    return run if rule.emit == "all" and streams <= MOST_STREAMS and free else None
 
 
 def spent_together(rule: Rule, run: Cpu | None, read: Hashable) -> tuple[object, ...]:
-    """By what rules share an anytime join: those of the run that read the same; a rule with its own has one alone."""
+    """By what rules share work: those of the run whose `read` is the same; a rule with its own has it alone."""
     if rule.spending is None:
         return ("cpu", run, read)
     return ("own cpu", rule.alert, tuple(sorted(rule.labels.items())))

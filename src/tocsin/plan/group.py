@@ -35,7 +35,7 @@ def groups(
     """Rules that share rows: those with the same key columns that do not wait, or wait alike for what they `read`.
 
     Joins whose memory is limited share rows if they share it; those that wait do not share that of the run. Joins whose
-    processor time is limited share rows if they share it and read the same.
+    processor time is limited share rows if they share it and read the same, rules of one stream if they read that.
     """
     found: dict[tuple[object, ...], list[AnyRule]] = {}
     for rule in rules:
@@ -46,7 +46,8 @@ def groups(
             shares = len(mine) > 1 and waiting.kind == NONE
             alike += memory_of(rule, memory) if shares or rule.memory is not None else ()
             if spending_of(rule, len(mine), cpu) is not None:
-                alike = spent_together(rule, cpu, mine)
+                # Rules of one stream share it whatever columns they read: each row is taken once for all of them.
+                alike = spent_together(rule, cpu, mine if len(mine) > 1 else next(iter(mine))[0])
         found.setdefault((tuple(rule.on), *alike), []).append(rule)
     return found.values()
 

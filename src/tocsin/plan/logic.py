@@ -13,6 +13,7 @@ from tocsin.plan.agree import read_control
 from tocsin.plan.allot import Share, read_share
 from tocsin.plan.budgeted import BudgetedLogic
 from tocsin.plan.identity import Bequest, bequests, heirs
+from tocsin.plan.one_stream import OneStreamLogic
 from tocsin.plan.promising import PromisingLogic
 from tocsin.plan.promising_pages import PROMISING, forgotten_rows
 from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 def _logic(number: int, watch: Watch, pages: Pages, given: Bequest) -> WatchLogic:
     kind = WatchLogic if watch.budget is None else BudgetedLogic
     return kind(number, watch, pages, given)
+
+
+def _anytime(number: int, watch: Watch, pages: Pages) -> PromisingLogic | OneStreamLogic:
+    """The logic of a watch whose work is limited: of rows, or of pairs of them."""
+    kind = PromisingLogic if watch.anytime is None or watch.anytime.guided is None else OneStreamLogic
+    return kind(number, watch, pages)
 
 
 @contextmanager
@@ -54,7 +61,7 @@ class PlanLogic:
         given = bequests(taken, planned)
         self.watches = [_logic(i, watch, of_watches, given.get(watch.name, Bequest())) for i, watch in plain.items()]
         apart = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
-        self.promising = [PromisingLogic(i, watch, of_promising) for i, watch in apart.items()]
+        self.promising = [_anytime(i, watch, of_promising) for i, watch in apart.items()]
         begin = len(plan.watches)
         self.ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, begin)]
         watch_of = {name: named(name)[0] for name in of_watches}
@@ -142,7 +149,7 @@ class PlanLogic:
             logic.on_end(out)
         return out
 
-    def _with_time(self) -> list[WatchLogic | PromisingLogic]:
+    def _with_time(self) -> list[WatchLogic | PromisingLogic | OneStreamLogic]:
         """All that time, and the end of input, means something to: not ranges."""
         return [*self.watches, *self.promising]
 

@@ -13,7 +13,7 @@ from tocsin.plan.watch import readable
 
 # How the pages of anytime joins begin: no watch has such a name. Then come the name of the watch, and a part.
 PROMISING = "~promising/"
-_NAME = re.compile(PROMISING + r"([0-9a-f]+)/(join|state|rows/(?:0|[1-9][0-9]{0,15}))", re.ASCII)
+_NAME = re.compile(PROMISING + r"([0-9a-f]+)/(join|cells|state|rows/(?:0|[1-9][0-9]{0,15}))", re.ASCII)
 
 
 def parts_of(page: str) -> tuple[str, str]:

@@ -12,11 +12,13 @@ from tocsin.expr import parse_condition, variables
 from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.decide import name_of
 from tocsin.expr.nodes import Condition, Key, Variable
+from tocsin.plan.anytime import MOST_STREAMS as MOST_SPENDING
 from tocsin.plan.anytime import anytime_of, spending_of
 from tocsin.plan.bound import hopeless_numbers
 from tocsin.plan.columns import check_stream, column_of
 from tocsin.plan.divide import divide_run, share_cores, with_budget
 from tocsin.plan.group import Read, groups, windows_of, with_order
+from tocsin.plan.guided import anytime_of_one
 from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.order import needed_wait
 from tocsin.plan.plan import Plan
@@ -81,7 +83,7 @@ def make_plan(
 def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None, cpu: Cpu | None) -> Watch:
     """Give a watch the budget that its rules share."""
     rules = [rule for rule in given if isinstance(rule, Rule)]
-    spending = spending_of(rules[0], len(watch.lanes), cpu) if rules else None
+    spending = spending_of(rules[0], _streams_of(watch), cpu) if rules else None
     if spending is not None:
         return _spending(watch, rules, spending)
     if all(len(rule.stores) < 2 for rule in watch.rules):
@@ -94,14 +96,23 @@ def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None, cpu:
 
 
 def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu) -> Watch:
-    """Let a watch join as far as its processor time goes."""
-    if len(watch.streams) != 2:
+    """Let a watch join, or evaluate its rows, as far as its processor time goes."""
+    streams = _streams_of(watch)
+    if streams > MOST_SPENDING:
         name = "deadline" if rules[0].cpu is None else "cpu"
-        message = f"{rules[0].place}: `{name}` needs a rule of two streams; it reads {len(watch.streams)}"
+        message = f"{rules[0].place}: `{name}` needs a rule of one or two streams; it reads {streams}"
         raise PlanError(message)
+    if streams == 1:
+        one = anytime_of_one(rules, watch, spending)
+        return replace(watch, outage_us=one.outage_us, anytime=one)
     anytime = anytime_of(rules, [rule.topology.span_us for rule in watch.rules], spending)
     ttl_us = watch.key_ttl_us if watch.key_ttl_us < MOST_US else anytime.stay_us
     return replace(watch, outage_us=anytime.outage_us, key_ttl_us=ttl_us, anytime=anytime)
+
+
+def _streams_of(watch: Watch) -> int:
+    """How many streams the first rule of a watch reads."""
+    return len({watch.stores[i].stream for i in watch.rules[0].stores})
 
 
 def _check_identities(rules: Sequence[AnyRule]) -> None:

@@ -306,7 +306,7 @@ class Watch:
         read = sorted([stream, sorted(columns)] for stream, columns in self.lanes)
         return waiting_name(keys, read, self.order.waiting)
 
-    @property
+    @cached_property
     def apart(self) -> str:
         """By what the pages of its anytime join are found again: all that its rows depend on.
 
@@ -316,6 +316,9 @@ class Watch:
         anytime, read = self.anytime, [(stream, sorted(columns)) for stream, columns in self.lanes]
         owner = [] if anytime.pooled else [(rule.alert, rule.labels) for rule in self.rules]
         how = repr(anytime.layout), repr(anytime.preference)
+        if anytime.guided is not None:
+            # What waits are rules and bins by number: of other rules, or other ranges, nothing goes on.
+            how = repr(anytime.guided), repr([rule.identity(self.stores).to_json() for rule in self.rules])
         return digest(self.on, read, anytime.window_us, anytime.outage_us, *how, owner)
 
     @property
@@ -362,7 +365,9 @@ class Watch:
         lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
         lines += [f"  Order: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
-        return lines + ([f"  Work: {self.anytime}"] if self.anytime is not None else [])
+        lines += [f"  Work: {self.anytime}"] if self.anytime is not None else []
+        guided = None if self.anytime is None else self.anytime.guided
+        return lines + ([f"  Guide: {guided}"] if guided is not None else [])
 
     def __str__(self) -> str:
         """Draw the tree."""

@@ -58,7 +58,7 @@ class Rule:
         the rule; of one stream `within`, and twice that where rows are left out before `expr` is called).
     outage
         How far a row may lie behind the newest of its key and still find every partner: 1 h, unless it is said; with
-        `cpu`, `deadline` or `prefer` sample the span of the rule.
+        `cpu`, `deadline` or `prefer` sample the span of the rule; with `cpu` or `deadline` of one stream the deadline.
     idle
         How far a stream may lie behind before alerts stop waiting for it (default: the span of the rule).
     labels
@@ -96,11 +96,11 @@ class Rule:
         What to keep when memory is short: `subset`, the rows that give most results, or `sample`, a random sample of
         all results, each with its chance (with `emit` all, of two streams).
     cpu
-        How much processor time its join may use, over all buckets: `50%` of one core, or `2 cores` (with `emit` all, of
-        two streams). When that is short, pairs that promise most results are looked at first.
+        How much processor time it may use, over all buckets: `50%` of one core, or `2 cores` (with `emit` all, of one
+        or two streams). When that is short, rows, or pairs of them, that promise most results are looked at first.
     deadline
-        How long after a row, in time of the streams, its pairs may still be looked at; what is left then is counted as
-        unprocessed.
+        How long after a row, in time of the streams, it, or its pairs, may still be looked at; what is left then is
+        counted as unprocessed. Of one stream a minute, unless it is said.
     weight
         Of joins that share memory, one with the weight 2 is to find twice the share of its results that one with the
         weight 1 finds, where not all can be found.

@@ -61,9 +61,9 @@ FILE = (
     Field("archive", "part", "where rows are kept for backtests"),
     Field("memory", "text", "how much state all joins together may keep: `200MB` ([memory](../concepts/memory.md))"),
     Field(
-        "cpu", "text", "what joins that emit all may use together: `50%` of a core ([processor](../concepts/cpu.md))"
+        "cpu", "text", "what rules that emit all may use together: `50%` of a core ([processor](../concepts/cpu.md))"
     ),
-    Field("deadline", "duration", "how long after a row these joins may still work on it", least=1),
+    Field("deadline", "duration", "how long after a row these rules may still work on it", least=1),
 )
 STREAM = (
     Field("source", "part", "where rows come from: exactly one kind", required=True),
@@ -130,8 +130,13 @@ RULE = (
         example="{recall: 0.99, over: 1m}",
     ),
     Field("memory", "text", "how much state this join may keep: `200MB`, or `10000 rows`", example="200MB"),
-    Field("cpu", "text", "what this join may use: `50%` of a core, or `2 cores`; with `emit: all`", example="50%"),
-    Field("deadline", "duration", "how long after a row its pairs may still be looked at; with `emit: all`", least=1),
+    Field("cpu", "text", "what this rule may use: `50%` of a core, or `2 cores`; with `emit: all`", example="50%"),
+    Field(
+        "deadline",
+        "duration",
+        "how long after a row it, or its pairs, may still be looked at; with `emit: all`",
+        least=1,
+    ),
     Field("prefer", "word", "what to keep when memory is short", default=SUBSET, words=PREFERS),
     Field(
         "model",

@@ -60,7 +60,8 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
 def _supposed(watch: Watch) -> str:
     """What is taken for granted of a rule with a budget: other keys share it, and they are not looked at here."""
     if watch.anytime is not None and watch.anytime.is_limited:
-        return "this is as if there were time for all pairs; with its limit of processor time a run may find fewer"
+        what = "pairs" if watch.anytime.guided is None else "rows"
+        return f"this is as if there were time for all {what}; with its limit of processor time a run may find fewer"
     if watch.budget is not None:
         return "this is as if memory were enough for all keys; with its limit of memory a run may find less"
     return ""

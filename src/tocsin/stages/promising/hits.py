@@ -6,7 +6,7 @@ drawn to what is typical of keys while few pairs were tried. What is learnt take
 (`settle`), so that no cut into calls shows; what is old counts ever less. Pairs that there are, tried or not, are
 counted by place too: with the ratios they say how many results there were to find.
 Guarantee: none but that the same pairs in the same blocks give the same ratios. Keys that fall into one place share it.
-Cost: O(1) per pair and per row; `SLOTS` places.
+Cost: O(1) per pair and per row; `SLOTS` places, or as many as are asked for.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Hits:
     `close` are pairs tried, of all places, whose rows were near enough to each other.
     """
 
-    def __init__(self) -> None:
-        self.tried, self.given, self.there = np.zeros((2, SLOTS)), np.zeros((2, SLOTS)), np.zeros(SLOTS)
+    def __init__(self, slots: int = SLOTS) -> None:
+        self.slots = slots
+        self.tried, self.given, self.there = np.zeros((2, slots)), np.zeros((2, slots)), np.zeros(slots)
         self.close = np.zeros(2)
         self._known: Float | None = None
 
@@ -64,7 +65,7 @@ class Hits:
 
     def ratios(self, keys: Int) -> Float:
         """The results that a pair of each key is to give."""
-        return np.asarray(self._ratios()[keys % SLOTS])
+        return np.asarray(self._ratios()[keys % self.slots])
 
     def _ratios(self) -> Float:
         """The ratios of all places; they stay as they are until what was learnt takes effect."""
@@ -74,14 +75,14 @@ class Hits:
 
     def meet(self, keys: Int, pairs: Int) -> None:
         """Learn how many pairs there are, tried or not, by key."""
-        self.there += np.bincount(keys % SLOTS, pairs, SLOTS)
+        self.there += np.bincount(keys % self.slots, pairs, self.slots)
 
     def learn(self, keys: Int, given: Float, near: int) -> None:
         """Learn of pairs, by key, how many results each gave; so many of them were near enough."""
-        place = keys % SLOTS
+        place = keys % self.slots
         self.close[1] += near
-        self.tried[1] += np.bincount(place, minlength=SLOTS)
-        self.given[1] += np.bincount(place, given, SLOTS)
+        self.tried[1] += np.bincount(place, minlength=self.slots)
+        self.given[1] += np.bincount(place, given, self.slots)
 
     def settle(self) -> float:
         """Let what was learnt take effect; gives the results that all pairs since the last time are to have."""

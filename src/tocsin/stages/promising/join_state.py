@@ -35,6 +35,7 @@ from tocsin.stages.promising.stored import (
     PER_TUPLE,
     ROW,
     TIME,
+    Rows,
     Stored,
 )
 
@@ -73,14 +74,21 @@ def rebuilt(changing: Mapping[str, NDArray[Any]], tuples: Tuples, side: int, lay
     mine = np.flatnonzero(tuples.side == side)
     mine = mine[len(mine) - (end - begin) :]
     key, bucket = tuples.key[mine], bucket_all(tuples.key[mine], layout.parts)
+    kept = Rows(key, tuples.time[mine], tuples.row[mine], bucket, places_of(layout, key), tuples.values[mine])
+    return linked(changing, kept)
+
+
+def linked(changing: Mapping[str, NDArray[Any]], kept: Rows) -> Stored:
+    """A stream of what may change and of what is known of the tuples that are kept."""
+    begin, bucket = int(changing["facts"][OLDEST]), kept.bucket
     order = np.argsort(bucket, kind="stable")
     follows = np.flatnonzero(bucket[order[:-1]] == bucket[order[1:]])
-    lines = np.zeros((len(mine), 6), np.int64)
-    lines[:, KEY], lines[:, TIME], lines[:, ROW] = key, tuples.time[mine], tuples.row[mine]
+    lines = np.zeros((len(bucket), 6), np.int64)
+    lines[:, KEY], lines[:, TIME], lines[:, ROW] = kept.key, kept.time, kept.row
     lines[:, BUCKET], lines[:, NEXT] = bucket, NONE
     lines[order[follows], NEXT] = begin + order[follows + 1]
     lines[changing["waits"], PENDING] = changing["pending"]
-    whole = {"tuples": lines, "places": places_of(layout, key), "values": tuples.values[mine]}
+    whole = {"tuples": lines, "places": kept.places, "values": kept.values}
     return stored_of({name: changing[name] for name in Stored._fields if name not in PER_TUPLE} | whole)
 
 

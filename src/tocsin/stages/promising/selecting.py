@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from tocsin.jit import inlined, lean
 from tocsin.logic import Float, Int
+from tocsin.stages.memory.splitmix import uniform
 from tocsin.stages.promising.books import (
     AT,
     CREDIT,
     DONE,
+    EXPECTED,
     FOUND,
     LONG_QUEUE,
     NO_ROOM,
@@ -78,7 +80,8 @@ INSIDE, CUT = 0, 1
 class Standing(NamedTuple):
     """Queries, a line for each: the closed range of values, the times between which it stands (the end exclusive).
 
-    `part` has which part of each bin a range covers. By query and bin: `seen` has the tuples that were worked on,
+    `part` has which part of each bin a range covers, `hit` how many results a tuple in it is to give: 1 unless who asks
+    looks at it once more. By query and bin: `seen` has the tuples that were worked on,
     `bins` those that were selected, `sums` their sum, `squares` the sum of their squared distances from their mean,
     `lost` those that went before they were worked on. `served` has the arrivals that have been offered, and behind it
     how many of each bin of the newest zone. `turns` is room for a number of each bin.
@@ -89,6 +92,7 @@ class Standing(NamedTuple):
     since: Int
     until: Int
     part: Float
+    hit: Float
     seen: Int
     bins: Int
     sums: Float
@@ -96,6 +100,22 @@ class Standing(NamedTuple):
     lost: Int
     served: Int
     turns: Int
+
+
+class Terms(NamedTuple):
+    """What else a selection goes by: the units of a result that is written down beside those of a tuple given out.
+
+    `turn` are those of a turn of all queries. Of a bin that a range cuts, `explored` tuples are looked at first. Cells
+    whose promise differs by no more than the share `spread` come in an order that is drawn.
+    """
+
+    write: float = 0.0
+    turn: float = 0.0
+    explored: int = EXPLORED
+    spread: float = 0.0
+
+
+PLAIN = Terms()
 
 
 class Work(NamedTuple):
@@ -107,19 +127,22 @@ class Work(NamedTuple):
     pace: Pace
     middle: Float
     cells: int
+    terms: Terms
 
 
 @inlined
-def worth(work: Work, left: int, part: float, place: int, query: int, high: int) -> float:
+def worth(work: Work, left: int, part: float, hit: float, place: int, query: int, high: int) -> float:
     """The promise of a cell: its preference per unit of work; `weighted`: a draw for each cell of each query."""
-    guide, costs = work.guide, work.costs
-    expected = left * part
+    guide, costs, terms = work.guide, work.costs, work.terms
+    expected, emit = left * part * hit, costs.emit + hit * terms.write
     guide.x[0], guide.x[1] = expected, work.middle[place]
     draw = (query << 24) ^ (place << 40) ^ high
     promised = promise(guide, prefer(guide), expected, 0, draw)
     if guide.order == WEIGHTED or not promised > -inf:
         return promised
-    units = left * (costs.emit if part >= 1.0 else costs.scan + part * costs.emit)
+    units = left * (emit if part >= 1.0 else costs.scan + part * emit)
+    if terms.spread > 0.0:
+        units /= 1.0 + terms.spread * uniform(guide.seed, draw, 0)
     return promised * units if guide.order == ASC else promised / units
 
 
@@ -146,9 +169,10 @@ def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: B
             if part <= 0.0 or left <= 0:
                 continue
             kind = INSIDE if part >= 1.0 and whole else CUT
-            promised = worth(work, left, part, place, query, count)
-            if (kind == CUT or place in (0, bins - 1)) and standing.seen[query, place] < EXPLORED:
+            promised = worth(work, left, part, standing.hit[query, place], place, query, count)
+            if (kind == CUT or place in (0, bins - 1)) and standing.seen[query, place] < work.terms.explored:
                 promised = inf
+            books.account[EXPECTED] += left * part * standing.hit[query, place]
             push(queue, promised, query, place, left, kind, stored.first[node, place], low, count)
             standing.turns[place] += 1
             charge(books.account, work.costs.queue + work.costs.estimate)
@@ -158,6 +182,7 @@ def offer(queue: Queue, stored: Stored, standing: Standing, work: Work, books: B
     for place in range(bins):
         served[1 + place] = stored.tables[node, 0, place]
     served[0] = count
+    charge(books.account, work.terms.turn)
     return True
 
 
@@ -169,6 +194,7 @@ def give(line: Int, stored: Stored, standing: Standing, work: Work, books: Books
     mask, inside, left, why = tuples.shape[0] - 1, line[KIND] == INSIDE, line[NUMBER], DONE
     least, most, since, until = standing.low[query], standing.high[query], standing.since[query], standing.until[query]
     spent, credit, at, total = 0.0, account[CREDIT], counts[FOUND], standing.sums[query, place]
+    emit = costs.emit + standing.hit[query, place] * work.terms.write
     chosen_before, squares = standing.bins[query, place] - at, standing.squares[query, place]
     if number < facts[OLDEST]:
         number = ends[place, HEAD]
@@ -188,7 +214,7 @@ def give(line: Int, stored: Stored, standing: Standing, work: Work, books: Books
                 spent += costs.scan
                 chosen = least <= values[slot, 0] <= most and since <= time < until
             if chosen:
-                spent += costs.emit
+                spent += emit
                 found[at, 0], found[at, 1], found[at, 2] = query, tuples[slot, ROW], time
                 have, value = chosen_before + at, values[slot, 1]
                 if have > 0:
@@ -246,7 +272,7 @@ def select_rows(
     queue: Queue, stored: Stored, standing: Standing, work: Work, books: Books, rows: Rows, found: Int
 ) -> int:
     """Offer zones as they end, work until the next tuple arrives, take it; `counts[AT]` is where to go on."""
-    (account, counts), (_, costs, limits, pace, _, cells) = books, work
+    (account, counts), (_, costs, limits, pace, _, cells, _) = books, work
     while counts[AT] < rows.key.shape[0]:
         i = counts[AT]
         accrue(books, pace, rows.time[i])

@@ -44,6 +44,7 @@ from tocsin.stages.promising.books import (
     end_rest,
     new_books,
 )
+from tocsin.stages.promising.by_column import ByColumn
 from tocsin.stages.promising.estimates import ByBin, Estimate
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import FOREVER, Layout
@@ -61,7 +62,9 @@ from tocsin.stages.promising.queue import (
 )
 from tocsin.stages.promising.representation import Representation, arrays_of, check_order, stored_of, whole_numbers
 from tocsin.stages.promising.selecting import (
+    PLAIN,
     Standing,
+    Terms,
     Work,
     offer,
     select_rows,
@@ -105,8 +108,10 @@ class StandingSelection:
         costs: Costs = SELECTION_COSTS,
         seed: int = 1,
         other: bool = False,
+        terms: Terms = PLAIN,
     ) -> None:
-        if not isinstance(layout.scheme, Histogram) or layout.variant not in ("T3", "T4") or layout.zones < 2:
+        by_ranges = isinstance(layout.scheme, Histogram | ByColumn)
+        if not by_ranges or layout.variant not in ("T3", "T4") or layout.zones < 2:
             message = (
                 "a selection by ranges needs a histogram, variant T3 or T4 and at least 2 zones; "
                 f"got {type(layout.scheme).__name__}, {layout.variant} and {layout.zones}"
@@ -118,6 +123,7 @@ class StandingSelection:
         if preference.most != inf:
             message = f"`most` of a preference is for joins: a selection owes each query all; got {preference.most!r}"
             raise ValueError(message)
+        assert isinstance(layout.scheme, Histogram | ByColumn)
         self.scheme, self.queries, self.other = layout.scheme, list(queries), other
         # Numbers of queries that have left, and the tuples that they leave unprocessed.
         self._free, self._lost = list[int](), 0
@@ -129,7 +135,7 @@ class StandingSelection:
         self._found = np.empty((_BLOCK, 3), np.int64)
         led = guide(preference, {"s": ["value"]}, 1.0, 1, seed)
         middle = self.scheme.middles()
-        self._work = Work(led, costs, self.stream.limits, pace, middle, self.scheme.cells)
+        self._work = Work(led, costs, self.stream.limits, pace, middle, self.scheme.cells, terms)
 
     def join(self, query: Query) -> int:
         """Let a query stand from now on; gives its number. It is offered what no turn has offered yet."""
@@ -205,8 +211,8 @@ class StandingSelection:
             self.reported = np.concatenate([self.reported, results])
         return results
 
-    def _take(self, times: Int, columns: Float) -> list[Int]:
-        places = self.scheme.places(columns[:, 0], learn=True)
+    def _take(self, times: Int, columns: Float, places: Int | None = None) -> list[Int]:
+        places = self.scheme.places(columns[:, 0], learn=True) if places is None else places[:, None]
         numbers = np.arange(len(times)) + self.books.counts[ARRIVED]
         self.stream.make_room(len(times))
         rows = Rows(places[:, 0], times, numbers, places[:, 0], places, columns)
@@ -306,8 +312,8 @@ class StandingSelection:
         self.queries, self._free = [Query(*end) for end in ends], arrays["free"].tolist()
         self._lost = int(arrays["lost_before"][0])
         part = parts_of(self.queries, self.scheme)
-        turns = np.zeros(self.scheme.width, np.int64)
-        self.standing = Standing(**{name: arrays[name] for name in WRITTEN}, part=part, turns=turns)
+        hit, turns = np.ones(part.shape), np.zeros(self.scheme.width, np.int64)
+        self.standing = Standing(**{name: arrays[name] for name in WRITTEN}, part=part, hit=hit, turns=turns)
 
     def page(self) -> bytes:
         """Write the whole state."""
