@@ -31,8 +31,12 @@ def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_p
     counts = {"air": {"received": 1000, "retained": 60, "expired": 40, "shed": 890, "held": 10}}
     folder = small_run(tmp_path / "run", counts=counts, memory={"Hot": Found(0.2, 0.11)})
     told = tiles_of(folder)
-    assert told["of a plain join"][0] == "11.0 %"
-    assert told["of rows shed"] == ("89.0 %", "memory is short: about 0.11 of the results were found", "fire")
+    assert told["ever remembered"][0] == "11.0 %"
+    assert told["of rows shed"] == (
+        "89.0 %",
+        "memory is short: about 11.0 % of the results were found, of late",
+        "fire",
+    )
     text = page_of(folder)
     for words in ("shed: given up, memory is short", "held: waits for those before it"):
         assert words in text
@@ -48,7 +52,7 @@ def test_rows_that_were_not_taken_up_are_a_warning(tmp_path: Path) -> None:
 def test_a_run_that_loses_nothing_has_no_warning(tmp_path: Path) -> None:
     told = tiles_of(small_run(tmp_path / "run", counts={"air": {"received": 10, "omitted": 9, "retained": 1}}))
     assert not any(kind == "fire" for _, _, kind in told.values())
-    assert told["of a plain join"][0] == "10.0 %"
+    assert told["ever remembered"][0] == "10.0 %"
 
 
 def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) -> None:
@@ -59,25 +63,25 @@ def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) 
     passing = {"temp": 0.5, "door": 1.0}
     folder = small_run(tmp_path / "run", counts=counts, passing=passing, rows={"temp": 100, "door": 50})
     told = tiles_of(folder)
-    assert told["of a plain join"][0] == "23.0 %"
+    assert told["ever remembered"][0] == "23.0 %"
     # One micro-batch has no rate.
     assert told["rows"][0] == "150"
     assert "passed: looked at, nothing to remember" in page_of(folder, "streams")
     alone = small_run(tmp_path / "alone", counts={"door": {"received": 50, "expired": 50}}, passing={"door": 1.0})
-    assert "of a plain join" not in tiles_of(alone)
+    assert "ever remembered" not in tiles_of(alone)
 
 
 def test_requests_of_ranges_are_not_set_beside_what_a_join_remembers(tmp_path: Path) -> None:
     counts = {"orders": {"received": 50, "retained": 50}}
     ranges, join = {"alert": "Sold", "kind": "ranges"}, {"alert": "Hot", "kind": "threshold"}
-    assert "of a plain join" not in tiles_of(small_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
-    assert "of a plain join" in tiles_of(small_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
+    assert "ever remembered" not in tiles_of(small_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
+    assert "ever remembered" in tiles_of(small_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
 
 
 @pytest.mark.parametrize("passing", [5, {"air": "all"}, {"air": 7}, {"air": None}, [["air", 1.0]]])
 def test_a_manifest_that_says_nothing_usable_of_it_breaks_no_page(tmp_path: Path, passing: Any) -> None:
     folder = small_run(tmp_path / "run", counts={"air": {"received": 10, "expired": 10}}, passing=passing)
-    assert tiles_of(folder)["of a plain join"][0] == "100.0 %"
+    assert tiles_of(folder)["ever remembered"][0] == "100.0 %"
 
 
 def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path) -> None:
