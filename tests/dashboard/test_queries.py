@@ -11,11 +11,11 @@ from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change
-from tocsin.dashboard import store as store_module
+from tocsin.dashboard import comparison
 from tocsin.dashboard.pages.overview import overview_page
 from tocsin.dashboard.store import Asked, Store
 from tocsin.deliver import AlertWriter
-from tocsin.report import Difference, Result
+from tocsin.report import Difference, Result, compare
 
 SECOND = 1_000_000
 
@@ -43,7 +43,7 @@ def test_while_a_difference_is_made_others_have_the_last_one_and_hear_of_the_new
     store.look()
     runs = (store.runs["one"], store.runs["two"])
     begun, goes_on, made = threading.Event(), threading.Event(), list[int]()
-    whole = store_module.compare
+    whole = compare
 
     def slow(first: Result, second: Result) -> Difference:
         made.append(len(first.lives))
@@ -51,7 +51,7 @@ def test_while_a_difference_is_made_others_have_the_last_one_and_hear_of_the_new
         assert goes_on.wait(60)
         return whole(first, second)
 
-    monkeypatch.setattr(store_module, "compare", slow)
+    monkeypatch.setattr(comparison, "compare", slow)
     goes_on.set()
     old = store.difference(*runs)
     # A micro-batch without alerts makes nothing anew.
