@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ import pytest
 
 from dashboard.asked import served
 from dashboard.plant import RULES, Plant, backtest, change
+from dashboard.small import START_S, page_of, small_run, tiles_of
 from tocsin.dashboard.known import id_in_address, token_of
-from tocsin.dashboard.pages.tiles import tiles
 from tocsin.dashboard.store import Asked, Store
 from tocsin.deliver import AlertWriter
 from tocsin.deliver.encode import time_text
@@ -26,50 +25,19 @@ from tocsin.rundir.folder import LOCK
 from tocsin.trace.words import date
 
 SECOND = 1_000_000
-START_S = 1_767_225_600
-
-Rows = Iterable[Mapping[str, Any]]
-
-
-def _run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) -> Path:
-    """A run directory with one micro-batch; `told` is what `Progress` has beyond its totals, and some files."""
-    passing, summary = told.pop("passing", {}), told.pop("summary", None)
-    folder.mkdir()
-    manifest: dict[str, Any] = {"rule_file": "plant.yaml", "rule_hash": "0", "plan": "", "streams": {}, "sinks": []}
-    manifest |= {"archive": None, "buckets": 1, "partitions": 1, "state": {}, "started": [], "changes": []}
-    manifest |= {"tocsin": "0", "rules": list(rules), "version": 1, "passing": passing}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    if summary is not None:
-        (folder / "summary.json").write_text(json.dumps(summary))
-    AlertWriter(folder / "alerts").write(0, [dict(one) for one in alerts])
-    counts = told.pop("counts", {})
-    rows = told.pop("rows", {name: parts["received"] for name, parts in counts.items()})
-    total = Tally(rows, counts, {}, {}, 2048, 1)
-    RunDir(folder).progress().add(Progress(0, time_text(START_S), total, total, **told))
-    return folder
-
-
-def _tiles(folder: Path) -> dict[str, tuple[str, str, str]]:
-    store = Store([folder])
-    store.look()
-    found = tiles(store, next(iter(store.runs.values())))
-    return {one.words: (one.number, one.beside, one.kind) for one in found}
-
-
-def _page(folder: Path, *parts: str) -> str:
-    with served(folder) as server:
-        answer = server.get("/".join(["", "run", folder.name, *parts]))
-    assert answer.code == 200
-    return answer.text
 
 
 def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_path: Path) -> None:
     counts = {"air": {"received": 1000, "retained": 60, "expired": 40, "shed": 890, "held": 10}}
-    folder = _run(tmp_path / "run", counts=counts, memory={"Hot": Found(0.2, 0.11)})
-    told = _tiles(folder)
-    assert told["of a plain join"][0] == "11.0 %"
-    assert told["of rows shed"] == ("89.0 %", "memory is short: about 0.11 of the results were found", "fire")
-    text = _page(folder)
+    folder = small_run(tmp_path / "run", counts=counts, memory={"Hot": Found(0.2, 0.11)})
+    told = tiles_of(folder)
+    assert told["ever remembered"][0] == "11.0 %"
+    assert told["of rows shed"] == (
+        "89.0 %",
+        "memory is short: about 11.0 % of the results were found, of late",
+        "fire",
+    )
+    text = page_of(folder)
     for words in ("shed: given up, memory is short", "held: waits for those before it"):
         assert words in text
     assert "passed:" not in text
@@ -77,14 +45,14 @@ def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_p
 
 def test_rows_that_were_not_taken_up_are_a_warning(tmp_path: Path) -> None:
     counts = {"air": {"received": 100, "retained": 75, "unprocessed": 25}, "oil": {"received": 100, "retained": 100}}
-    told = _tiles(_run(tmp_path / "run", counts=counts))
+    told = tiles_of(small_run(tmp_path / "run", counts=counts))
     assert told["of rows half looked at"] == ("25.0 %", "time is short: some results may be lost", "fire")
 
 
 def test_a_run_that_loses_nothing_has_no_warning(tmp_path: Path) -> None:
-    told = _tiles(_run(tmp_path / "run", counts={"air": {"received": 10, "omitted": 9, "retained": 1}}))
+    told = tiles_of(small_run(tmp_path / "run", counts={"air": {"received": 10, "omitted": 9, "retained": 1}}))
     assert not any(kind == "fire" for _, _, kind in told.values())
-    assert told["of a plain join"][0] == "10.0 %"
+    assert told["ever remembered"][0] == "10.0 %"
 
 
 def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) -> None:
@@ -93,27 +61,27 @@ def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) 
         "door": {"received": 50, "expired": 50},
     }
     passing = {"temp": 0.5, "door": 1.0}
-    folder = _run(tmp_path / "run", counts=counts, passing=passing, rows={"temp": 100, "door": 50})
-    told = _tiles(folder)
-    assert told["of a plain join"][0] == "23.0 %"
+    folder = small_run(tmp_path / "run", counts=counts, passing=passing, rows={"temp": 100, "door": 50})
+    told = tiles_of(folder)
+    assert told["ever remembered"][0] == "23.0 %"
     # One micro-batch has no rate.
     assert told["rows"][0] == "150"
-    assert "passed: looked at, nothing to remember" in _page(folder, "streams")
-    alone = _run(tmp_path / "alone", counts={"door": {"received": 50, "expired": 50}}, passing={"door": 1.0})
-    assert "of a plain join" not in _tiles(alone)
+    assert "passed: looked at, nothing to remember" in page_of(folder, "streams")
+    alone = small_run(tmp_path / "alone", counts={"door": {"received": 50, "expired": 50}}, passing={"door": 1.0})
+    assert "ever remembered" not in tiles_of(alone)
 
 
 def test_requests_of_ranges_are_not_set_beside_what_a_join_remembers(tmp_path: Path) -> None:
     counts = {"orders": {"received": 50, "retained": 50}}
     ranges, join = {"alert": "Sold", "kind": "ranges"}, {"alert": "Hot", "kind": "threshold"}
-    assert "of a plain join" not in _tiles(_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
-    assert "of a plain join" in _tiles(_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
+    assert "ever remembered" not in tiles_of(small_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
+    assert "ever remembered" in tiles_of(small_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
 
 
 @pytest.mark.parametrize("passing", [5, {"air": "all"}, {"air": 7}, {"air": None}, [["air", 1.0]]])
 def test_a_manifest_that_says_nothing_usable_of_it_breaks_no_page(tmp_path: Path, passing: Any) -> None:
-    folder = _run(tmp_path / "run", counts={"air": {"received": 10, "expired": 10}}, passing=passing)
-    assert _tiles(folder)["of a plain join"][0] == "100.0 %"
+    folder = small_run(tmp_path / "run", counts={"air": {"received": 10, "expired": 10}}, passing=passing)
+    assert tiles_of(folder)["ever remembered"][0] == "100.0 %"
 
 
 def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path) -> None:
@@ -122,11 +90,11 @@ def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path
         change("Hot", "match", n * SECOND, id=name, labels={"m": name}, ends_us=n * SECOND, quality=quality)
         for n, (name, quality) in enumerate(qualities.items())
     ]
-    folder = _run(tmp_path / "run", rows)
+    folder = small_run(tmp_path / "run", rows)
     marks = {"a": ["sample 0.11"], "b": ["subset", "late", "out-of-domain"], "c": [], "d": ["subset 0.93"]}
     every = [text for mine in marks.values() for text in mine]
-    pages = {name: _page(folder, "alert", name) for name in qualities}
-    pages |= {"": _page(folder, "alerts")}
+    pages = {name: page_of(folder, "alert", name) for name in qualities}
+    pages |= {"": page_of(folder, "alerts")}
     for name, text in pages.items():
         for mark in marks.get(name, every):
             assert f">{mark}</span>" in text
@@ -136,16 +104,16 @@ def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path
 
 def test_of_an_alert_that_goes_on_the_largest_margin_is_not_claimed(tmp_path: Path) -> None:
     begun = change("Hot", "firing", SECOND, id="a", value=13.92, margin=0.02)
-    folder = _run(tmp_path / "run", [begun])
-    text = _page(folder, "alert", "a")
+    folder = small_run(tmp_path / "run", [begun])
+    text = page_of(folder, "alert", "a")
     assert "its value was 13.92 and its margin 0.02: the largest margin is told when it ends" in text
     for parts in ((), ("alerts",), ("rule", token_of("Hot"))):
-        assert "≥ 0.02" in _page(folder, *parts)
-    assert "margin at least 0.02" in _page(folder, "rule", token_of("Hot"))
+        assert "≥ 0.02" in page_of(folder, *parts)
+    assert "margin at least 0.02" in page_of(folder, "rule", token_of("Hot"))
     ended = change("Hot", "resolved", SECOND, id="a", value=15.75, margin=1.85, ends_us=9 * SECOND)
     AlertWriter(folder / "alerts").write(1, [ended])
-    assert "value 15.75, largest margin 1.85" in _page(folder, "alert", "a")
-    assert "≥" not in _page(folder, "alerts")
+    assert "value 15.75, largest margin 1.85" in page_of(folder, "alert", "a")
+    assert "≥" not in page_of(folder, "alerts")
 
 
 def test_lists_have_the_newest_first_and_those_that_never_fired_last(tmp_path: Path) -> None:
@@ -157,7 +125,7 @@ def test_lists_have_the_newest_first_and_those_that_never_fired_last(tmp_path: P
         for n in range(20)
     ]
     waits = change("Hot", "pending", 7 * SECOND, id="p", labels={"m": "p"})
-    folder = _run(tmp_path / "run", [*fired, ended, waits, *vain])
+    folder = small_run(tmp_path / "run", [*fired, ended, waits, *vain])
     store = Store([folder])
     store.look()
     run = store.runs["run"]
@@ -172,13 +140,13 @@ def test_lists_have_the_newest_first_and_those_that_never_fired_last(tmp_path: P
             break
     assert found == wanted
     assert [one.id for one in store.open_alerts(run)[0]] == ["f9", "f5", "p"]
-    text = _page(folder, "rule", token_of("Hot"))
+    text = page_of(folder, "rule", token_of("Hot"))
     assert text.index("m=f9") < text.index("m=f2") < text.index("m=v19")
 
 
 def test_pages_of_a_list_follow_each_other_by_their_addresses(tmp_path: Path) -> None:
     rows = [change("Hot", "firing", n % 7 * SECOND, id=f"{n}", labels={"m": f"{n}"}) for n in range(120)]
-    folder = _run(tmp_path / "run", rows)
+    folder = small_run(tmp_path / "run", rows)
     seen: list[str] = []
     with served(folder) as server:
         path = "/run/run/alerts"
@@ -197,17 +165,17 @@ def test_matches_are_told_apart_from_what_fired(tmp_path: Path) -> None:
         {"alert": "Pair", "kind": "threshold", "condition": "air > oil", "streams": ["air", "oil"], "proofs": {}},
         {"alert": "Hot", "kind": "threshold", "condition": "air > 3", "streams": ["air"], "proofs": {}},
     ]
-    folder = _run(tmp_path / "run", [*fired, *matches], rules=rules)
-    told = _tiles(folder)
+    folder = small_run(tmp_path / "run", [*fired, *matches], rules=rules)
+    told = tiles_of(folder)
     assert told["fired so far"][:2] == ("3", "by 1 rule")
     assert told["matched so far"][:2] == ("7", "by 1 rule")
-    text = _page(folder, "rule", token_of("Pair"))
+    text = page_of(folder, "rule", token_of("Pair"))
     assert "7 matched so far" in text
     assert "fired so far" not in text
     assert 'class="peak match"' in text
     assert ">matches</text>" in text
     assert "nothing is left out of its rows for it" in text
-    text = _page(folder, "rule", token_of("Hot"))
+    text = page_of(folder, "rule", token_of("Hot"))
     assert "3 fired so far" in text
     assert "it looks at each row by itself" in text
 
@@ -217,15 +185,15 @@ def test_a_folder_that_is_no_run_says_so_on_each_page(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "air.csv").write_text("ts,value\n")
     for parts in ((), ("alerts",), ("rules",), ("streams",), ("plan",)):
-        text = _page(folder, *parts)
+        text = page_of(folder, *parts)
         assert "This is not the directory of a run" in text
         assert "it has no manifest.json" in text
-    assert "all is quiet" not in _page(folder)
+    assert "all is quiet" not in page_of(folder)
 
 
 def test_before_the_first_micro_batch_nothing_is_called_quiet(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    text = _page(tmp_path / "run")
+    text = page_of(tmp_path / "run")
     assert "Not known yet: no micro-batch is done." in text
     assert "not known yet" in text
     assert "quiet</small>" not in text
@@ -237,23 +205,23 @@ def test_why_a_late_alert_is_still_open_is_said(tmp_path: Path) -> None:
         change("Hot", "firing", SECOND, id="a", quality="exact late"),
         change("Cold", "firing", SECOND, id="b", quality="exact"),
     ]
-    folder = _run(tmp_path / "run", rows)
-    assert "which only such rows go on with or end" in _page(folder, "alert", id_in_address("a"))
-    assert "which only such rows" not in _page(folder, "alert", "b")
+    folder = small_run(tmp_path / "run", rows)
+    assert "which only such rows go on with or end" in page_of(folder, "alert", id_in_address("a"))
+    assert "which only such rows" not in page_of(folder, "alert", "b")
 
 
 def test_connected_is_not_running(tmp_path: Path) -> None:
-    folder = _run(tmp_path / "run")
+    folder = small_run(tmp_path / "run")
     store = Store([folder])
     store.look()
-    assert 'data-going="not running"' in _page(folder)
+    assert 'data-going="not running"' in page_of(folder)
     before = store.version
     (folder / LOCK).write_text(str(os.getpid()))
     store.look()
     assert store.version != before
-    assert 'data-going="live"' in _page(folder)
-    tested = _run(tmp_path / "tested", summary={"ok": True})
-    assert 'data-going="a backtest: nothing changes"' in _page(tested)
+    assert 'data-going="live"' in page_of(folder)
+    tested = small_run(tmp_path / "tested", summary={"ok": True})
+    assert 'data-going="a backtest: nothing changes"' in page_of(tested)
     with served(tested, folder) as server:
         assert 'data-going="live"' in server.get("/").text
 
@@ -263,64 +231,66 @@ def test_a_recall_that_a_backtest_measured_is_the_same_number_on_both_pages(tmp_
     one = {"alert": "Hot", "asked": asked, "recall": 0.98782343981234, "lowest": 0.9, "wait_us": 1_500_000.0}
     none = {"alert": "Cold", "asked": asked, "recall": None, "lowest": None, "wait_us": None}
     rules = [{"alert": name, "kind": "threshold", "streams": ["air"], "waits": asked} for name in ("Hot", "Cold")]
-    folder = _run(tmp_path / "run", rules=rules, summary={"file": "x", "recall": [one, none, 5]})
+    folder = small_run(tmp_path / "run", rules=rules, summary={"file": "x", "recall": [one, none, 5]})
     (folder / "progress.jsonl").unlink()
-    text = _page(folder)
+    text = page_of(folder)
     assert '<td class="num">0.9878</td><td class="num">0.9</td>' in text
     assert "characters" not in text
-    text = _page(folder, "rule", token_of("Hot"))
+    text = page_of(folder, "rule", token_of("Hot"))
     assert "0.9878 over the whole history, 0.9 in its worst part" in text
     assert "1s500ms on the average" in text
     assert "rows are joined on arrival" not in text
-    assert "not measured by this backtest" in _page(folder, "rule", token_of("Cold"))
+    assert "not measured by this backtest" in page_of(folder, "rule", token_of("Cold"))
 
 
 def test_time_in_detection_is_not_called_cpu(tmp_path: Path) -> None:
     rules = [{"alert": "Hot", "kind": "threshold", "streams": ["air"]}]
-    text = _page(_run(tmp_path / "run", rules=rules, milliseconds={"detect": 33_338}), "rule", token_of("Hot"))
+    text = page_of(small_run(tmp_path / "run", rules=rules, milliseconds={"detect": 33_338}), "rule", token_of("Hot"))
     assert "<dt>time in detection</dt><dd>33,338 ms of the clock" in text
     assert "CPU" not in text
 
 
 def test_rows_that_were_used_out_of_order_are_on_the_page_of_their_stream(tmp_path: Path) -> None:
     counts = {"air": {"received": 10, "retained": 10, "behind": 3}, "oil": {"received": 5, "retained": 5}}
-    folder = _run(tmp_path / "run", counts=counts)
-    assert "<b>3</b> came later than rows wait, and were used out of order." in _page(folder, "stream", token_of("air"))
-    assert "out of order" not in _page(folder, "stream", token_of("oil"))
+    folder = small_run(tmp_path / "run", counts=counts)
+    assert "<b>3</b> came later than rows wait, and were used out of order." in page_of(
+        folder, "stream", token_of("air")
+    )
+    assert "out of order" not in page_of(folder, "stream", token_of("oil"))
 
 
 def test_a_failing_sink_is_seen_among_all_runs_and_marked_once(tmp_path: Path) -> None:
     counts = {"air": {"received": 10, "shed": 1, "retained": 9}}
-    folder = _run(tmp_path / "run", counts=counts, newest_us={"air": SECOND})
+    folder = small_run(tmp_path / "run", counts=counts, newest_us={"air": SECOND})
     (folder / "delivery").mkdir()
     (folder / "delivery" / "mail.json").write_text(json.dumps({"sink": "mail", "failing": True}))
-    with served(folder, _run(tmp_path / "other")) as server:
+    with served(folder, small_run(tmp_path / "other")) as server:
         text = server.get("/").text
     assert "mail cannot be reached" in text
     assert "of rows shed" in text
-    assert "✕" not in _page(folder, "plan")  # The style has it.
+    assert "✕" not in page_of(folder, "plan")  # The style has it.
 
 
 def test_keys_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
     rules = [{"alert": "Hot", "kind": "threshold", "streams": ["air"], "on": ["m"]}]
     rows = [change("Hot", "firing", n * SECOND, id=f"{n}", labels={"m": f"{n}"}) for n in range(23)]
-    text = _page(_run(tmp_path / "run", rows, rules=rules), "rule", token_of("Hot"))
+    text = page_of(small_run(tmp_path / "run", rows, rules=rules), "rule", token_of("Hot"))
     assert "the busiest first; 3 more are not drawn" in text
 
 
 def test_a_request_that_was_refused_and_one_that_is_not_there(tmp_path: Path) -> None:
     rules = [{"alert": "Enough", "kind": "ranges", "streams": ["asks", "air"], "requests": "asks", "does": "counts"}]
     counts = {"asks": {"received": 2, "retained": 1, "quarantined": 1}}
-    folder = _run(tmp_path / "run", rules=rules, counts=counts)
+    folder = small_run(tmp_path / "run", rules=rules, counts=counts)
     raw = json.dumps({"rule": "Enough", "time": 5, "low": 9.0, "high": 2.0, "id": "anna-1"})
     rows = [{"stream": "asks", "reason": "`low` must not be above `high`", "raw": raw}]
     rows += [{"stream": "air", "reason": "no", "raw": raw}, {"stream": "asks", "reason": "no", "raw": "torn"}]
     RunDir(folder).dead.write(0, [json.dumps(row) for row in rows])
-    text = _page(folder, "ranges?id=anna-1")
+    text = page_of(folder, "ranges?id=anna-1")
     assert text.count("Refused: `low` must not be above `high`.") == 1
     assert "Refused: no" not in text
     assert "no such request" not in text
-    assert "It has not been reached so far, or there is no such request." in _page(folder, "ranges?id=bert")
+    assert "It has not been reached so far, or there is no such request." in page_of(folder, "ranges?id=bert")
     assert "<b>1</b><span>request alive</span>" in text
     assert f">tocsin ranges list {folder} --rule=Enough</pre>" in text
 
@@ -330,20 +300,20 @@ def test_requests_of_rules_that_share_their_stream_are_told_together_and_a_backt
 ) -> None:
     rules = [{"alert": name, "kind": "ranges", "requests": "asks", "does": ""} for name in ("Enough", "Most")]
     counts = {"asks": {"received": 9, "retained": 7, "expired": 2}}
-    text = _page(_run(tmp_path / "run", rules=rules, counts=counts), "ranges")
+    text = page_of(small_run(tmp_path / "run", rules=rules, counts=counts), "ranges")
     assert text.count("<b>7</b><span>requests alive, of 2 rules with the same stream of requests together</span>") == 2
     assert "ranges/alive" not in text  # It archives no rows.
-    folder = _run(tmp_path / "test", rules=rules, counts=counts, summary={"file": "x"})
+    folder = small_run(tmp_path / "test", rules=rules, counts=counts, summary={"file": "x"})
     (folder / "progress.jsonl").unlink()
-    assert "tocsin ranges" not in _page(folder, "ranges?id=x")
+    assert "tocsin ranges" not in page_of(folder, "ranges?id=x")
 
 
 def test_of_one_moment_the_numbers_are_written_and_from_the_second_on_there_are_times_of_the_clock(
     tmp_path: Path,
 ) -> None:
     newest, counts = {"air": (START_S - 9_740_820) * SECOND}, {"air": {"received": 9, "omitted": 5, "retained": 4}}
-    folder = _run(tmp_path / "run", counts=counts, newest_us=newest)
-    text = _page(folder)
+    folder = small_run(tmp_path / "run", counts=counts, newest_us=newest)
+    text = page_of(folder)
     assert 'class="point-0"' not in text
     assert re.findall(r"<text[^>]*>((?:kept|left|received)[^<]*)</text>", text) == [
         "received: 9", "left out so far: 5", "kept now: 4",
@@ -353,7 +323,7 @@ def test_of_one_moment_the_numbers_are_written_and_from_the_second_on_there_are_
 
     total = Tally({"air": 9}, counts, {}, {}, 2048, 2)
     RunDir(folder).progress().add(Progress(1, time_text(START_S + 60), Tally(), total, newest_us=newest))
-    text = _page(folder)
+    text = page_of(folder)
     # How many rows came in a second is known from the second micro-batch on.
     assert re.findall(r"one moment so far: [^<]*", text) == ["one moment so far: 2026-01-01T00:01:00Z"]
     ticks = re.findall(r'<text[^>]*class="tick"[^>]*>([^<]*)</text>', text)
@@ -366,7 +336,9 @@ def test_two_versions_are_named_by_their_files_with_conditions_margins_and_marks
     rules = [{"alert": "Hot", "kind": "threshold", "condition": "air > 3", "streams": ["air"]}]
     one = [change("Hot", "resolved", n * SECOND, id=f"{n}", ends_us=(n + 5) * SECOND, margin=1.25) for n in (0, 50)]
     one.append(change("Hot", "firing", 90 * SECOND, id="late", quality="exact late"))
-    folder = _run(tmp_path / "bt", one, rules, summary={"file": "rules/plant.yaml", "against": {"file": "old.yaml"}})
+    folder = small_run(
+        tmp_path / "bt", one, rules, summary={"file": "rules/plant.yaml", "against": {"file": "old.yaml"}}
+    )
     other = [change("Hot", "resolved", SECOND, id="o", ends_us=5 * SECOND, margin=7.75)]
     AlertWriter(folder / "against" / "alerts").write(0, other)
     with served(folder) as server:
@@ -380,7 +352,7 @@ def test_two_versions_are_named_by_their_files_with_conditions_margins_and_marks
 
 
 def test_with_one_run_there_is_a_hint_how_to_compare(tmp_path: Path) -> None:
-    with served(_run(tmp_path / "run")) as server:
+    with served(small_run(tmp_path / "run")) as server:
         text = server.get("/diff?a=run").text
     assert "name a second one" in text
     assert "Choose two runs" not in text

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.deliver import Position
 from tocsin.deliver.ledger import TAKEN
 from tocsin.deliver.run import DELIVERY
@@ -24,6 +25,12 @@ class Delivered(NamedTuple):
     kind: str
     what: str
     is_good: bool
+
+
+def owed_by(status: Mapping[str, Any]) -> int:
+    """How many changes of state a sink is still to be told, as its ledger says; 0 where it does not."""
+    pending = status.get("pending")
+    return pending if isinstance(pending, int) and 0 < pending <= MOST_NUMBER else 0
 
 
 class _Refused(NamedTuple):

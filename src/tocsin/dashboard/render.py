@@ -61,6 +61,7 @@ def _environment() -> Environment:
         "marks": marks,
         "recall": lambda value: number(round(value, 4)) if isinstance(value, int | float) and abs(value) < 1e9 else "-",
         "fates": lambda stores: {name for one in stores for name in one.parts},
+        "path": path_text,
         "token": token_of,
         "id": id_in_address,
         "share": lambda value: f"{100 * value:.1f} %",
@@ -89,6 +90,15 @@ def short(text: Any, most: int = SHORT) -> str:
     """A text as far as it fits beside others."""
     whole = str(text)
     return whole if len(whole) <= most else cut(whole, most)
+
+
+def path_text(text: Any) -> Markup:
+    """A path, which may be broken behind each of its parts and nowhere else, if it can be.
+
+    >>> path_text("/rules/<a>.yaml")
+    Markup('/<wbr>rules/<wbr>&lt;a&gt;.yaml')
+    """
+    return Markup("/<wbr>").join(visible(short(text, 300)).split("/"))
 
 
 def number_text(value: float | None) -> str:

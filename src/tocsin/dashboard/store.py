@@ -183,12 +183,12 @@ class Store:
     def stores(self, run: RunData) -> list[StoreNow]:
         """What became of the rows, by store."""
         with self.lock:
-            last, summary, passing = run.last, run.summary, _passing(run)
+            last, summary, passing, requests = run.last, run.summary, _passing(run), request_streams(run)
         if last is not None:
-            return stores_of(last.total.counts, passing)
+            return stores_of(last.total.counts, passing, requests)
         streams = {} if summary is None else summary.get("streams", {})
         found = {name: _counts(parts) for name, parts in streams.items()} if isinstance(streams, dict) else {}
-        return stores_of(found, passing)
+        return stores_of(found, passing, requests)
 
     def dead(self, run: RunData, stream: str | None = None) -> DeadRows:
         """Rows that could not be used, by reason."""
@@ -219,6 +219,13 @@ def rule_names(run: RunData) -> list[str]:
 def rules_of(run: RunData) -> Sequence[Mapping[str, Any]]:
     """The rules as the manifest describes them; none where an older Tocsin wrote it."""
     return run.manifest.rules if run.manifest else ()
+
+
+def request_streams(run: RunData) -> set[str]:
+    """The streams that have nothing but requests of ranges: no other rule reads them."""
+    asked = {str(rule["requests"]) for rule in rules_of(run) if rule.get("requests")}
+    read = {name for rule in rules_of(run) for name in rule.get("streams") or () if name != rule.get("requests")}
+    return asked - read
 
 
 def _rule_row(run: RunData, name: str) -> RuleRow:

@@ -20,14 +20,19 @@ MATCH = "match"
 _MOST_BARS = 400
 
 
-def timeline(result: Result, lives: Sequence[Life], on: Sequence[str]) -> tuple[Markup, int]:
-    """Draw the lives of a rule; give the drawing, and how many keys it leaves out."""
+def timeline(
+    result: Result, lives: Sequence[Life], on: Sequence[str], axis: tuple[int, int] | None = None
+) -> tuple[Markup, int]:
+    """Draw the lives of a rule; give the drawing, and how many keys it leaves out.
+
+    `axis` is from when to when it is drawn, if not over the whole range.
+    """
     keys: dict[tuple[str, ...], list[Life]] = {}
     for life in lives:
         keys.setdefault(tuple(life.labels.get(column, "") for column in on), []).append(life)
     busiest = sorted(keys, key=lambda key: (-_length(result, keys[key]), key))
     shown = busiest[:MOST_KEYS]
-    low, high = _range(result, lives)
+    low, high = axis or _range(result, lives)
     height = TOP + ROW * len(shown) + BOTTOM
     drawing = Drawing(WIDTH, height, f"time line of {len(lives)} alerts of {len(keys)} keys")
     x = Scale(low, high, LEFT, WIDTH - RIGHT)

@@ -18,10 +18,11 @@ from tocsin.dashboard.known import Known
 from tocsin.dashboard.series import Stretch
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.svg import Drawing
-from tocsin.report.timeline import MATCH, kind_of
+from tocsin.report.timeline import LEFT, MATCH, RIGHT, WIDTH, kind_of
 from tocsin.trace.words import date, number
 
-WIDTH, LEFT, RIGHT, TOP, PANEL, BAR, BOTTOM = 960, 70, 12, 22, 150, 34, 24
+# Edges are those of the time line by key, which stands below: equal times lie one above the other.
+TOP, PANEL, BAR, BOTTOM = 22, 150, 34, 24
 PIXELS = WIDTH - LEFT - RIGHT
 # So few alerts have a hint each.
 _MOST_HINTS = 300

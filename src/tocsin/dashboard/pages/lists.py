@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
 from tocsin.dashboard.known import Rank
 from tocsin.dashboard.pages.head import head, page_number
@@ -87,4 +88,6 @@ def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:
 
 def plan_page(store: Store, run: RunData, request: Request) -> str:
     """What runs: the rule file, the plan, streams, sinks, starts."""
-    return render("plan.html", **head(store, run, "plan"), manifest=run.manifest, sinks=run.sinks())
+    top, sinks = head(store, run, "plan"), run.sinks()
+    owed = {name: owed_by(told) for name, told in sinks.items()}
+    return render("plan.html", **top, manifest=run.manifest, sinks=sinks, owed=owed, runs_now=bool(run.holder))

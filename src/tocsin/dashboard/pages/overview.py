@@ -14,7 +14,7 @@ from tocsin.dashboard.pages.tiles import some_tiles, tiles
 from tocsin.dashboard.pages.words import is_number, lag_tick, objects_in, short_number
 from tocsin.dashboard.render import number_text, render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Store
+from tocsin.dashboard.store import Store, request_streams
 from tocsin.report.bars import bars
 from tocsin.trace.words import size_text
 
@@ -58,14 +58,18 @@ def charts(run: RunData) -> list[Markup]:
     def of(prefix: str) -> list[tuple[str, Any]]:
         return [(name.removeprefix(prefix), one) for name, one in history.items() if name.startswith(prefix)]
 
+    requests = request_streams(run)
+    lags = [(name, one) for name, one in of("lag ") if name not in requests]
     plain = [("kept now", history["kept"]), ("left out so far", history["omitted"]), ("received", history["received"])]
+    # The line of the log has in `seconds` what Spark does around them as well.
+    took = [("seconds", history["seconds"])]
     shown = [
         trend_of("rows per second", [("rows/s", history["rows/s"])] if "rows/s" in history else [], short_number),
         trend_of("bytes of state", [("bytes", history["state bytes"])], size_text, 1024),
         trend_of("rows, for each way: kept, left out, received", plain, short_number),
-        trend_of("lag behind the clock, by stream", of("lag "), lag_tick, 60),
+        trend_of("lag behind the clock, by stream", lags, lag_tick, 60),
         trend_of("alerts that fire", [("firing", history["firing"])], short_number),
-        trend_of("seconds per micro-batch", [("seconds", history["seconds"])], lambda s: f"{s:.3g} s"),
+        trend_of("seconds to detect, archive and write, per micro-batch", took, lambda s: f"{s:.3g} s"),
     ]
     return [trend(one) for one in shown]
 

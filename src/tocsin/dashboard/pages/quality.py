@@ -15,7 +15,7 @@ from tocsin.plan.budget import found_text
 
 # What is drawn of a rule over time, by title: the first words of series (`microbatch.OF_ALERT`).
 _DRAWN = {
-    "wait K, in seconds": ["wait"],
+    "how long rows wait (K), in seconds": ["wait"],
     "recall that is estimated": ["recall"],
     "share of results that memory finds": ["predicted", "reached"],
     "error of what is sampled": ["error_predicted", "error_reached"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -26,6 +26,23 @@ from tocsin.report.timeline import timeline
 MOST_DRAWN = 20_000
 
 
+class Cut(NamedTuple):
+    """How many alerts are drawn key by key, of how many, and since when: no younger one is left out."""
+
+    drawn: int
+    of: int
+    since_us: int
+
+
+class Drawings(NamedTuple):
+    """Margins and alerts on one axis; alerts key by key, how many keys are not drawn, and which alerts, if not all."""
+
+    margins: Markup | None = None
+    by_key: Markup | None = None
+    left_out: int = 0
+    cut: Cut | None = None
+
+
 def rule_page(store: Store, run: RunData, request: Request) -> str:
     """A rule: its condition and what was proved of it, its margins and alerts over time, quality asked and reached."""
     top = head(store, run, "rules")
@@ -35,7 +52,7 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
     rules = [rule for rule in rules_of(run) if rule["alert"] == alert]
     lives = store.lives(run, alert)
     span = request.query_params.get("last", "")
-    drawn, lines, left_out = _drawings(run, lives, rules, SPANS.get(span))
+    drawn, lines, left_out, cut = _drawings(run, lives, rules, SPANS.get(span))
     part = store.alerts(run, Asked(alert=alert), 15)
     on = on_of(rules)
     key = [] if on is None else key_of(on, [one for one in lives if one.has_fired], request)
@@ -49,6 +66,7 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
         drawing=drawn,
         lines=lines,
         left_out=left_out,
+        cut=cut,
         spans=SPANS,
         span=span if span in SPANS else "",
         alerts=part.alerts,
@@ -69,20 +87,21 @@ def kept_for(read: str, keeps: Mapping[str, Any]) -> str:
     return "; ".join(str(text) for store, text in keeps.items() if store.partition("(")[0] in words)
 
 
-def _drawings(
-    run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str, Any]], last_s: int | None
-) -> tuple[Markup | None, Markup | None, int]:
-    """Margins with the threshold and alerts on one axis; alerts key by key, and how many keys are not drawn."""
+def _drawings(run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str, Any]], last_s: int | None) -> Drawings:
+    """Margins with the threshold and alerts; alerts key by key below them, on the same axis."""
     fired = [one for one in lives if one.has_fired]
     if not fired:
-        return None, None, 0
+        return Drawings()
     ends = [one.start_us if one.end_us is None else one.end_us for one in fired]
     newest = max([*ends, *(run.last.newest_us.values() if run.last else ())])
     newest = min(newest, max(ends) + 7 * 86_400_000_000)
     begin = min(one.start_us for one in fired) if last_s is None else newest - last_s * 1_000_000
     found = bars_of(fired, newest, begin)
-    drawing = margins(found, begin, max(newest, begin + 1_000_000))
-    shown = [one.as_life() for one in fired[-MOST_DRAWN:] if one.end_us is None or one.end_us >= begin]
+    axis = (begin, max(newest, begin + 1_000_000))
+    drawing = margins(found, *axis)
+    inside = sorted((one for one in fired if one.end_us is None or one.end_us >= begin), key=lambda one: one.start_us)
+    shown = [one.as_life() for one in inside[-MOST_DRAWN:]]
+    cut = Cut(len(shown), len(inside), shown[0].start_us) if len(shown) < len(inside) else None
     whole = Result(run.name, Plan(()), (), (), (), oldest_us=begin, newest_us=newest)
     on = next((rule["on"] for rule in rules if isinstance(rule.get("on"), list)), None)
     keys = (
@@ -90,4 +109,5 @@ def _drawings(
         if on is not None
         else sorted({name for one in fired[:100] for name, _ in one.labels})
     )
-    return drawing, *(timeline(whole, shown, keys) if shown else (None, 0))
+    by_key, left_out = timeline(whole, shown, keys, axis) if shown else (None, 0)
+    return Drawings(drawing, by_key, left_out, cut)

@@ -54,6 +54,17 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def share_text(share: float, about: str = "") -> str:
+    """A share in per cent; one that is not all is never called so, and one that is something never nothing.
+
+    >>> share_text(0.0392, "about "), share_text(0.714), share_text(0.9999), share_text(1.0), share_text(2e-7)
+    ('about 3.9 %', '71.4 %', 'more than 99.9 %', '100.0 %', 'less than 0.1 %')
+    """
+    if 0.999 < share < 1:
+        return "more than 99.9 %"
+    return "less than 0.1 %" if 0 < share < 0.001 else f"{about}{100 * share:.1f} %"
+
+
 def wait_text(wait_us: int) -> str:
     """How long rows wait."""
     return duration_text(wait_us) if wait_us < 1_000 else rounded(wait_us)

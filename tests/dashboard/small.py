@@ -1,0 +1,51 @@
+"""A run directory of one micro-batch, written by hand, and what pages and tiles say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dashboard.asked import served
+from tocsin.dashboard.pages.tiles import tiles
+from tocsin.dashboard.store import Store
+from tocsin.deliver import AlertWriter
+from tocsin.deliver.encode import time_text
+from tocsin.rundir import Progress, RunDir, Tally
+
+START_S = 1_767_225_600
+
+Rows = Iterable[Mapping[str, Any]]
+
+
+def small_run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) -> Path:
+    """A run directory with one micro-batch; `told` is what `Progress` has beyond its totals, and some files."""
+    passing, summary = told.pop("passing", {}), told.pop("summary", None)
+    folder.mkdir()
+    manifest: dict[str, Any] = {"rule_file": "plant.yaml", "rule_hash": "0", "plan": "", "streams": {}, "sinks": []}
+    manifest |= {"archive": None, "buckets": 1, "partitions": 1, "state": {}, "started": [], "changes": []}
+    manifest |= {"tocsin": "0", "rules": list(rules), "version": 1, "passing": passing}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    if summary is not None:
+        (folder / "summary.json").write_text(json.dumps(summary))
+    AlertWriter(folder / "alerts").write(0, [dict(one) for one in alerts])
+    counts = told.pop("counts", {})
+    rows = told.pop("rows", {name: parts["received"] for name, parts in counts.items()})
+    total = Tally(rows, counts, {}, {}, 2048, 1)
+    RunDir(folder).progress().add(Progress(0, time_text(START_S), total, total, **told))
+    return folder
+
+
+def tiles_of(folder: Path) -> dict[str, tuple[str, str, str]]:
+    store = Store([folder])
+    store.look()
+    found = tiles(store, next(iter(store.runs.values())))
+    return {one.words: (one.number, one.beside, one.kind) for one in found}
+
+
+def page_of(folder: Path, *parts: str) -> str:
+    with served(folder) as server:
+        answer = server.get("/".join(["", "run", folder.name, *parts]))
+    assert answer.code == 200
+    return answer.text
