@@ -168,7 +168,7 @@ def _find_weight(wrong: _Wrong, columns: Columns, special: Special) -> str | Non
     if rule.weight is None:
         return None
     stream, _ = key = _key(rule.weight)
-    if stream != data and data in columns:
+    if data is not None and stream != data and data in columns:
         got = f"got `{rule.weight}`{nearest(stream, [data])}"
         wrong.tell(f"`weight` must be a column of `{data}`, as `values` are; {got}", "weight")
     elif stream != data or data in columns:
