@@ -25,7 +25,14 @@ from tocsin.demo.plant import RULE, SECOND, WITHIN
 from tocsin.demo.show import print_check
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "docs/start.md", "docs/concepts/omission.md", "docs/concepts/proofs.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/start.md",
+    "docs/concepts/cpu.md",
+    "docs/concepts/memory.md",
+    "docs/concepts/omission.md",
+    "docs/concepts/proofs.md",
+]
 # A block of Python, and the output shown below it, if there is any.
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n((?:    [^\n]*\n)+))?", re.DOTALL)
 # A command, and what it prints; `...` stands for anything.

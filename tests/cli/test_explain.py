@@ -105,6 +105,31 @@ def _placed(folder: Path, rules: str) -> tuple[Path, Path]:
     return path, run
 
 
+def test_a_rule_that_emits_all_is_told_by_its_pairs_and_not_by_a_life(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = _placed(tmp_path, LIMITED)
+    assert main(["explain", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert 'Threshold alert "Pair" if a + b > 2.5 within 10s (every pair for which it is true)' in out
+    assert 'Threshold alert "Own" if a + b > 9 within 10s (stale 10s)' in out
+
+
+def test_what_a_join_may_keep_is_told_in_its_unit_unless_the_run_had_other_rules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f"{SHOP}      - {{alert: Own, expr: a + b > 9, within: 10s, on: [item], memory: 5000 rows}}\n"
+    path, run = _placed(tmp_path, own)
+    _note(run, memory={"Own": Found(0.9, 0.8)}, shares={"Own": 5000})
+    assert main(["explain", str(path), "Own", "--run-dir", str(run)]) == 0
+    assert "  Own: may keep 5,000 rows now; recall 0.9 predicted" in capsys.readouterr().out
+    file = load_file(path)
+    describe(file, plan_file(file), (), 2).write(run)
+    path.write_text(LIMITED)
+    assert main(["explain", str(path), "Own", "--run-dir", str(run)]) == 0
+    assert "  Own: may keep 5,000 (bytes, or rows) now; recall 0.9 predicted" in capsys.readouterr().out
+
+
 def _note(run: Path, **told: Any) -> None:
     """Let a run have done one micro-batch."""
     line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), **told)
@@ -152,11 +177,11 @@ def test_what_limited_memory_found_is_read_from_a_run_or_a_backtest(
     memory = {"Pair": Found(0.9, 0.8), "Some": Found(None, 0.2, None, 0.05), "Gone": Found(1.0)}
     _note(run, memory=memory, shares={"Pair": 12_345})
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
-    found = "may keep 12,345 (bytes, or rows) now; recall 0.9 predicted, 0.8 reached\n"
+    found = "may keep 12,345 bytes now; recall 0.9 predicted, 0.8 reached\n"
     assert capsys.readouterr().out.endswith(f"{told}{found}  Some: error not predicted, 0.05 reached\n")
     assert main(["explain", str(path), "Some", "--run-dir", str(run), "--json"]) == 0
     objects = json.loads(capsys.readouterr().out)["found"]
-    assert objects == {"Some": {"share": None, **memory["Some"]._asdict()}}
+    assert objects == {"Some": {"share": None, "unit": "bytes", **memory["Some"]._asdict()}}
     assert main(["explain", str(path), "Alone", "--run-dir", str(run)]) == 0
     assert capsys.readouterr().out.endswith(f"Memory as {run} found it: no rule shown here had a limited one\n")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.cli.query import _remarks
+from tocsin.cli.query import _is_short, _remarks
+from tocsin.query.model import Budget
 
 FACTORY = str(Path(__file__).parents[2] / "examples" / "factory.yaml")
 JOIN = "SELECT a.ts, b.ts FROM a, b WHERE a.item = b.item WINDOW 1 SECOND"
@@ -100,3 +101,12 @@ def test_the_command_runs_by_itself(tmp_path: Path) -> None:
 def test_what_is_said_of_late_rows_has_no_word_that_sql_does_not_have() -> None:
     summary = {"exact": True, "streams": {"air": {"received": 5, "late": 2}}, "reasons": {}}
     assert list(_remarks(summary)) == ["2 rows of `air` too far behind those before, not used"]
+
+
+def test_that_an_answer_may_not_be_exact_is_said_unless_nothing_was_left_out() -> None:
+    summary = {"exact": False, "shortage": f"it may cost {Budget(units=1)}", "streams": {}, "reasons": {}}
+    assert list(_remarks(summary)) == ["the answer may not be exact: it may cost 1 unit per tuple"]
+    assert str(Budget(units=1.5)) == "1.5 units per tuple"
+    assert not _is_short({"a": {"received": 5, "unprocessed": 0}, "b": {"received": 5, "expired": 5}})
+    assert _is_short({"a": {"received": 5, "unprocessed": 0}, "b": {"received": 5, "unprocessed": 1}})
+    assert _is_short({})

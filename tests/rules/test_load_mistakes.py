@@ -180,7 +180,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         "`surface`?"),
     "an unknown column": (
         "air - surface > by_machine.margin", "»air.tmp - surface > 0",
-        FIRST + "`expr`: stream `air` must have the value column 'tmp'; it has value, temp"),
+        FIRST + "`expr`: stream `air` must have the value column 'tmp'; it has value, temp; did you mean "
+        "`temp`?"),
     "an unknown limit": (
         "by_machine.margin", "»by_machine.margn",
         FIRST + "`expr`: `by_machine` must be read by a column of its table (margin, max_temp); got margn; "

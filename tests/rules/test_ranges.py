@@ -77,6 +77,21 @@ MISTAKES = [
     ("low: {}, ", "", 17, "stream `orders` must have the columns 'low' of requests; it has symbol, high, threshold"),
     ("weight: trades.volume", "weight: orders.low", 16, "`weight` must be a column of `trades`"),
     (
+        "weight: trades.volume",
+        "weight: trades.vol",
+        16,
+        "stream `trades` must have the value column 'vol'; it has price",
+    ),
+    ("weight: trades.volume", "weight: trades.volum", 16, "it has price, volume, index; did you mean `volume`?"),
+    (
+        "weight: trades.volume",
+        "weight: orders.volume",
+        16,
+        "`weight` must be a column of `trades`, as `ranges` are; got `orders.volume`",
+    ),
+    ("weight: trades.volume", "weight: trade.volume", 16, "got `trade.volume`; did you mean `trades`?"),
+    ("ranges: trades.price", "ranges: trades.prize", 15, "it has price, volume, index; did you mean `price`?"),
+    (
         "on: symbol\n        within",
         "on: [symbol, market]\n        within",
         18,
@@ -120,6 +135,43 @@ def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
         GOOD.replace("within: 1h", "within: soon").replace("spread: 4", "spread: 0").replace("rearm: 10m", "rearm: x")
     )
     assert len(check(tmp_path, text).mistakes) == 3
+
+
+def test_all_columns_and_streams_that_are_not_there_are_told_at_once_each_at_its_place(tmp_path: Path) -> None:
+    text = GOOD.replace("ranges: trades.price", "ranges: [trades.index, trades.prize]")
+    text = text.replace("weight: trades.volume", "weight: trades.vol").replace("requests: orders", "requests: order")
+    found = check(tmp_path, text.replace("within: 1h", "within: soon")).mistakes
+    assert [(mistake.line, mistake.message.split(";")[0]) for mistake in found] == [
+        (15, "stream `trades` must have the value column 'prize'"),
+        (16, "stream `trades` must have the value column 'vol'"),
+        (17, "`order` must be one of the streams orders, trades"),
+        (19, "`within` must be a duration such as '10s', '1h30m' or '500ms'"),
+    ]
+    assert found[0].column == text.splitlines()[14].index("trades.prize") + 1
+
+
+def test_what_reads_a_stream_with_a_mistake_of_its_own_is_not_doubted(tmp_path: Path) -> None:
+    text = GOOD.replace("values: {price: {}", "vales: {price: {}").replace("requests: orders", "requests: order")
+    told = [mistake.message.split(";")[0] for mistake in check(tmp_path, text).mistakes]
+    assert told == [
+        "`vales` is not a key of a stream",
+        "`order` must be one of the streams orders, trades",
+    ]
+
+
+def test_a_stream_that_is_not_there_is_told_once_for_values_and_weight(tmp_path: Path) -> None:
+    (mistake,) = check(
+        tmp_path, GOOD.replace("ranges: trades", "ranges: sales").replace("weight: trades", "weight: sales")
+    ).mistakes
+    assert (mistake.line, mistake.message.split(";")[0]) == (15, "`sales` must be one of the streams orders, trades")
+
+
+def test_each_key_column_that_a_stream_lacks_is_told(tmp_path: Path) -> None:
+    found = check(tmp_path, GOOD.replace("on: symbol\n        within", "on: [site, market]\n        within")).mistakes
+    assert [mistake.message.rpartition(" ")[2] for mistake in found if "`on`" in mistake.message] == [
+        "'site'",
+        "'market'",
+    ]
 
 
 def test_two_rules_that_could_not_be_told_apart_are_refused(tmp_path: Path) -> None:

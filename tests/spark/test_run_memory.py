@@ -106,7 +106,7 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
     assert last.shares["Pair"] <= MEMORY
     assert main(["explain", str(tmp_path / "rules.yaml"), "Pair", "--run-dir", str(tmp_path / "run")]) == 0
     found = found_text(last.memory["Pair"])
-    assert f"  Pair: may keep {last.shares['Pair']:,} (bytes, or rows) now; {found}\n" in capsys.readouterr().out
+    assert f"  Pair: may keep {last.shares['Pair']:,} bytes now; {found}\n" in capsys.readouterr().out
     files = sorted((tmp_path / "run" / "alerts").rglob("*.jsonl"))
     log = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert {row["quality"].split()[0] for row in log} == {"exact", "subset"}

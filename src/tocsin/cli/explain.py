@@ -193,7 +193,8 @@ def _found(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) 
     if arguments.run_dir is None:
         return {}
     spending = dict.fromkeys(rule.alert for watch, rule in chosen if watch.anytime is not None)
-    return found_in(arguments.run_dir, file, [rule.alert for _, rule in chosen], spending)
+    units = {rule.alert: None if watch.budget is None else watch.budget.memory.unit for watch, rule in chosen}
+    return found_in(arguments.run_dir, file, units, spending)
 
 
 def _found_lines(arguments: argparse.Namespace, found: dict[str, Any]) -> Iterable[str]:

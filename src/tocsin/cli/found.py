@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import GivenUpError, run_errors
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from tocsin.rules.rulefile import RuleFile
 
 
-def found_in(run_dir: str, file: RuleFile, alerts: Iterable[str], spending: Iterable[str]) -> dict[str, Any]:
+def found_in(run_dir: str, file: RuleFile, units: Mapping[str, str | None], spending: Iterable[str]) -> dict[str, Any]:
     """Read what the alerts found with their memory, and those that are `spending` with their processor time.
 
-    Of a run it is as of its last micro-batch. `another` is there where it ran with other rules than those of the file.
+    `units` has the alerts, each with what its memory is counted in, if it is limited: in a run with other rules it may
+    have been counted otherwise. Of a run it is as of its last micro-batch.
+    `another` is there where it ran with other rules than those of the file.
     """
     from tocsin.rundir.found import read_bought, read_found
 
@@ -24,11 +26,15 @@ def found_in(run_dir: str, file: RuleFile, alerts: Iterable[str], spending: Iter
         why = "neither progress nor the summary of a backtest that ended"
         message = f"`--run-dir` must be that of a run or a backtest; {run_dir} has {why}"
         raise GivenUpError(message)
-    known, bought = set(alerts), read_bought(run_dir)
-    mine = {alert: {"share": share, **one._asdict()} for alert, (share, one) in found.items() if alert in known}
+    bought, another = read_bought(run_dir), _another(run_dir, file)
+    mine = {
+        alert: {"share": share, "unit": None if another else units[alert], **one._asdict()}
+        for alert, (share, one) in found.items()
+        if alert in units
+    }
     shares = {alert: bought.get(alert, (None, None)) for alert in spending}
     cpu = {alert: {"worked_on": rows, "found": results} for alert, (rows, results) in shares.items()}
-    return {"found": mine, "bought": cpu, **_another(run_dir, file)}
+    return {"found": mine, "bought": cpu, **another}
 
 
 def _another(run_dir: str, file: RuleFile) -> dict[str, str]:
@@ -58,7 +64,7 @@ def found_lines(run_dir: str, found: dict[str, Any]) -> Iterator[str]:
         yield f"Memory as {run_dir} found it" + ("" if found["found"] else ": no rule shown here had a limited one")
     for alert, one in found["found"].items():
         share = one["share"]
-        kept = "" if share is None else f"may keep {share:,} (bytes, or rows) now; "
+        kept = "" if share is None else f"may keep {share:,} {one['unit'] or '(bytes, or rows)'} now; "
         yield f"  {alert}: {kept}{found_text(Found(*(one[name] for name in Found._fields)))}"
     if found["bought"]:
         yield f"Processor time as {run_dir} spent it"

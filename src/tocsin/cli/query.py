@@ -192,15 +192,22 @@ def _answer(arguments: argparse.Namespace, script: Script, frames: Mapping[str, 
     seen = new_observation()
     asked, frame = ask(script, frames, arguments.time, seen=seen)
     summary: dict[str, Any] = {"ok": True, "exact": asked.is_exact, "plan": str(asked).splitlines()}
-    if asked.shortage is not None:
-        summary["shortage"] = asked.shortage
     summary |= _shown(frame, arguments.limit) if arguments.out is None else _written(frame, arguments.out)
     counts, reasons = counts_seen(seen)
+    # A budget that left nothing out gave all that there is.
+    summary["exact"] = asked.is_exact or (asked.layout.exact and not _is_short(counts))
+    if not summary["exact"]:
+        summary["shortage"] = asked.shortage
     for source, needed in zip(asked.streams, asked.needed, strict=True):
         if counts.get(source.alias, {}).get("quarantined"):
             listed = " or ".join(f"`{name}`" for name in (arguments.time, *needed))
             reasons.setdefault(source.alias, [f"{listed} is missing or not finite"])
     return summary | {"streams": counts, "reasons": reasons}
+
+
+def _is_short(counts: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether some rows went before all work on them was done, or nothing is known of them."""
+    return not counts or any(one.get("unprocessed", 0) or one.get("shed", 0) for one in counts.values())
 
 
 def _shown(frame: Any, limit: int) -> dict[str, Any]:
@@ -257,7 +264,7 @@ def _write(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
 def _remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     """Tell of what the answer lacks, and of rows that were no part of it."""
     if not summary["exact"]:
-        yield f"the answer is not exact: {summary['shortage']}"
+        yield f"the answer may not be exact: {summary['shortage']}"
     for name, counts in summary["streams"].items():
         reasons = [(name, reason) for reason in summary["reasons"].get(name, [])]
         yield from remarks(counts.get("quarantined", 0), reasons, {name: counts}, _LATE)

@@ -41,7 +41,8 @@ def column_of(rule: AnyRule, key: Key, columns: Columns, special: Special) -> st
     free = [name for name in have if name not in {*special, *rule.on}]
     if column is not None:
         if column not in free:
-            message = f"{rule.place}: stream `{stream}` must have the value column {column!r}; it has {', '.join(free)}"
+            have_text = f"it has {', '.join(free)}{nearest(column, free)}"
+            message = f"{rule.place}: stream `{stream}` must have the value column {column!r}; {have_text}"
             raise RuleError(message)
         return column
     if "value" in free or len(free) == 1:

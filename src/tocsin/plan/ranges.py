@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tocsin.errors import RuleError
@@ -9,6 +11,8 @@ from tocsin.expr.nodes import Key
 from tocsin.plan.columns import Columns, Special, are_all, check_stream, column_of
 from tocsin.plan.identity import digest
 from tocsin.rules.durations import duration_text
+from tocsin.rules.field_error import FieldError, FieldErrors
+from tocsin.rules.nearest import nearest
 from tocsin.rules.ranges import ID, THRESHOLD, Ranges, ends_of
 
 
@@ -90,46 +94,102 @@ class RangeWatch:
 
 
 def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWatch:
-    """Find the columns of a rule, or say which is missing."""
-    values = {_key(name): column_of(rule, _key(name), columns, special) for name in rule.values}
-    streams = {stream for stream, _ in values}
-    if len(streams) > 1:
-        message = f"{rule.place}: `values` must be columns of one stream; got {', '.join(sorted(streams))}"
-        raise RuleError(message)
-    (data,) = streams
-    if len(set(values.values())) < len(values):
-        message = f"{rule.place}: `values` must name each column once; got {', '.join(rule.values)}"
-        raise RuleError(message)
-    weight = None if rule.weight is None else column_of(rule, _key(rule.weight), columns, special)
-    if rule.weight is not None and _key(rule.weight)[0] != data:
-        message = f"{rule.place}: `weight` must be a column of `{data}`, as `values` are; got `{rule.weight}`"
-        raise RuleError(message)
-    check_stream(rule, rule.requests, columns, special)
-    if rule.requests == data:
-        message = f"{rule.place}: `requests` must be a stream of its own; got `{data}`, whose rows are counted"
-        raise RuleError(message)
-    watch = RangeWatch(
+    """Find the columns of a rule, or say all that is wrong with them."""
+    wrong = _Wrong(rule)
+    values = _find_values(wrong, columns, special)
+    data = wrong.data
+    weight = _find_weight(wrong, columns, special)
+    with wrong.told_at("requests"):
+        check_stream(rule, rule.requests, columns, special)
+        if rule.requests == data:
+            wrong.tell(f"`requests` must be a stream of its own; got `{data}`, whose rows are counted", "requests")
+        else:
+            _check_requests(wrong, values, columns, special)
+    if wrong.errors:
+        raise FieldErrors(list({str(error): error for error in wrong.errors}.values()))
+    assert data is not None
+    return RangeWatch(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
         on=tuple(rule.on),
         streams=tuple(name for name in columns if name in {data, rule.requests}),
         data=data,
-        values=tuple(values.values()),
+        values=tuple(values),
         weight=weight,
         requests=rule.requests,
         within_us=rule.within_us,
         rearm_us=rule.rearm_us,
         spread=rule.spread,
     )
+
+
+class _Wrong:
+    """What is wrong with a rule, each mistake with the field that it is in."""
+
+    def __init__(self, rule: Ranges) -> None:
+        self.rule, self.errors = rule, list[FieldError]()
+
+    @property
+    def data(self) -> str | None:
+        """The stream whose rows are counted, if it is one."""
+        streams = {_key(name)[0] for name in self.rule.values}
+        return streams.pop() if len(streams) == 1 else None
+
+    def tell(self, sentence: str, *path: object) -> None:
+        """Note a mistake."""
+        self.errors.append(FieldError(sentence, path, place=self.rule.place))
+
+    @contextmanager
+    def told_at(self, *path: object) -> Iterator[None]:
+        """Note a mistake that is raised, and go on behind."""
+        try:
+            yield
+        except RuleError as error:
+            self.tell(str(error).removeprefix(f"{self.rule.place}: "), *path)
+
+
+def _find_values(wrong: _Wrong, columns: Columns, special: Special) -> list[str]:
+    """The columns that ranges are over, as far as they are there."""
+    rule, found = wrong.rule, list[str]()
+    for name in rule.values:
+        with wrong.told_at("values", name):
+            found.append(column_of(rule, _key(name), columns, special))
+    if wrong.data is None:
+        streams = sorted({_key(name)[0] for name in rule.values})
+        wrong.tell(f"`values` must be columns of one stream; got {', '.join(streams)}", "values")
+    elif len(set(found)) < len(found):
+        wrong.tell(f"`values` must name each column once; got {', '.join(rule.values)}", "values")
+    return found
+
+
+def _find_weight(wrong: _Wrong, columns: Columns, special: Special) -> str | None:
+    """The column of weights, if there is one; where the stream of the values is none, it may be of any."""
+    rule, data = wrong.rule, wrong.data
+    if rule.weight is None:
+        return None
+    stream, _ = key = _key(rule.weight)
+    if data is not None and stream != data and data in columns:
+        got = f"got `{rule.weight}`{nearest(stream, [data])}"
+        wrong.tell(f"`weight` must be a column of `{data}`, as `values` are; {got}", "weight")
+    elif stream != data or data in columns:
+        with wrong.told_at("weight"):
+            return column_of(rule, key, columns, special)
+    return None
+
+
+def _check_requests(wrong: _Wrong, values: Sequence[str], columns: Columns, special: Special) -> None:
+    """Refuse a stream of requests that lacks columns; ends of several values are known by those of one stream alone."""
+    rule, dims = wrong.rule, len(wrong.rule.values)
+    named = [""] if dims == 1 else values if wrong.data is not None else []
+    ends = {end for value in named for end in ends_of(value, dims)}
     have = columns[rule.requests]
     # Of the streams of a rule file only values are known here.
-    wanted = [*([ID] if are_all(special) else []), *watch.columns(rule.requests)]
+    wanted = [*([ID] if are_all(special) else []), *sorted({*ends, THRESHOLD})]
     missing = [name for name in wanted if name not in have]
     if missing:
         listed, there = ", ".join(map(repr, missing)), ", ".join(name for name in have if not name.startswith(" "))
-        message = f"{rule.place}: stream `{rule.requests}` must have the columns {listed} of requests; it has {there}"
-        raise RuleError(message)
-    return watch
+        sentence = f"stream `{rule.requests}` must have the columns {listed} of requests; it has {there}"
+        wrong.tell(sentence, "requests")
 
 
 def _key(name: str) -> Key:

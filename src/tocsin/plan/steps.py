@@ -222,6 +222,9 @@ class Threshold:
         """Say what is joined and when it alerts."""
         times = [("for", self.for_us), ("keep_firing_for", self.keep_us), ("stale", self.stale_us)]
         life = ", ".join(f"{name} {duration_text(us)}" for name, us in times if us)
+        if self.emit == "all":
+            what = {1: "row", 2: "pair"}.get(len(self.stores), "combination")
+            life = f"every {what} for which it is true"
         within = f"within {duration_text(self.topology.span_us)}"
         if self.lag_us:
             within = f"on rows kept, {duration_text(self.lag_us)} behind"

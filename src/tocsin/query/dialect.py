@@ -9,7 +9,7 @@ is not supported can be underlined wherever it stands (`span_of`). Statements of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from sqlglot import exp
@@ -48,7 +48,7 @@ UNITS_US = {
     "WEEK": 604_800_000_000,
 }
 UNITS = {**UNITS_US, **{f"{unit}S": size for unit, size in UNITS_US.items()}}
-_PLACE = "place"
+_PLACE, _CLAUSE = "place", "clause"
 
 Node = TypeVar("Node", bound=exp.Expr)
 Place = tuple[int, int]
@@ -96,6 +96,31 @@ def span_of(node: exp.Expr) -> Place:
     return min(start for start, _ in places), max(stop for _, stop in places)
 
 
+def clause_of(node: exp.Expr) -> Place:
+    """Where the words stand that a clause of SQL begins with; of other nodes, where they stand.
+
+    >>> tree = Tocsin().parse("SELECT a FROM s GROUP BY a")[0]
+    >>> clause_of(tree.args["group"])
+    (16, 24)
+    """
+    place: Place = node.meta.get(_CLAUSE) or span_of(node)
+    return place
+
+
+def _noted(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Note with which words a clause begins."""
+
+    def parsed(parser: Any) -> Any:
+        token = parser._curr
+        name, value = parse(parser)
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, exp.Expr):
+                part.meta[_CLAUSE] = (token.start, token.end + 1)
+        return name, value
+
+    return parsed
+
+
 def _places(node: exp.Expr) -> Iterator[Place]:
     if "start" in node.meta:
         yield node.meta["start"], node.meta["end"] + 1
@@ -111,7 +136,7 @@ class TocsinParser(SparkParser):
 
     # WINDOW is how far back a stream is looked at; windows with names are functions over rows, which a stream has not.
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
-        kind: parser for kind, parser in SparkParser.QUERY_MODIFIER_PARSERS.items() if kind != TokenType.WINDOW
+        kind: _noted(parser) for kind, parser in SparkParser.QUERY_MODIFIER_PARSERS.items() if kind != TokenType.WINDOW
     }
 
     def __init__(self, **options: Any) -> None:

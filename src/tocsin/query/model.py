@@ -109,7 +109,7 @@ class Budget:
     def __str__(self) -> str:
         """Write it as the query does."""
         if self.units is not None:
-            return f"{self.units:g} units per tuple"
+            return f"{self.units:g} unit{'s' * (self.units != 1)} per tuple"
         return "unlimited" if self.cores is None else f"{100 * self.cores:g} % of a core"
 
 
@@ -124,7 +124,7 @@ class Asked:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the answer is the exact one."""
+        """Whether the answer is known to be the exact one before it is there."""
         return self.shortage is None
 
     @property
@@ -150,7 +150,7 @@ class Asked:
         return [
             f"  window {duration_text(window) if window is not None else 'the whole stream'}{slide}; summary {summary}",
             f"  prefers {prefer.order} {prefer.expr}{fade}" if prefer is not None else "  prefers nothing",
-            f"  budget {self.budget}: {'exact' if self.is_exact else 'not exact'}",
+            f"  budget {self.budget}: {'exact' if self.is_exact else 'may not be exact'}",
         ]
 
 

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from tocsin.errors import SqlError
-from tocsin.query.dialect import CreateSummary, MistakeError, Tocsin, span_of
+from tocsin.query.dialect import CreateSummary, MistakeError, Tocsin, clause_of, span_of
 
 # Enough for some hundred SELECTs.
 MAX_LENGTH = 50_000
@@ -45,6 +45,10 @@ class Script:
     def refuse(self, message: str, node: exp.Expr) -> NoReturn:
         """Say that a part of it cannot be meant so."""
         raise SqlError(message, self.text, *_closed(self.text, *span_of(node)))
+
+    def refuse_clause(self, message: str, node: exp.Expr) -> NoReturn:
+        """Say that a clause cannot be meant so; the words that it begins with are marked."""
+        raise SqlError(message, self.text, *clause_of(node))
 
 
 def _closed(text: str, start: int, stop: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from tocsin.query.clauses import slide_clause
 from tocsin.query.declare import Summary, declared
+from tocsin.query.dialect import clause_of
 from tocsin.query.model import MOMENT, NUMBER, WHOLE, Aggregates, Join, Kind, Selection
 from tocsin.query.names import Named, Streams
 from tocsin.query.of_one import kind_of, resolve_aggregates, resolve_selection
@@ -18,6 +19,17 @@ from tocsin.query.where import read_where
 
 _KNOWN = ("expressions", "from_", "joins", "where", "tocsin_with", "tocsin_fade", "tocsin_window", "tocsin_budget")
 _FORM = "SELECT ... FROM ... WHERE ... WITH PREFERENCE ... FADE FACTOR ... WINDOW ... BUDGET ..."
+# Clauses that only other SQL has, and what is done with the answer in their place.
+_INSTEAD = {
+    "distinct": ("DISTINCT", "use distinct() of"),
+    "group": ("GROUP BY", "group"),
+    "having": ("HAVING", "filter"),
+    "qualify": ("QUALIFY", "filter"),
+    "order": ("ORDER BY", "order"),
+    "sort": ("SORT BY", "order"),
+    "limit": ("LIMIT", "limit"),
+    "offset": ("OFFSET", "limit"),
+}
 
 
 def resolve(
@@ -77,13 +89,20 @@ def _together(script: Script, asked: Sequence[Join | Selection | Aggregates]) ->
 
 def _check_form(script: Script) -> None:
     """Refuse clauses that only other SQL has."""
-    for name, value in script.select.args.items():
-        parts = value if isinstance(value, list) else [value]
-        if name not in _KNOWN and value:
-            part = next((part for part in parts if isinstance(part, exp.Expr)), script.select)
-            script.refuse(f"a query must have the form {_FORM}; it has `{name.rstrip('_').upper()}`", part)
+    odd = [(_first(script, value), name) for name, value in script.select.args.items() if name not in _KNOWN and value]
+    if odd:
+        part, name = min(odd, key=lambda one: clause_of(one[0]))
+        words, instead = _INSTEAD.get(name, (name.rstrip("_").upper(), ""))
+        advice = f": {instead} the DataFrame that comes out" if instead else ""
+        script.refuse_clause(f"a query must have the form {_FORM}; it has `{words}`{advice}", part)
     if not script.select.expressions:
         script.refuse("SELECT must name columns or aggregates; got none", script.select)
+
+
+def _first(script: Script, value: object) -> exp.Expr:
+    """The first part of a clause, or all that is asked where it has none."""
+    parts = value if isinstance(value, list) else [value]
+    return next((part for part in parts if isinstance(part, exp.Expr)), script.select)
 
 
 def _from(script: Script, streams: Streams) -> Named:

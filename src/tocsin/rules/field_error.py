@@ -19,6 +19,14 @@ class FieldError(RuleError):
         super().__init__(f"{place}: {sentence}" if place else sentence)
 
 
+class FieldErrors(RuleError):
+    """All mistakes that were found in the fields of a rule."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(str(error) for error in errors))
+
+
 def written(path: Sequence[object]) -> str:
     """Write a path as Python would: `within[('a', 'b')]`."""
     return str(path[0]) + "".join(f"[{name!r}]" for name in path[1:])

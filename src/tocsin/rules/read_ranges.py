@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tocsin.errors import TocsinError
 from tocsin.rules.built import UNNAMED, built, place_entries
 from tocsin.rules.compose import Node
 from tocsin.rules.context import Context
+from tocsin.rules.field_error import FieldErrors
 from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.options import RANGES
 from tocsin.rules.ranges import Ranges
@@ -36,8 +36,7 @@ def read_ranges(
     streams = dict.fromkeys([*sorted(read), *filter(None, [fields["requests"]])])
     known.used.update(streams)
     _check_keys(placed, rule, known, streams)
-    if context.mistakes.count == before and not any(known.is_unsure(name) for name in streams if name in known.streams):
-        _check_plan(placed, rule, known)
+    _check_plan(placed, rule, known)
     return rule if context.mistakes.count == before else None
 
 
@@ -70,6 +69,7 @@ def _places(fields: Fields, group_node: Node | None) -> dict[tuple[object, ...],
     places |= {(name,): node for name, node in fields.nodes.items()}
     if "ranges" in fields.nodes:
         places["values",] = fields.nodes["ranges"]
+        places |= {("values", name): item_named(fields.at("ranges"), name) for name in fields["ranges"] or ()}
     return places
 
 
@@ -82,7 +82,7 @@ def _check_keys(placed: Placed, rule: Ranges, known: Known, names: Mapping[str, 
                 has = ", ".join(stream.keys) or "none"
                 message = f"`on` must name key columns of both streams; {stream.name!r} has {has}, not {column!r}"
                 placed.report(message, "on", column)
-                return
+                break
 
 
 def _check_plan(placed: Placed, rule: Ranges, known: Known) -> None:
@@ -90,13 +90,16 @@ def _check_plan(placed: Placed, rule: Ranges, known: Known) -> None:
     columns = {name: [*rule.on, TIME, *(stream.values if stream else ())] for name, stream in known.streams.items()}
     try:
         known.plan(rule, columns, time=TIME)
-    except TocsinError as error:
-        # What files call `ranges` are the `values` of a Ranges.
-        sentence = str(error).removeprefix(f"{rule.place}: ").replace("`values`", "`ranges`")
-        named = [word for word in sentence.split("`")[1::2] if (word,) in placed.places]
-        placed.report(sentence, named[0] if named else _part_of(rule, sentence))
+    except FieldErrors as several:
+        for error in several.errors:
+            if not any(name == UNNAMED or known.is_unsure(name) for name in _streams_of(rule, error.path)):
+                # What files call `ranges` are the `values` of a Ranges.
+                placed.report(error.sentence.replace("`values`", "`ranges`"), *error.path)
 
 
-def _part_of(rule: Ranges, sentence: str) -> str:
-    """The part of a rule that a sentence about a stream is about."""
-    return "requests" if f"`{rule.requests}`" in sentence else "values"
+def _streams_of(rule: Ranges, path: Sequence[object]) -> set[str]:
+    """The streams that a mistake in some field may be about."""
+    if path[0] == "requests":
+        return {rule.requests}
+    names = [rule.weight or ""] if path[0] == "weight" else [str(name) for name in path[1:] or rule.values]
+    return {name.partition(".")[0] for name in names}

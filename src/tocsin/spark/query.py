@@ -61,7 +61,7 @@ def sql(
     frames = _frames(script.stream_names(), dict(streams or {}), spark)
     asked, answer = ask(script, frames, time, buckets=buckets)
     if not asked.is_exact:
-        log.warning("the answer is not exact: %s", asked.shortage)
+        log.warning("the answer may not be exact: %s", asked.shortage)
     return answer
 
 

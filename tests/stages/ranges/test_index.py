@@ -281,7 +281,11 @@ NAN, INF = float("nan"), float("inf")
         ({"low": [0, -(10**400)]}, "register: `low` must be numbers; got [0, -1000"),
         ({"high": np.array([1, 2j])}, "register: `high` must be numbers; got array([1.+0.j, 0.+2.j])"),
         ({"high": np.array([1, 2], dtype="M8[s]")}, "register: `high` must be numbers; got array(['1970"),
-        ({"low": [0, NAN]}, "register: `low` must not be NaN; got [nan] at position 1"),
+        (
+            {"low": [0, NAN]},
+            "register: `low` must not be missing (None or NaN), an open end is -inf; got [nan] at position 1",
+        ),
+        ({"high": [1, None]}, "register: `high` must not be missing (None or NaN), an open end is inf; got [nan] at"),
         ({"low": [0, 3]}, "register: `low` must be at most `high`; got [3.] and [2.] at position 1"),
         ({"low": [0]}, "register: `low` must have 2 rows, as many as there are; got 1"),
         ({"high": [[1, 2], [1, 2]]}, "register: `high` must have 1 numbers per row; got an array of shape (2, 2)"),

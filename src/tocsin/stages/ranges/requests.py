@@ -245,9 +245,10 @@ class Queue:
 
 def _refuse_range(place: str, lows: Float, highs: Float, row: int) -> NoReturn:
     """Say what is wrong with the range of a row."""
-    for name, bounds in (("low", lows), ("high", highs)):
+    for name, bounds, open_end in (("low", lows, "-inf"), ("high", highs, "inf")):
         if np.isnan(bounds[row]).any():
-            refuse(place, name, "must not be NaN", f"{bounds[row]} at position {row}")
+            must = f"must not be missing (None or NaN), an open end is {open_end}"
+            refuse(place, name, must, f"{bounds[row]} at position {row}")
     refuse(place, "low", "must be at most `high`", f"{lows[row]} and {highs[row]} at position {row}")
 
 
