@@ -310,7 +310,7 @@ def test_more_than_two_streams_are_not_sampled() -> None:
 
 def test_rows_that_may_come_behind_take_nothing_from_a_sample_unless_that_is_asked_for() -> None:
     stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "memory": "50KB"}
-    columns = {"a": ["machine", "value"], "b": ["machine", "value"]}
+    columns = {"a": ["ts", "machine", "value"], "b": ["ts", "machine", "value"]}
     outages = [
         make_plan([Rule("pair", "a + b > 0", **stated, **more)], columns).watches[0].outage_us
         for more in ({"prefer": "sample"}, {"prefer": "sample", "outage": "5m"}, {})

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import tocsin
 from naive import range_rules
-from tests.test_laws import Driver, parts_of
 from tocsin import local
 from tocsin.logic import FATES
 
@@ -265,9 +264,18 @@ def test_beside_another_rule_nothing_changes() -> None:
 
 
 def test_how_long_ago_somebody_asked_is_no_lag() -> None:
-    orders = {"symbol": ["A"], "ts": [5], "id": ["1"], "action": ["register"], "threshold": [9.0]}
+    orders = {
+        "symbol": ["A"],
+        "ts": [5],
+        "id": ["1"],
+        "action": ["register"],
+        "threshold": [9.0],
+        "low": [0.0],
+        "high": [9.0],
+    }
     trades = {"symbol": ["A", "A"], "ts": [1, 2], "price": [1.0, 2.0], "volume": [1.0, 1.0]}
     streams = {name: {column: np.array(values) for column, values in table.items()}
                for name, table in (("orders", orders), ("trades", trades))}  # fmt: skip
     plan = local.explain(streams, rule())
-    assert Driver(plan).run(parts_of(plan, streams, (), None)).newest == {"trades": 2}
+    out = plan.build({}).on_data(local._batches(0, plan.ranges[0], streams, "ts", None))
+    assert (out.counts["orders"]["received"], out.newest) == (1, {"trades": 2})
