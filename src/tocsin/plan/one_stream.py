@@ -18,26 +18,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.errors import RunError
-from tocsin.logic import NEVER_SEEN, Batch, Int, Out, Pages
-from tocsin.pages import pack, unpack
-from tocsin.plan.bought import Bought, Totals, block_ends
+from tocsin.logic import Batch, Int, Out, Pages
+from tocsin.pages import unpack
+from tocsin.plan.bought import Totals, block_ends
 from tocsin.plan.lanes import count_received, lane_of, stream_rows
+from tocsin.plan.limited import AGAIN_US, LimitedLogic, Work
 from tocsin.plan.new_rows import NewRows, in_order
-from tocsin.plan.promising_pages import PROMISING, parts_of
 from tocsin.plan.remember import StreamRows
-from tocsin.plan.row_log import RowLog
 from tocsin.plan.row_rules import RowRules
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
-from tocsin.stages.promising.elapsed import ELAPSED, Elapsed, elapse, new_elapsed
+from tocsin.stages.promising.elapsed import ELAPSED
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.rule_selection import Candidates, RuleSelection
 from tocsin.stages.promising.selecting import Terms
 from tocsin.stages.promising.selection import SELECTION_COSTS, Query
 
-# While work waits and no rows come, it goes on once a second.
-_AGAIN_US = 1_000_000
 # Rules have their turn so often, and at least so often before a deadline passes.
 _ZONE_US, _ZONES = 1_000_000, 8
 # In units of a join (`anytime.py`): a tuple that is scanned here, to take a row in, to evaluate a rule on one, to write
@@ -47,32 +43,33 @@ _SCAN, ROW, EVALUATE, WRITE, TURN, PRICE = 2.5, 160.0, 20.0, 3_000.0, 0.12, 1.0
 SPREAD = 0.25
 
 
-class OneStreamLogic:
+class OneStreamLogic(LimitedLogic):
     """The selection of a watch in one bucket, its rows, and what its units bought."""
+
+    part = "cells"
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         assert watch.anytime is not None
         assert watch.anytime.guided is not None
-        self.number, self.watch, self.anytime, self.guided = number, watch, watch.anytime, watch.anytime.guided
-        self.rules, self.columns = RowRules(watch, self.guided), [columns for _, columns in watch.lanes]
+        self.guided, self.scheme = watch.anytime.guided, watch.anytime.guided.scheme
+        self.rules = RowRules(watch, self.guided)
+        super().__init__(number, watch, self.rules.hits)
         # Of each side, where the number stands that its rows are found by.
         guides = zip(self.guided.columns, self.columns, strict=True)
         self.guide = np.array([columns.index(one) for one, columns in guides])
-        self.log = RowLog(max(map(len, self.columns)), self.anytime.window_us)
-        self.clock, self.hits, self.scheme = new_elapsed(), self.rules.hits, self.guided.scheme
-        self.bought = Bought(self.anytime.window_us, limited=self.anytime.is_limited)
-        self.unit_ns, self.seen_us, self.last_us, self.dirty = self.anytime.unit_ns, NEVER_SEEN, NEVER_SEEN, False
-        # Rows that went so far, of each side: in all, unprocessed; units spent in silence, which rows to come pay for.
-        self.went, self.counted, self.advance = np.zeros((len(self.columns), 2), np.int64), 0, 0.0
-        # Units of results that are to be paid with the block.
-        self.owed = 0.0
+        # Rows that are counted as gone; units of results that are to be paid with the block.
+        self.counted, self.owed = 0, 0.0
         self.candidates: list[Candidates] = []
-        self.place = f"{PROMISING}{watch.apart}"
-        mine = {part: data for page, data in pages.items() for of, part in [parts_of(page)] if of == watch.apart}
+        mine = self._mine(pages)
         if mine:
             self._load(mine)
         else:
             self.selection = self._selection()
+
+    @property
+    def work(self) -> Work:
+        """The selection."""
+        return self.selection
 
     def _selection(self) -> RuleSelection:
         anytime, guided = self.anytime, self.guided
@@ -99,24 +96,6 @@ class OneStreamLogic:
             self._take(self._at_their_time(in_order([mine for mine, _ in lanes], self.columns, arrived), out), out)
         self.say(out)
 
-    def say(self, out: Out) -> None:
-        """Say what the units have bought."""
-        for rule in self.watch.rules:
-            out.spend(rule.alert, self.bought.shares)
-
-    def _at_their_time(self, rows: NewRows, out: Out) -> NewRows:
-        """Let the clock of the bucket take rows."""
-        elapsed, behind = elapse(self.clock, rows.time, self.anytime.outage_us, self.anytime.leap_us)
-        late = np.bincount(rows.side, behind, len(self.columns)).astype(np.int64)
-        self._count(out, behind=late)
-        return rows.taken_at(elapsed)
-
-    def _count(self, out: Out, **counts: Int) -> None:
-        """Count rows of each side under all stores that have its rows."""
-        for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
-            side = self.watch.lanes.index(store.lane)
-            out.count(name, {what: int(numbers[side]) for what, numbers in counts.items()})
-
     def _take(self, rows: NewRows, out: Out) -> None:
         """Hand rows to the selection in pieces that end with blocks, and count what became of rows."""
         begin, went = self.log.end, self.went.copy()
@@ -136,19 +115,8 @@ class OneStreamLogic:
         self._finish(out)
         self._count_fates(np.bincount(rows.side, minlength=len(went)), went, out)
 
-    def _count_fates(self, came: Int, went: Int, out: Out) -> None:
-        gone, unprocessed = (self.went - went).T
-        self._count(out, retained=came - gone, expired=gone - unprocessed, unprocessed=unprocessed)
-
     def _bins(self, rows: NewRows) -> Int:
         return self.scheme.bins_of(rows.values[np.arange(len(rows)), self.guide[rows.side]], rows.side)
-
-    def _repay(self, new: NewRows) -> None:
-        """Pay for work that was done in silence from the units of that time."""
-        if self.advance:
-            gap = int(new.elapsed[0]) - self.last_us
-            self.selection.owe(min(self.advance, self.selection.pace.per_us * gap))
-            self.advance = 0.0
 
     def _piece(self, rows: NewRows, bins: Int) -> None:
         """Let the selection take some rows."""
@@ -218,7 +186,7 @@ class OneStreamLogic:
     def on_time(self, now_us: int, out: Out) -> None:
         """Work on while no rows come, until the deadline of each row."""
         passed = now_us - self.seen_us
-        if passed < _AGAIN_US or not self._goes_on:
+        if passed < AGAIN_US or not self._goes_on:
             return
         went, units = self.went.copy(), self.selection.pace.per_us * passed
         silent_us = int((self.advance + units) / self.selection.pace.per_us)
@@ -232,15 +200,6 @@ class OneStreamLogic:
         self._finish(out)
         self._count_fates(np.zeros(len(went), np.int64), went, out)
         self.advance, self.seen_us = self.advance + units, now_us
-
-    def next_timer(self) -> int | None:
-        """When to work on if no rows come."""
-        return self.seen_us + _AGAIN_US if self._goes_on else None
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether something waits, and units for it come with time, not with rows alone."""
-        return self.seen_us != NEVER_SEEN and self.selection.waits and self.selection.pace.per_us > 0
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -256,44 +215,18 @@ class OneStreamLogic:
         """Give the pages that changed since the last call."""
         if not self.dirty:
             return {}
-        self.dirty = False
-        pages: dict[str, bytes | None] = {"state": self._state(), "cells": pack(self.selection.changing())}
-        none = self.log.changed_pages(lambda begin, end: np.zeros((end - begin, 0)))
-        pages |= {f"rows/{name}": data for name, data in none.items()}
-        return {f"{self.place}/{name}": data for name, data in pages.items()}
-
-    def _state(self) -> bytes:
-        arrays = {"clock.facts": self.clock.facts, "clock.recent": self.clock.recent, "went": self.went}
-        arrays |= self.hits.arrays() | self.bought.arrays()
-        arrays["numbers"] = np.array([self.seen_us, self.last_us, self.rules.found])
         kept = np.bincount(self.log.rows.side, minlength=len(self.columns))
-        stores = zip(self.watch.stores, self.watch.store_names, strict=True)
-        retained = {name: int(kept[self.watch.lanes.index(store.lane)]) for store, name in stores}
-        reach = [self.log.begin, self.log.end, len(self.log)]
-        return pack(arrays, retained=retained, rows=reach, unit_ns=self.unit_ns, units=[self.advance, self.owed])
+        state = self._state(kept, [self.rules.found], [self.owed])
+        return self._pages(state, self.selection.changing(), lambda begin, end: np.zeros((end - begin, 0)))
 
     def _load(self, pages: dict[str, bytes]) -> None:
-        """State that was written; units last as long as they did when they were first measured."""
-        for part in ("state", "cells"):
-            if part not in pages:
-                message = f"state page `{self.place}/{part}` must be there; it is not"
-                raise RunError(message)
+        numbers, units, _ = self._load_rows(pages)
         with readable(f"{self.place}/state"):
-            arrays, facts = unpack(pages["state"])
-            self.clock = Elapsed(arrays["clock.facts"], arrays["clock.recent"])
-            self.hits.load(arrays)
-            self.bought.load(arrays)
-            self.went = arrays["went"]
-            self.seen_us, self.last_us, self.rules.found = arrays["numbers"].tolist()
-            self.unit_ns, (self.advance, self.owed) = float(facts["unit_ns"]), facts["units"]
-            begin, end, count = facts["rows"]
-        rows = {int(part.removeprefix("rows/")): data for part, data in pages.items() if part.startswith("rows/")}
-        with readable(f"{self.place}/rows"):
-            self.log.load(rows, begin, end, count)
-        with readable(f"{self.place}/cells"):
-            self.selection, known, self.counted = self._selection(), self.log.rows, begin
+            (self.rules.found,), (self.owed,) = numbers, units
+        with readable(f"{self.place}/{self.part}"):
+            self.selection, known, self.counted = self._selection(), self.log.rows, self.log.begin
             values = known.values[np.arange(len(known)), self.guide[known.side]]
-            self.selection.restore(unpack(pages["cells"])[0], known.elapsed, values, self._bins(known))
+            self.selection.restore(unpack(pages[self.part])[0], known.elapsed, values, self._bins(known))
 
 
 def _arrived(lanes: Sequence[tuple[StreamRows, Int]]) -> Int:

@@ -20,55 +20,51 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.errors import RunError
 from tocsin.logic import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
-from tocsin.pages import pack, unpack
+from tocsin.pages import unpack
 from tocsin.plan.anytime import RENEW, RENEW_EACH, judging
-from tocsin.plan.bought import Bought, Totals, block_ends
+from tocsin.plan.bought import Totals, block_ends
 from tocsin.plan.lanes import count_received, lane_of, stream_rows
+from tocsin.plan.limited import AGAIN_US, LimitedLogic, Work
 from tocsin.plan.new_rows import NewRows, in_order
 from tocsin.plan.pair_rules import PairRules
-from tocsin.plan.promising_pages import PROMISING, parts_of
-from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
 from tocsin.stages.promising.anytime_join import AnytimeJoin
 from tocsin.stages.promising.books import Costs
-from tocsin.stages.promising.elapsed import ELAPSED, Elapsed, elapse, new_elapsed
+from tocsin.stages.promising.elapsed import ELAPSED
 from tocsin.stages.promising.join_state import Tuples
 from tocsin.stages.promising.preference import Preference
 
 # So many rows are looked at together to find those that came before.
 _AHEAD = 4096
-# While work waits and no rows come, it goes on once a second.
-_AGAIN_US = 1_000_000
 # Where nothing else is preferred: the most results, by the pairs of a key and by how many of them are results.
 MOST = Preference("desc", "count(s1.key) * count(s2.key) * s1.hit * s2.hit")
 
 
-class PromisingLogic:
+class PromisingLogic(LimitedLogic):
     """The join of a watch in one bucket, its rows, and what its units bought."""
+
+    part = "join"
 
     def __init__(self, number: int, watch: Watch, pages: Pages) -> None:
         assert watch.anytime is not None
-        self.number, self.watch, self.anytime = number, watch, watch.anytime
         self.rules = PairRules(watch, watch.anytime.span_us)
-        self.columns = [columns for _, columns in watch.lanes]
-        self.log = RowLog(max(map(len, self.columns)), self.anytime.window_us)
-        self.clock, self.hits = new_elapsed(), self.rules.hits
-        self.bought = Bought(self.anytime.window_us, limited=self.anytime.is_limited)
-        self.unit_ns, self.seen_us, self.given_up_us, self.dirty = self.anytime.unit_ns, NEVER_SEEN, NEVER_SEEN, False
-        # The elapsed time of the last row in the join; rows that went so far, of either side: in all, unprocessed.
-        self.last_us, self.went = NEVER_SEEN, np.zeros((2, 2), np.int64)
-        # Results expected, rows given up so far; units spent in silence, which rows to come pay for.
-        self.expected, self.given_up, self.advance = 0.0, 0, 0.0
+        super().__init__(number, watch, self.rules.hits)
+        # Results expected, rows given up so far, and up to when.
+        self.expected, self.given_up, self.given_up_us = 0.0, 0, NEVER_SEEN
         # Pairs that the join has found and no rule has seen.
         self.pairs: list[Int] = []
-        mine = {part: data for page, data in pages.items() for of, part in [parts_of(page)] if of == watch.apart}
+        mine = self._mine(pages)
         if mine:
             self._load(mine)
         else:
             self.join = self._join()
+
+    @property
+    def work(self) -> Work:
+        """The join."""
+        return self.join
 
     def _join(self) -> AnytimeJoin:
         anytime, own = self.anytime, self.anytime.preference
@@ -99,28 +95,10 @@ class PromisingLogic:
             self._take(self._at_their_time(in_order([rows for rows, _ in lanes], self.columns, arrived), out), out)
         self.say(out)
 
-    def say(self, out: Out) -> None:
-        """Say what the units have bought."""
-        for rule in self.watch.rules:
-            out.spend(rule.alert, self.bought.shares)
-
-    def _at_their_time(self, rows: NewRows, out: Out) -> NewRows:
-        """Let the clock of the bucket take rows."""
-        elapsed, behind = elapse(self.clock, rows.time, self.anytime.outage_us, self.anytime.leap_us)
-        for name, count in zip(self._counted(), np.bincount(rows.side, behind, 2).tolist(), strict=True):
-            out.count(name, {"behind": int(count)})
-        return rows.taken_at(elapsed)
-
     @property
     def _renews(self) -> bool:
         """Whether rows go when their keys do not need them; else memory drives them out of the join."""
         return self.join.layout.exact
-
-    def _counted(self) -> list[str]:
-        """The name under which the rows of each side are counted."""
-        stores = zip(self.watch.stores, self.watch.store_names, strict=True)
-        names = {store.lane: name for store, name in stores}
-        return [names[lane] for lane in self.watch.lanes]
 
     def _take(self, rows: NewRows, out: Out) -> None:
         """Hand rows to the join, between which old ones go, and count what became of rows."""
@@ -143,14 +121,7 @@ class PromisingLogic:
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        self._count(came, whole - came, self.went - went, out)
-
-    def _count(self, came: Int, repeats: Int, went: Int, out: Out) -> None:
-        """Count, by side, rows that were taken, that were there already, and that went, processed or not."""
-        each = zip(self._counted(), came.tolist(), repeats.tolist(), went.tolist(), strict=True)
-        for name, taken, omitted, (gone, unprocessed) in each:
-            counts = {"retained": taken - gone, "expired": gone - unprocessed, "unprocessed": unprocessed}
-            out.count(name, counts | {"omitted": omitted})
+        self._count_fates(came, went, out, omitted=whole - came)
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
@@ -210,13 +181,6 @@ class PromisingLogic:
             at = stop
         self.last_us = int(new.elapsed[-1])
 
-    def _repay(self, new: NewRows) -> None:
-        """Pay for work that was done in silence from the units of that time."""
-        if self.advance:
-            gap = int(new.elapsed[0]) - self.last_us
-            self.join.owe(min(self.advance, self.join.pace.per_us * gap))
-            self.advance = 0.0
-
     def _steps(self, elapsed: Int) -> set[int]:
         """Before which of new rows it is time to let go what is past its deadline."""
         step = self.anytime.step_us
@@ -273,8 +237,8 @@ class PromisingLogic:
         # With the units of a row to come: those of the first had nothing to do.
         self._rest(self.join.pace.per_arrival + self.join.pace.per_us * left, out)
         again = np.bincount(self.log.rows.side[self.log.rows.left > 0], minlength=2)
-        for name, unprocessed in zip(self._counted(), (again + self.join.waiting()).tolist(), strict=True):
-            out.count(name, {"retained": -unprocessed, "unprocessed": unprocessed})
+        unprocessed = again + self.join.waiting()
+        self._count(out, retained=-unprocessed, unprocessed=unprocessed)
 
     def _rest(self, units: float, out: Out) -> None:
         self.dirty = True
@@ -285,7 +249,7 @@ class PromisingLogic:
     def on_time(self, now_us: int, out: Out) -> None:
         """Work on while no rows come."""
         passed = now_us - self.seen_us
-        if passed < _AGAIN_US or not self._goes_on:
+        if passed < AGAIN_US or not self._goes_on:
             return
         if self.anytime.deadline_us is not None:
             silent_us = int(self.advance / self.join.pace.per_us) + passed
@@ -293,15 +257,6 @@ class PromisingLogic:
         units = self.join.pace.per_us * passed
         self._rest(units, out)
         self.advance, self.seen_us = self.advance + units, now_us
-
-    def next_timer(self) -> int | None:
-        """When to work on if no rows come."""
-        return self.seen_us + _AGAIN_US if self._goes_on else None
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether something waits, and units for it come with time, not with rows alone."""
-        return self.seen_us != NEVER_SEEN and self.join.waits and self.join.pace.per_us > 0
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -318,40 +273,15 @@ class PromisingLogic:
         """Give the pages that changed since the last call."""
         if not self.dirty:
             return {}
-        self.dirty = False
-        pages: dict[str, bytes | None] = {"state": self._state(), "join": pack(self.join.changing())}
-        pages |= {f"rows/{name}": data for name, data in self.log.changed_pages(self.join.attributes).items()}
-        return {f"{PROMISING}{self.watch.apart}/{name}": data for name, data in pages.items()}
-
-    def _state(self) -> bytes:
-        arrays = {"clock.facts": self.clock.facts, "clock.recent": self.clock.recent}
-        arrays |= self.hits.arrays() | self.bought.arrays()
-        arrays["numbers"] = np.array([self.seen_us, self.given_up_us, self.last_us, self.rules.found, self.given_up])
-        arrays["went"] = self.went
-        retained = dict(zip(self._counted(), self.join.kept.tolist(), strict=True))
-        reach = [self.log.begin, self.log.end, len(self.log)]
-        return pack(arrays, retained=retained, rows=reach, unit_ns=self.unit_ns, units=[self.expected, self.advance])
+        numbers = [self.given_up_us, self.rules.found, self.given_up]
+        state = self._state(self.join.kept, numbers, [self.expected])
+        return self._pages(state, self.join.changing(), self.join.attributes)
 
     def _load(self, pages: dict[str, bytes]) -> None:
-        """State that was written; units last as long as they did when they were first measured."""
-        place = f"{PROMISING}{self.watch.apart}"
-        for part in ("state", "join"):
-            if part not in pages:
-                message = f"state page `{place}/{part}` must be there; it is not"
-                raise RunError(message)
-        with readable(f"{place}/state"):
-            arrays, facts = unpack(pages["state"])
-            self.clock = Elapsed(arrays["clock.facts"], arrays["clock.recent"])
-            self.hits.load(arrays)
-            self.bought.load(arrays)
-            self.went = arrays["went"]
-            self.seen_us, self.given_up_us, self.last_us, self.rules.found, self.given_up = arrays["numbers"].tolist()
-            self.unit_ns, (self.expected, self.advance) = float(facts["unit_ns"]), facts["units"]
-            begin, end, count = facts["rows"]
-        rows = {int(part.removeprefix("rows/")): data for part, data in pages.items() if part.startswith("rows/")}
-        with readable(f"{place}/rows"):
-            attributes = self.log.load(rows, begin, end, count)
-        with readable(f"{place}/join"):
+        numbers, units, attributes = self._load_rows(pages)
+        with readable(f"{self.place}/state"):
+            (self.given_up_us, self.rules.found, self.given_up), (self.expected,) = numbers, units
+        with readable(f"{self.place}/{self.part}"):
             self.join, known = self._join(), self.log.rows
-            numbers = self.log.numbers[known.key], known.elapsed, self.log.row
-            self.join.restore(unpack(pages["join"])[0], Tuples(known.side, *numbers, attributes))
+            tuples = Tuples(known.side, self.log.numbers[known.key], known.elapsed, self.log.row, attributes)
+            self.join.restore(unpack(pages[self.part])[0], tuples)

@@ -74,8 +74,9 @@ def run_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Py4J would print the stack of every error that we report in a sentence.
+    # Py4J would print the stack of every error that we report in a sentence, some of them under no name.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     run.log_settings.write_text(_LOG)
     if run.spark_log.exists() and run.spark_log.stat().st_size > _LOG_BYTES:
         run.spark_log.replace(run.spark_log.with_name(f"{run.spark_log.name}.1"))
@@ -99,6 +100,10 @@ def run_session(
     finally:
         with suppress(Py4JError, OSError):
             session.stop()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager
