@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
+import py4j.java_gateway
 import pyspark
 
 from rules.files import GOOD, check
@@ -21,7 +24,7 @@ from spark.child import PATIENCE_S, kill, start, tail, wait_until
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
 from tocsin.spark.failure import secrets_of, sentence_of
-from tocsin.spark.session import _end_of_jvm, partitions_of, run_session, settings
+from tocsin.spark.session import _end_of_jvm, _is_not_of_py4j, partitions_of, run_session, settings
 
 FACTORY = Path(__file__).resolve().parents[2] / "examples" / "factory.yaml"
 
@@ -221,3 +224,9 @@ def test_a_run_whose_jvm_is_killed_ends_with_one_sentence(tmp_path: Path) -> Non
 def _children(pid: int) -> list[int]:
     found = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return found + [below for one in found for below in _children(one)]
+
+
+@pytest.mark.parametrize(("module", "printed"), [(py4j.java_gateway, False), (json, True)])
+def test_stacks_that_py4j_logs_under_no_name_are_not_printed(module: ModuleType, printed: bool) -> None:
+    record = logging.makeLogRecord({"name": "root", "pathname": module.__file__})
+    assert _is_not_of_py4j(record) is printed
