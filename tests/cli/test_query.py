@@ -48,7 +48,7 @@ def test_wrong_usage_gives_2(arguments: list[str], message: str, capsys: pytest.
      "tocsin query: 1:1: expected CREATE SUMMARY or SELECT; got `DROP`\n  DROP TABLE a\n  ^^^^\n"),
     (["SELECT x FROM aa WINDOW 1 DAY", "a=."], "1:15: `aa` must be a stream; known are a\n"),
     (["SELECT value FROM aire", "--rules", FACTORY], "`aire` must be a stream; known are"),
-    (["SELECT x FROM a GROUP BY x", "a=."], "1:26: a query must have the form SELECT ... FROM"),
+    (["SELECT x FROM a GROUP BY x", "a=."], "1:17: a query must have the form SELECT ... FROM"),
     ([f"{JOIN} BUDGET 0 %", "a=.", "b=."], "`BUDGET` must be above 0 and at most 100,000 %; got 0\n"),
     (["SELECT a.ts FROM a, b WHERE a.item = b.item WITH PREFERENCE desc h.Estimate.Count(a.item) WINDOW 1 DAY",
       "a=.", "b=."], "`h` must be SUMMARY or a summary of a.item (none is declared)\n"),
