@@ -69,17 +69,11 @@ def test_work_in_silence_invents_and_doubles_nothing(
     with stale_at_once():
         plan = plan_of(streams, pairs(within=10, outage=5, cpu=cpu, deadline=10**6), arrival="arrival")
         plan = plan.calibrated(unit_ns)
-        driver, now = Driver(plan), 10**12
-        for part, wait in zip(parts_of(plan, streams, range(1, 80), "arrival"), [*waits, *[0] * 80], strict=False):
-            driver.take(driver.logic.on_data(part, now))
-            now += wait
-            timer = driver.logic.next_timer()
-            if timer is not None and timer <= now:
-                driver.take(driver.logic.on_time(now))
-        driver.take(driver.logic.on_end())
-    found = matches(driver.result.alerts)
+        parts = parts_of(plan, streams, range(1, 80), "arrival")
+        out = Driver(plan).run_with_pauses(parts, waits)
+    found = matches(out.alerts)
     assert not found - exact(streams, within=10, outage=FOREVER)
-    assert all(min(counts.values()) >= 0 for counts in driver.result.counts.values())
+    assert all(min(counts.values()) >= 0 for counts in out.counts.values())
 
 
 @pytest.mark.parametrize("cpu", ["0.001%", "10%", "1000 cores"])

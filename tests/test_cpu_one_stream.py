@@ -63,19 +63,12 @@ def test_work_in_silence_invents_and_doubles_nothing(
     streams = stream_of(rows)
     plan = plan_of(streams, rules_of(given_), arrival="arrival", cpu=Cpu(cores, 2_000_000))
     plan = plan.calibrated(unit_ns)
-    driver, now = Driver(plan), 10**12
-    for part, wait in zip(parts_of(plan, streams, range(1, 60), "arrival"), [*waits, *[0] * 60], strict=False):
-        driver.take(driver.logic.on_data(part, now))
-        now += wait
-        timer = driver.logic.next_timer()
-        if timer is not None and timer <= now:
-            driver.take(driver.logic.on_time(now))
-    driver.take(driver.logic.on_end())
+    out = Driver(plan).run_with_pauses(parts_of(plan, streams, range(1, 60), "arrival"), waits)
     wanted = all_true(dicts_of(streams), {f"r{i}": tree for i, (_, tree) in enumerate(given_)})
-    assert not results(driver.result.alerts) - wanted
-    assert all(min(counts.values()) >= 0 for counts in driver.result.counts.values())
-    if not any(counts["unprocessed"] for counts in driver.result.counts.values()):
-        assert results(driver.result.alerts) == wanted
+    assert not results(out.alerts) - wanted
+    assert all(min(counts.values()) >= 0 for counts in out.counts.values())
+    if not any(counts["unprocessed"] for counts in out.counts.values()):
+        assert results(out.alerts) == wanted
 
 
 ONE = cases(shaped=True, emit="all", streams_of_a_rule=(1, 1, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,18 @@ class Driver:
     def run(self, parts: Iterable[Sequence[Batch]]) -> Out:
         for part in parts:
             self.take(self.logic.on_data(part))
+        self.take(self.logic.on_end())
+        return self.result
+
+    def run_with_pauses(self, parts: Iterable[Sequence[Batch]], pauses_us: Iterable[int]) -> Out:
+        """Let time pass between calls, and timers come; where no pause is left, none."""
+        now = 10**12
+        for part, pause in zip(parts, chain(pauses_us, repeat(0)), strict=False):
+            self.take(self.logic.on_data(part, now))
+            now += pause
+            timer = self.logic.next_timer()
+            if timer is not None and timer <= now:
+                self.take(self.logic.on_time(now))
         self.take(self.logic.on_end())
         return self.result
 
