@@ -59,7 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rank[item.path] = min(rank.get(item.path, len(_LONG)), _rank(item))
     items.sort(key=lambda item: (item.path not in _COMPILES, rank[item.path]))
     java, skip = _java(), pytest.mark.skip(reason="needs Java 17 or newer: `make java` finds or installs it")
-    recorded, skip_recorded = recordings_folder(), pytest.mark.skip(reason=f"needs recordings; set {VARIABLE}")
+    skip_recorded = pytest.mark.skip(reason=f"needs recordings; set {VARIABLE} to the folder that holds them")
+    try:
+        recorded = recordings_folder()
+    except NotADirectoryError as error:
+        raise pytest.UsageError(str(error)) from None
     for item in items:
         if _rank(item) < len(_LONG):
             item.add_marker(pytest.mark.timeout(_LONG_S))
