@@ -366,7 +366,9 @@ def test_rows_of_a_rule_file_that_cannot_be_used_are_counted_and_explained(
             counts = answer["streams"][alias]
             assert (counts["received"], counts["quarantined"]) == (13, 3)
             assert f"3 rows could not be used (stream `{alias}`: " in err
-            assert "time `at` is not a time from year 1 to 9999" in answer["reasons"][alias]
+            assert (
+                "time `at` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z" in answer["reasons"][alias]
+            )
 
 
 def test_the_command_prints_and_writes_an_answer(
