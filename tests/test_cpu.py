@@ -82,7 +82,7 @@ TWO = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 @given(TWO, CUTS)
 def test_without_a_limit_the_answer_is_that_of_the_ordinary_join(case: Case, cuts: list[int]) -> None:
     # The outage of these cases is longer than all disorder, and that of the bucket is measured by all its keys.
-    streams, given_ = case.arrays(), case.keywords() | {"outage": 10**6}
+    streams, given_ = case.arrays(), case.keywords() | {"outage": "1s"}
     exact = local.run(streams, Rule(**given_), arrival="arrival").alerts
     plan = unlimited(plan_of(streams, Rule(**given_, cpu="1 core"), arrival="arrival"))
     found = run_plan(plan, streams, cuts)
@@ -94,13 +94,13 @@ def test_without_a_limit_the_answer_is_that_of_the_ordinary_join(case: Case, cut
 @given(TWO, CUTS)
 def test_splits_and_pages_change_no_result_of_random_plans(case: Case, cuts: list[int]) -> None:
     streams = case.arrays()
-    rule = Rule(**case.keywords(), deadline=4)
+    rule = Rule(**case.keywords(), deadline="4us")
     plan = plan_of(streams, rule, arrival="arrival")
     whole = run_plan(plan, streams, through_pages=False)
     split = run_plan(plan, streams, cuts)
     assert stories(split.alerts) == stories(whole.alerts)
     assert settled(split.counts) == settled(whole.counts)
-    exact = local.run(streams, Rule(**case.keywords() | {"outage": 10**6}), arrival="arrival").alerts
+    exact = local.run(streams, Rule(**case.keywords() | {"outage": "1s"}), arrival="arrival").alerts
     assert not matches(whole.alerts) - matches(exact)
 
 
