@@ -75,6 +75,35 @@ def test_splits_and_pages_change_nothing_where_work_is_limited(
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 600
 
 
+@pytest.mark.parametrize("disorder", [20_000, 2_000_000])
+@pytest.mark.parametrize("cpu", ["50 cores", "0.1%"])
+def test_the_share_of_results_is_absent_when_rows_are_out_of_order(disorder: int, cpu: str) -> None:
+    streams = zipf_streams(700, 20, 1, disorder=disorder)
+    plan = plan_of(streams, pairs(cpu=cpu, outage="10s"), arrival="arrival").calibrated(100.0)
+    driver, shares = Driver(plan), set[float | None]()
+    for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
+        out = driver.logic.on_data(part)
+        driver.take(out)
+        shares.add(out.cpu["pair"][1])
+    assert shares <= {None, 1.0}
+    assert {row["quality"] for row in driver.result.alerts} == {"exact", "subset"}
+
+
+def test_the_share_of_results_is_absent_when_no_pair_is_a_result() -> None:
+    streams = zipf_streams(700, 20, 1)
+    for table in streams.values():
+        table["value"] = -np.abs(table["value"])
+    plan = plan_of(streams, pairs(cpu="0.1%"), arrival="arrival").calibrated(100.0)
+    driver, shares = Driver(plan), set[Any]()
+    for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
+        out = driver.logic.on_data(part)
+        driver.take(out)
+        shares.add(out.cpu["pair"])
+    assert driver.result.alerts == []
+    assert any(rows is not None and rows < 1 for rows, _ in shares)
+    assert {results for _, results in shares} <= {None, 1.0}
+
+
 TWO = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 
 
