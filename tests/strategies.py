@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.durations import us, us_bounds
 from tests.naive.alerts import Rule
 from tests.naive.join import Join, within_bounds
 
@@ -53,16 +54,20 @@ class Case:
     shapes: Mapping[str, str] = field(default_factory=dict)
 
     def keywords(self) -> dict[str, Any]:
-        """Give what `tocsin.Rule` takes, with durations in whole microseconds."""
+        """Return the keyword arguments of `tocsin.Rule`."""
         join, rule = self.rule.join, self.rule
         given = {
             "alert": rule.alert, "expr": self.condition.text, "on": list(rule.on), "shapes": self._shapes(),
-            "within": dict(join.bounds) if join.within is None else join.within, "closed": join.closed,
-            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
-            "outage": rule.outage_us, "emit": rule.emit, "labels": {"team": "tests"}, "hop": join.hop,
+            "within": us_bounds(join.bounds) if join.within is None else us(join.within), "closed": join.closed,
+            "emit": rule.emit, "labels": {"team": "tests"},
             "recovery": None if rule.recovery is None else float(rule.recovery[1]),
             "domains": {name: domain for name, domain in self.condition.domains.items() if name in self.shapes},
         }  # fmt: skip
+        durations = {
+            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
+            "outage": rule.outage_us, "hop": join.hop,
+        }  # fmt: skip
+        given |= {name: us(value) for name, value in durations.items() if value is not None}
         return {name: value for name, value in given.items() if value is not None}
 
     def _shapes(self) -> dict[str, str | None]:

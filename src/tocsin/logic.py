@@ -11,7 +11,7 @@ stream and key set received = held + retained + expired + omitted + shed + late 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -165,6 +165,15 @@ class Out:
         periods = self.results.setdefault(alert, {})
         before = periods.get(start_us, (0, 0))
         periods[start_us] = before[0] + in_order, before[1] + whole
+
+    def drop_recalls(self, alerts: Container[str]) -> None:
+        """Remove the recall of every alert that is not among `alerts`, which have results: no result has no recall.
+
+        What the models estimate before the first result is about pairs of rows, not about results.
+        """
+        self.waits = {alert: (us, recall if alert in alerts else None) for alert, (us, recall) in self.waits.items()}
+        self.memory = {alert: found if alert in alerts else Found() for alert, found in self.memory.items()}
+        self.cpu = {alert: (rows, found if alert in alerts else None) for alert, (rows, found) in self.cpu.items()}
 
     def count(self, stream: str, counts: Mapping[str, int]) -> None:
         """Add to the counts of a stream."""

@@ -200,6 +200,7 @@ class PromisingLogic(LimitedLogic):
 
     def _piece(self, rows: NewRows, partners: Int) -> None:
         """Join some rows, which find so many partners each."""
+        self.bought.note_order(rows.time, rows.elapsed)
         numbers = self.log.numbers[rows.key]
         ratios = self.hits.ratios(numbers)
         self.hits.meet(numbers, partners)

@@ -131,9 +131,11 @@ class Recorder:
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
         said = self.said.whole()
-        kept = {**before.waits, **out.waits}, {**before.memory, **said.memory}
+        said.waits = {**before.waits, **out.waits}
+        said.memory, said.cpu = {**before.memory, **said.memory}, {**before.cpu, **said.cpu}
+        said.drop_recalls(whole.alerts)
         shares = {**before.shares, **self.allotment.shares}
-        more = (*kept, sums(before.delays, late), shares, {**before.cpu, **said.cpu})
+        more = (said.waits, said.memory, sums(before.delays, late), shares, said.cpu)
         progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
