@@ -66,6 +66,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", default="1s", metavar="DURATION", help="how often a micro-batch begins (default: %(default)s)"
     )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="repair a run directory with lost or damaged files before the start; without faults, change nothing",
+    )
     parser.add_argument("--json", action="store_true", help="write one JSON object to standard output at the end")
     parser.add_argument(
         "--dashboard",
@@ -158,6 +163,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         metrics_address=arguments.metrics_address,
         metrics_port=arguments.metrics_port,
         drain_s=drain_us / 1e6,
+        repair=arguments.repair,
     )
 
 
