@@ -17,6 +17,7 @@ from deliver.alerts import row
 from loaded import load_file
 from tocsin import files
 from tocsin.deliver import AlertLog
+from tocsin.plan import describe_plan
 from tocsin.plan.file import plan_file
 from tocsin.rundir import Manifest, RunDir, read_manifest
 from tocsin.rundir.manifest import describe
@@ -89,7 +90,9 @@ class SyntheticRun:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(RULES)
             file = load_file(path)
-            found = replace(describe(file, plan_file(file), (), 1), query=QUERY, started=("2026-01-01T00:00:00Z",))
+            plan = plan_file(file)
+            found = describe(file, plan, (), 1)
+            found = replace(found, state=describe_plan(plan), query=QUERY, started=("2026-01-01T00:00:00Z",))
             self.folder.mkdir(parents=True, exist_ok=True)
             found.write(self.folder)
         return found

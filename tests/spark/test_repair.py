@@ -83,7 +83,7 @@ def story(inside: InProcess) -> dict[str, Repaired]:
 def repaired(inside: InProcess, break_run: Callable[[], object]) -> Repaired:
     before = log_of(inside.folder / "run" / "alerts")
     break_run()
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(RunError, match="its parts must fit together; ") as caught:
         inside.run()
     messages: list[str] = []
     handler = logging.Handler()

@@ -16,7 +16,7 @@
 Nothing here knows of Spark: a dashboard reads a run without a JVM.
 """
 
-from tocsin.rundir.consistency import plan_repair, read_facts, refusal
+from tocsin.rundir.consistency import RepairPlan, plan_repair, read_facts, refusal
 from tocsin.rundir.dead import DeadWriter, read_dead
 from tocsin.rundir.folder import RunDir
 from tocsin.rundir.manifest import Manifest, read_manifest, refusals
@@ -28,6 +28,7 @@ __all__ = [
     "Manifest",
     "Progress",
     "ProgressLog",
+    "RepairPlan",
     "RunDir",
     "Tally",
     "apply_repair",

@@ -32,6 +32,7 @@ from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import (
     Manifest,
     Progress,
+    RepairPlan,
     RunDir,
     apply_repair,
     last_progress,
@@ -188,29 +189,29 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     now = now.after(before, time_text(time.time()))
     measured = before.unit_ns if before else None
     now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)
-    if before is not None:
-        now = admit(before, now)
-        return _repaired(place, before, now, options)
-    now.write(place.folder)
-    return now
-
-
-def _repaired(place: RunDir, before: Manifest, now: Manifest, options: Options) -> Manifest:
-    """Write the manifest of a restart if the run directory is consistent or is repaired; refuse the start otherwise."""
+    if before is None:
+        now.write(place.folder)
+        return now
     names = ("rule_hash", "plan", "tocsin")
     has_new_rules = any(getattr(before, name) != getattr(now, name) for name in names)
     facts = read_facts(place, before, has_new_rules=has_new_rules)
-    plan = plan_repair(facts)
-    if plan.faults and not options.repair:
-        raise RunError(refusal(place, plan))
+    repair = plan_repair(facts)
+    if repair.faults and not options.repair:
+        raise RunError(refusal(place, repair))
+    now = apply_repair(place, repair, facts, admit(before, now))
+    if options.repair:
+        _log_repair(place, repair)
+    return now
+
+
+def _log_repair(place: RunDir, plan: RepairPlan) -> None:
+    """Log the faults that were found and the steps that repaired them."""
     for text in plan.faults:
         log.warning("repair: found: %s", text)
-    now = apply_repair(place, plan, facts, now)
     for text in plan.steps:
         log.warning("repair: done: %s", text)
-    if options.repair and not plan.faults:
+    if not plan.faults:
         log.warning("repair: run directory %s has no fault; nothing was changed", place.folder)
-    return now
 
 
 def admit(before: Manifest, now: Manifest) -> Manifest:
