@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from loaded import load_file
+from run_dirs import SyntheticRun
 from tocsin.cli.live import line_of
 from tocsin.cli.main import main
 from tocsin.cli.run import Stop, _told
@@ -292,3 +294,16 @@ def test_the_line_that_moves_says_what_matters() -> None:
     # A part that is not all is never called so; of what is not known nothing is said.
     shares = {"Near": (1.0, 0.999), "Far": (0.5, None)}
     assert line_of(replace(progress, cpu=shares), 2.0) == f"{line}, finds more than 99%"
+
+
+def test_run_directory_with_a_lost_checkpoint_is_repaired_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    run = SyntheticRun(Path("run"))
+    run.run(range(2))
+    shutil.rmtree(run.checkpoint)
+    line = refused(capsys)
+    assert line == (
+        "tocsin run: run directory run: its parts must fit together; `checkpoint` has no micro-batch, but results up "
+        "to micro-batch 1 are recorded: start again with `--repair` to read all sources from their start; the retained "
+        "rows are lost; number the next micro-batch 3; its alerts may repeat alerts of the log"
+    )
+    assert refused(capsys) == line

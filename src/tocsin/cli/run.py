@@ -3,6 +3,7 @@
     tocsin run cold-store.yaml --run-dir runs/cold-store
     tocsin run cold-store.yaml --run-dir runs/cold-store --once
     tocsin run cold-store.yaml --run-dir runs/cold-store --metrics-port 9464 --conf spark.driver.memory=4g
+    tocsin run cold-store.yaml --run-dir runs/cold-store --repair
     tocsin run cold-store.yaml --run-dir runs/trial --once --json | jq .total.alerts
 
 The run directory has everything that a run knows: the alert log, rows that could not be used, a line of progress per
@@ -51,6 +52,7 @@ exit codes:
   0  the input was taken to its end (--once), or a signal asked to stop. That a sink has not been reached is said, and
      is no failure: the alerts are in the log, and the next run delivers them
   1  mistakes in the rule file, a run directory that is in use or whose state does not fit, or a run that failed
+  1  a run directory with lost or damaged files, without --repair
   2  wrong usage
   130, 143  a second signal came
 
@@ -65,6 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="take the rows that are there, and end")
     parser.add_argument(
         "--interval", default="1s", metavar="DURATION", help="how often a micro-batch begins (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="repair a run directory with lost or damaged files before the start; without faults, change nothing",
     )
     parser.add_argument("--json", action="store_true", help="write one JSON object to standard output at the end")
     parser.add_argument(
@@ -158,6 +165,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         metrics_address=arguments.metrics_address,
         metrics_port=arguments.metrics_port,
         drain_s=drain_us / 1e6,
+        repair=arguments.repair,
     )
 
 

@@ -32,6 +32,16 @@ _MOST_LINE = 1 << 26
 _log = logging.getLogger("tocsin.deliver")
 
 
+def batch_of(name: str) -> int | None:
+    """Return the number of the micro-batch in the name of an alert file; None for other names.
+
+    >>> batch_of("000000000007.jsonl"), batch_of("checksums.jsonl")
+    (7, None)
+    """
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 class Position(NamedTuple):
     """The place of an alert in the log; places are ordered."""
 
@@ -94,9 +104,9 @@ class AlertLog:
             return []
         # JSON comes last here, and so wins where a batch is there in both forms.
         for name in sorted(names, reverse=True):
-            match = _NAME.fullmatch(name)
-            if match and int(match[1]) >= since:
-                found[int(match[1])] = self.folder / name
+            batch = batch_of(name)
+            if batch is not None and batch >= since:
+                found[batch] = self.folder / name
         return sorted(found.items())
 
     def read(self, after: Position | None = None) -> Iterator[tuple[Position, Alert]]:

@@ -168,6 +168,17 @@ class Ledger:
         self._noted = None if self.owed else position
 
 
+def move_cursor(folder: Path, name: str, position: Position | None) -> None:
+    """Move the position of a sink that no process serves; at the start of the log its state is discarded."""
+    path = folder / f"{name}.json"
+    with _locked(folder / f"{name}.lock", name):
+        stored = json.loads(read_file(path, _MOST_BYTES))
+        stored["position"] = None if position is None else list(position)
+        if position is None:
+            stored |= {"state": None, "owed": {}}
+        replace_file(path, json.dumps(stored, ensure_ascii=False).encode("utf-8", "replace"))
+
+
 def read_status(folder: Path | str) -> dict[str, dict[str, Any]]:
     """Read the status of all sinks from disk; what cannot be read is left out."""
     found = {}

@@ -2,6 +2,7 @@
 
     RUN/manifest.json       what runs: rule file, plan, streams, buckets, start times, changes
     RUN/alerts/             the alert log: a file per micro-batch that had alerts
+    RUN/checksums.jsonl     size, CRC-32 and number of alerts of each alert file
     RUN/dead/               the rows that could not be used: a file per micro-batch that had any
     RUN/late/               the rows that came too late to be used, or to be used in order: likewise
     RUN/progress.jsonl      a line per micro-batch: counts, alerts, times, state, lag
@@ -15,21 +16,28 @@
 Nothing here knows of Spark: a dashboard reads a run without a JVM.
 """
 
+from tocsin.rundir.consistency import RepairPlan, plan_repair, read_facts, refusal
 from tocsin.rundir.dead import DeadWriter, read_dead
 from tocsin.rundir.folder import RunDir
 from tocsin.rundir.manifest import Manifest, read_manifest, refusals
 from tocsin.rundir.progress import Progress, ProgressLog, Tally, last_progress, read_progress
+from tocsin.rundir.repair import apply_repair
 
 __all__ = [
     "DeadWriter",
     "Manifest",
     "Progress",
     "ProgressLog",
+    "RepairPlan",
     "RunDir",
     "Tally",
+    "apply_repair",
     "last_progress",
+    "plan_repair",
     "read_dead",
+    "read_facts",
     "read_manifest",
     "read_progress",
+    "refusal",
     "refusals",
 ]

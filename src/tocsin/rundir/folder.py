@@ -13,6 +13,7 @@ from tocsin.deliver.alertlog import AlertWriter
 from tocsin.deliver.run import ALERTS, DELIVERY
 from tocsin.errors import RunError
 from tocsin.files import lock_file, replace_file
+from tocsin.rundir.checksums import CHECKSUMS, ChecksumList
 from tocsin.rundir.dead import DEAD, LATE, DeadWriter
 from tocsin.rundir.manifest import MANIFEST
 from tocsin.rundir.progress import PROGRESS, ProgressLog
@@ -34,6 +35,7 @@ class RunDir:
         self.ticks = self.folder / TICKS
         self.summary = self.folder / SUMMARY
         self.alerts = AlertWriter(self.folder / ALERTS)
+        self.checksums = ChecksumList(self.folder / CHECKSUMS)
         self.dead = DeadWriter(self.folder / DEAD)
         self.late = DeadWriter(self.folder / LATE)
 

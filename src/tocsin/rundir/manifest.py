@@ -49,6 +49,8 @@ class Manifest:
     unit_ns
         How many nanoseconds a unit of work takes, as was measured at the first start that had a limit of processor
         time.
+    query, first_batch
+        Id of Spark's query, once it has started, and the number that its micro-batch 0 has in this run directory.
     started
         When the run was started and restarted: the first time and the last ones.
     """
@@ -69,6 +71,8 @@ class Manifest:
     version: int = VERSION
     unit_ns: float | None = None
     passing: Mapping[str, float] = field(default_factory=dict)
+    query: str | None = None
+    first_batch: int = 0
 
     @property
     def run(self) -> str:
@@ -80,10 +84,11 @@ class Manifest:
         replace_file(run_dir / MANIFEST, json.dumps(asdict(self), indent=2, ensure_ascii=False).encode() + b"\n")
 
     def after(self, before: Manifest | None, started: str) -> Manifest:
-        """The manifest of a start, which remembers those before it."""
+        """Return the manifest of a start, with the earlier starts, the query and the numbers of the run."""
         earlier = before.started if before else ()
         kept = (*earlier[:1], *earlier[1:][-(_MOST_STARTS - 2) :])
-        return replace(self, started=(*kept, started))
+        query, first_batch = (before.query, before.first_batch) if before else (None, 0)
+        return replace(self, started=(*kept, started), query=query, first_batch=first_batch)
 
 
 def describe(file: RuleFile, plan: Plan, sinks: tuple[str, ...], buckets: int) -> Manifest:

@@ -39,13 +39,17 @@ Names = Mapping[str, str]
 
 
 class Archive:
-    """Where the rows of a run are kept; `run` tells its files from those of other runs, which number batches alike."""
+    """Folder of the rows of a run.
 
-    def __init__(self, folder: str, run: str) -> None:
+    `run` is part of the file names, because all runs number their micro-batches alike; `first_batch` is the number of
+    Spark's micro-batch 0 in this run.
+    """
+
+    def __init__(self, folder: str, run: str, first_batch: int = 0) -> None:
         if "://" in folder:
             message = f"archive: `path` must be a folder that driver and workers share; got an address, {folder!r}"
             raise RunError(message)
-        self.folder, self.run = Path(folder).absolute(), run
+        self.folder, self.run, self.first_batch = Path(folder).absolute(), run, first_batch
         self.staging = self.folder / STAGING / run
         self._newest = -1
 
@@ -62,7 +66,7 @@ class Archive:
         """Put the files of a micro-batch in the place of those of an earlier try."""
         aside = self._aside(batch)
         written = [path for path in sorted(aside.glob("*/*.parquet")) if not path.name.startswith(".")]
-        name = f"{self.run}-{batch:012}"
+        name = f"{self.run}-{batch + self.first_batch:012}"
         places = {path: self.folder / path.parent.name / f"{name}-{path.name}" for path in written}
         for old in self._earlier(batch, name).difference(places.values()):
             old.unlink()

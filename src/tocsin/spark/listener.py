@@ -26,8 +26,8 @@ _KEPT = 64
 class BatchListener(StreamingQueryListener):
     """Puts what was recorded of a micro-batch and what Spark says of it into one line."""
 
-    def __init__(self, took: Callable[[float], None]) -> None:
-        self.took = took
+    def __init__(self, took: Callable[[float], None], first_batch: int = 0) -> None:
+        self.took, self.first_batch = took, first_batch
         self.run_id = ""
         self._recorded: dict[int, Progress] = {}
 
@@ -43,7 +43,8 @@ class BatchListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Write the line of a micro-batch that is done; one with nothing in it is not worth a line to most."""
         spark = event.progress
-        progress = self._recorded.pop(spark.batchId, None) if str(spark.runId) == self.run_id else None
+        number = spark.batchId + self.first_batch
+        progress = self._recorded.pop(number, None) if str(spark.runId) == self.run_id else None
         if progress is None:
             return
         seconds = spark.batchDuration / 1000

@@ -27,6 +27,7 @@ from tocsin.plan.said import Said
 from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
+from tocsin.rundir.checksums import measure_file
 from tocsin.rundir.dead import Aside, late_line
 from tocsin.rundir.progress import sums
 from tocsin.spark.archive import Archive
@@ -51,7 +52,10 @@ class Recorder:
         rules: Iterable[Rule | Ranges],
         archive: Archive | None,
         hearers: Iterable[Callable[[Progress], None]],
+        first_batch: int = 0,
     ) -> None:
+        # The number of Spark's micro-batch 0 in the run directory.
+        self.first_batch = first_batch
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log = run.progress()
         self.rules = list(rules)
@@ -75,7 +79,7 @@ class Recorder:
             raise
 
     def _record(self, frame: DataFrame, batch: int) -> None:
-        begun = time.monotonic()
+        begun, number = time.monotonic(), batch + self.first_batch
         if self.archive is not None:
             self.archive.clear(batch)
         self.run.dead.clear()
@@ -86,15 +90,17 @@ class Recorder:
             self.archive.commit(batch)
         archived = time.monotonic()
         alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
-        self.run.alerts.write(batch, alerts)
-        dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
-        self.run.late.write(batch, map(late_line, found["late"]))
-        self._control(batch, found["stats"])
+        path = self.run.alerts.write(number, alerts)
+        if path is not None:
+            self.run.checksums.add(measure_file(path, len(alerts)))
+        dead = self.run.dead.write(number, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
+        self.run.late.write(number, map(late_line, found["late"]))
+        self._control(number, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
         hear_buckets(self.said, found["counts"])
         gained = self._gained(out, alerts, dead, state_bytes)
-        self._note(batch, gained, out, delays(found["counts"]), _spans(marks))
+        self._note(number, gained, out, delays(found["counts"]), _spans(marks))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
         """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.

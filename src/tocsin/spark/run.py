@@ -29,7 +29,19 @@ from tocsin.plan import Plan, describe_plan, plan_changes
 from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile
-from tocsin.rundir import Manifest, Progress, RunDir, last_progress, read_manifest, refusals
+from tocsin.rundir import (
+    Manifest,
+    Progress,
+    RepairPlan,
+    RunDir,
+    apply_repair,
+    last_progress,
+    plan_repair,
+    read_facts,
+    read_manifest,
+    refusal,
+    refusals,
+)
 from tocsin.rundir.manifest import describe
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
@@ -69,6 +81,8 @@ class Options:
         Where Prometheus finds the metrics; port 0: nowhere.
     drain_s
         How long the end waits for sinks that have not delivered everything.
+    repair
+        Whether the start repairs a run directory whose parts do not fit together.
     """
 
     run_dir: Path
@@ -80,6 +94,7 @@ class Options:
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 0
     drain_s: float = 30.0
+    repair: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,15 +136,15 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         manifest = _begin(place, file, plan, tuple(sinks), options)
         plan = (plan.sharing() if manifest.buckets > 1 else plan).over(manifest.buckets, told=True)
         plan = plan if manifest.unit_ns is None else plan.calibrated(manifest.unit_ns)
-        archive = None if file.archive is None else Archive(file.archive, manifest.run)
+        archive = None if file.archive is None else Archive(file.archive, manifest.run, manifest.first_batch)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery:
             meter = Meter(delivery.status, last_progress(place.folder), plan)
             log.info(_first_words(place, meter.progress, options))
             with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
-                listener = BatchListener(meter.seconds.observe)
+                listener = BatchListener(meter.seconds.observe, manifest.first_batch)
                 hearers = (meter.note, listener.note, report, Warner(streams).note)
-                recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers)
+                recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers, manifest.first_batch)
                 stopped = stop.is_set()
                 if not stopped:
                     rows = _rows(session, file, recorder, manifest, options)
@@ -137,6 +152,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
                     with _listening(session, listener):
                         query = _start(rows, recorder, options)
                         listener.run_id = str(query.runId)
+                        replace(manifest, query=str(query.id)).write(place.folder)
                         stopped = _wait(query, recorder, stop)
             delivered = delivery.finish(options.drain_s)
         return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
@@ -173,13 +189,29 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     now = now.after(before, time_text(time.time()))
     measured = before.unit_ns if before else None
     now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)
-    if before is not None:
-        now = admit(before, now)
-    if last_progress(place.folder) is not None and not place.checkpoint.exists():
-        message = f"run directory {place.folder} must have its checkpoint; it is gone: take a new run directory"
-        raise RunError(message)
-    now.write(place.folder)
+    if before is None:
+        now.write(place.folder)
+        return now
+    names = ("rule_hash", "plan", "tocsin")
+    has_new_rules = any(getattr(before, name) != getattr(now, name) for name in names)
+    facts = read_facts(place, before, has_new_rules=has_new_rules)
+    repair = plan_repair(facts)
+    if repair.faults and not options.repair:
+        raise RunError(refusal(place, repair))
+    now = apply_repair(place, repair, facts, admit(before, now))
+    if options.repair:
+        _log_repair(place, repair)
     return now
+
+
+def _log_repair(place: RunDir, plan: RepairPlan) -> None:
+    """Log the faults that were found and the steps that repaired them."""
+    for text in plan.faults:
+        log.warning("repair: found: %s", text)
+    for text in plan.steps:
+        log.warning("repair: done: %s", text)
+    if not plan.faults:
+        log.warning("repair: run directory %s has no fault; nothing was changed", place.folder)
 
 
 def admit(before: Manifest, now: Manifest) -> Manifest:
