@@ -21,8 +21,8 @@ BUCKETS = 4
 class Pages(dict[tuple[str], tuple[bytes]]):
     """The map state of one bucket."""
 
-    getValue = dict.get  # noqa: N815
-    updateValue = dict.__setitem__  # noqa: N815
+    getValue = dict.get
+    updateValue = dict.__setitem__
     iterator = dict.items
 
 
