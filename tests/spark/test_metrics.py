@@ -21,7 +21,8 @@ from tocsin.errors import RunError
 from tocsin.logic import Found
 from tocsin.plan import Plan, make_plan
 from tocsin.rundir import Progress, Tally
-from tocsin.spark.metrics import METRICS, Meter, markdown, served
+from tocsin.spark.metrics import METRICS, Meter, markdown
+from tocsin.spark.metrics_server import serve_metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
 COLUMNS = {"air": ["machine", "ts", "temp", "hum"], "oil": ["machine", "ts", "value"]}
@@ -138,15 +139,15 @@ def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_
 
 def test_the_endpoint_is_there_while_it_is_served_and_a_busy_port_is_one_sentence() -> None:
     meter, port = Meter(dict, PROGRESS, Plan(())), free_port()
-    with served(meter, "127.0.0.1", port):
+    with serve_metrics(meter.registry, "127.0.0.1", port):
         assert b"tocsin_state_bytes 1234.0" in _get(port)
         with pytest.raises(
             RunError, match=f"`--metrics-port` {port} must be free on 127.0.0.1; address already in use"
         ):
-            served(meter, "127.0.0.1", port).__enter__()
+            serve_metrics(meter.registry, "127.0.0.1", port).__enter__()
     with pytest.raises(urllib.error.URLError):
         _get(port)
-    with served(meter, "127.0.0.1", 0), pytest.raises(urllib.error.URLError):
+    with serve_metrics(meter.registry, "127.0.0.1", 0), pytest.raises(urllib.error.URLError):
         _get(port)
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tocsin.errors import RunError
 from tocsin.plan import Plan
 from tocsin.rundir import Progress, Tally
 from tocsin.rundir.manifest import package_version
@@ -194,23 +192,3 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
         for i, metric in enumerate(metrics):
             numbers = ((alert, told[i]) for alert, told in known.items())
             yield metric, {(alert,): number for alert, number in numbers if number is not None}
-
-
-@contextmanager
-def served(meter: Meter, address: str, port: int) -> Iterator[None]:
-    """Serve the numbers at `http://address:port/metrics`; port 0 serves nothing."""
-    if not port:
-        yield
-        return
-    try:
-        server, thread = start_http_server(port, addr=address, registry=meter.registry)
-    except (OSError, OverflowError) as error:
-        what = (getattr(error, "strerror", None) or str(error)).lower()
-        message = f"`--metrics-port` {port} must be free on {address}; {what}"
-        raise RunError(message) from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

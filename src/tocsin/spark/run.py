@@ -49,7 +49,8 @@ from tocsin.spark.blobs import ARRIVAL, TIME
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
-from tocsin.spark.metrics import Meter, served
+from tocsin.spark.metrics import Meter
+from tocsin.spark.metrics_server import serve_metrics
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
@@ -77,8 +78,8 @@ class Options:
         Where Spark runs, and its settings.
     buckets
         Into how many parts keys are divided; default: as many as shuffle partitions.
-    metrics_address, metrics_port
-        Where Prometheus finds the metrics; port 0: nowhere.
+    metrics_address, metrics_port, metrics_names
+        Where Prometheus finds the metrics, and under which host names besides addresses; port 0: nowhere.
     drain_s
         How long the end waits for sinks that have not delivered everything.
     repair
@@ -93,6 +94,7 @@ class Options:
     buckets: int | None = None
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 0
+    metrics_names: tuple[str, ...] = ()
     drain_s: float = 30.0
     repair: bool = False
 
@@ -141,7 +143,10 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         with _delivering(place, sinks) as delivery:
             meter = Meter(delivery.status, last_progress(place.folder), plan)
             log.info(_first_words(place, meter.progress, options))
-            with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
+            metrics = serve_metrics(
+                meter.registry, options.metrics_address, options.metrics_port, options.metrics_names
+            )
+            with metrics, open_session() as session:
                 listener = BatchListener(meter.seconds.observe, manifest.first_batch)
                 hearers = (meter.note, listener.note, report, Warner(streams).note)
                 recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers, manifest.first_batch)
