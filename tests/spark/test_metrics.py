@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
     }
     assert {key: found.get(key) for key in wanted} == wanted
     assert found["tocsin_lag_seconds", ("air",)] > 1e9
+
+
+def test_metrics_have_no_lag_when_a_stream_holds_history() -> None:
+    meter = Meter(dict, replace(PROGRESS, historic=("air",)), Plan(()))
+    found = numbers(meter)
+    assert found["tocsin_newest_event_timestamp_seconds", ("air",)] == 1.5
+    assert ("tocsin_lag_seconds", ("air",)) not in found
 
 
 def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_later() -> None:

@@ -179,7 +179,9 @@ def check_frames(streams: Mapping[str, DataFrame]) -> None:
         raise PlanError(message)
     for name, frame in streams.items():
         if not hasattr(frame, "isStreaming") or not hasattr(frame, "sparkSession"):
-            message = f"stream `{name}` must be a DataFrame of Spark; got {type(frame).__name__}"
+            kind = type(frame)
+            found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            message = f"stream `{name}` must be a DataFrame of Spark (pyspark.sql.DataFrame); got {found}"
             raise PlanError(message)
     kinds = {name: frame.isStreaming for name, frame in streams.items()}
     if len(set(kinds.values())) > 1:

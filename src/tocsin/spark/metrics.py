@@ -71,7 +71,7 @@ _BATCH_TIME = Metric("tocsin_batch_timestamp_seconds", "gauge", (), "when the la
 _SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-batches, Spark's own work included")
 _STATE = Metric("tocsin_state_bytes", "gauge", (), "bytes of state")
 _NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time seen")
-_LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now")
+_LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now; absent if the stream holds history")
 _WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
 _RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
 _PREDICTED = Metric(
@@ -187,7 +187,7 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _BATCH_TIME, {(): progress.seconds}
     newest: Samples = {(stream,): time_us / 1e6 for stream, time_us in progress.newest_us.items()}
     yield _NEWEST, newest
-    yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
+    yield _LAG, {labels: now - seconds for labels, seconds in newest.items() if labels[0] not in progress.historic}
     yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
     yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
     for metrics, known in ((_FOUND, progress.memory), (_BOUGHT, progress.cpu)):

@@ -28,7 +28,7 @@ from tocsin.rules import Ranges, Rule
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.dead import Aside, late_line
-from tocsin.rundir.progress import sums
+from tocsin.rundir.progress import historic_streams, sums
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
@@ -133,8 +133,10 @@ class Recorder:
         said = self.said.whole()
         kept = {**before.waits, **out.waits}, {**before.memory, **said.memory}
         shares = {**before.shares, **self.allotment.shares}
+        now = time.time()
         more = (*kept, sums(before.delays, late), shares, {**before.cpu, **said.cpu})
-        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
+        historic = historic_streams(before, newest, now)
+        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:
