@@ -66,7 +66,7 @@ def test_names_are_those_of_prometheus() -> None:
 
 
 def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
-    meter = Meter(lambda: SINKS, None, Plan(()))
+    meter = Meter(lambda: SINKS, None, Plan(()), lambda: {"air": False, "oil": True})
     assert {name for name, _ in numbers(meter)} >= {"tocsin_build_info", "tocsin_sink_backlog"}
     meter.progress = PROGRESS
     meter.seconds.observe(0.3)
@@ -97,6 +97,8 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_cpu_results_share", ('Hot "one"',)): 0.5,
         ("tocsin_memory_error_predicted", ('Hot "one"',)): 0.02,
         ("tocsin_memory_error_reached", ('Hot "one"',)): 0.03,
+        ("tocsin_source_up", ("air",)): 0,
+        ("tocsin_source_up", ("oil",)): 1,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,

@@ -202,10 +202,10 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
             memory = {alert: Found(*found) for alert, found in stored.get("memory", {}).items()}
             cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
-            times = (stored["newest_us"], stored["milliseconds"])
             delays, shares = stored.get("delays", {}), stored.get("shares", {})
-            more = (waits, memory, delays, shares, cpu, tuple(map(str, stored.get("historic", ()))))
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, *more)
+            historic = tuple(map(str, stored.get("historic", ())))
+            batch, time, *times = (stored[name] for name in ("batch", "time", "newest_us", "milliseconds"))
+            yield Progress(batch, time, gained, total, *times, waits, memory, delays, shares, cpu, historic)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
