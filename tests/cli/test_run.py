@@ -281,6 +281,29 @@ def test_the_line_of_a_batch_has_counts_that_add_up() -> None:
     assert logged(progress, {}).startswith("batch=7 rows=9 retained=7 expired=4 omitted=6 late=0 quarantined=0 dead=0")
 
 
+def test_progress_has_no_lag_when_the_first_rows_of_a_stream_are_history() -> None:
+    from tocsin.rundir.progress import historic_streams, parse_progress
+    from tocsin.spark.listener import line_of as logged
+
+    def after(before: Progress, newest_us: dict[str, int]) -> Progress:
+        historic = historic_streams(before, newest_us, 1_790_000_000.0)
+        return Progress(before.batch + 1, "2026-09-21T14:13:20.000000Z", Tally(), Tally(), newest_us, historic=historic)
+
+    now, day = 1_790_000_000_000_000, 86_400_000_000
+    first = after(Progress(-1, "", Tally(), Tally()), {"old": now - 31 * day, "live": now - 29 * day})
+    assert first.historic == ("old",)
+    assert first.lag_s == {"live": 29 * 86_400.0}
+    only_old = replace(first, newest_us={"old": now - 31 * day})
+    assert "lag" not in line_of(only_old, 1.0)
+    assert "lag_seconds" not in logged(only_old, {})
+    (read,) = parse_progress([first.line()])
+    assert read == first
+    # A live stream that stops keeps its lag. A historic stream that reaches the present gets a lag.
+    later = after(read, {"old": now - 30 * day, "live": now - 40 * day})
+    assert later.historic == ()
+    assert later.lag_s == {"old": 30 * 86_400.0, "live": 40 * 86_400.0}
+
+
 def test_the_line_that_moves_says_what_matters() -> None:
     gained = Tally(rows={"air": 500, "oil": 500}, batches=1)
     whole = Tally(

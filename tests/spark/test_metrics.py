@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_names_are_those_of_prometheus() -> None:
 
 
 def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
-    meter = Meter(lambda: SINKS, None, Plan(()))
+    meter = Meter(lambda: SINKS, None, Plan(()), lambda: {"air": False, "oil": True})
     assert {name for name, _ in numbers(meter)} >= {"tocsin_build_info", "tocsin_sink_backlog"}
     meter.progress = PROGRESS
     meter.seconds.observe(0.3)
@@ -97,6 +98,8 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_cpu_results_share", ('Hot "one"',)): 0.5,
         ("tocsin_memory_error_predicted", ('Hot "one"',)): 0.02,
         ("tocsin_memory_error_reached", ('Hot "one"',)): 0.03,
+        ("tocsin_source_up", ("air",)): 0,
+        ("tocsin_source_up", ("oil",)): 1,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,
@@ -104,6 +107,13 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
     }
     assert {key: found.get(key) for key in wanted} == wanted
     assert found["tocsin_lag_seconds", ("air",)] > 1e9
+
+
+def test_metrics_have_no_lag_when_a_stream_holds_history() -> None:
+    meter = Meter(dict, replace(PROGRESS, historic=("air",)), Plan(()))
+    found = numbers(meter)
+    assert found["tocsin_newest_event_timestamp_seconds", ("air",)] == 1.5
+    assert ("tocsin_lag_seconds", ("air",)) not in found
 
 
 def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_later() -> None:

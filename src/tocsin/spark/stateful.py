@@ -11,6 +11,7 @@ The operator gives rows of text (`spark/results.py` reads them): alerts are few,
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ ON_LOCAL_DISK = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+# The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
+DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 MAGIC, VERSION = "tocsin-state", 2
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
@@ -149,6 +152,10 @@ class _Operator(StatefulProcessor):
 
     def __init__(self, work: Work) -> None:
         self.work = work
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        _mute_driver_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         _check_silence(self.work.acts)
@@ -262,6 +269,16 @@ class _Operator(StatefulProcessor):
         if new_ms is not None:
             self.handle.registerTimer(new_ms)
         return new_ms
+
+
+def _mute_driver_worker() -> None:
+    """Switch off `print` in the module of the driver worker; other output and all errors remain.
+
+    Spark starts this process once per query, and copies its standard output to the terminal of the user.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main.__spec__, "name", None) == DRIVER_WORKER:
+        vars(main)["print"] = lambda *_: None
 
 
 def _unaddressed(row: Mapping[str, Any]) -> dict[str, Any]:
