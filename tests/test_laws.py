@@ -20,7 +20,7 @@ from tocsin.logic import COUNTS, Batch, Out
 from tocsin.plan import Plan, make_plan
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
-FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 MINUTE = 60_000_000
 CUTS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
 

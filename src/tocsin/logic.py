@@ -6,7 +6,8 @@ bucket and batch, never per key.
 
 Laws that every logic obeys (tests/test_laws.py): any split of the input into batches gives the same output rows; pages
 written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for every
-stream and key set received = held + retained + expired + omitted + shed + late + quarantined + unprocessed.
+stream and key set received = held + retained + expired + omitted + duplicates + shed + late + quarantined +
+unprocessed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 NEVER_SEEN = -(1 << 62)
 
 # What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
-FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 COUNTS = ("received", *FATES, "behind", "out_of_domain", "without_limits", "freed_keys")
 
 

@@ -16,7 +16,7 @@ from tocsin.local import run
 
 pytestmark = pytest.mark.spark
 
-PARTS = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+PARTS = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 SCHEMA = (
     "alert string, id string, state string, labels map<string,string>, startsAt timestamp, endsAt timestamp, "
     "value double, margin double, "

@@ -121,7 +121,7 @@ class PromisingLogic(LimitedLogic):
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        self._count_fates(came, went, out, omitted=whole - came)
+        self._count_fates(came, went, out, duplicates=whole - came)
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
