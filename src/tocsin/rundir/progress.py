@@ -204,8 +204,8 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
             cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
             delays, shares = stored.get("delays", {}), stored.get("shares", {})
             historic = tuple(map(str, stored.get("historic", ())))
-            batch, time, *times = (stored[name] for name in ("batch", "time", "newest_us", "milliseconds"))
-            yield Progress(batch, time, gained, total, *times, waits, memory, delays, shares, cpu, historic=historic)
+            head = stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"]
+            yield Progress(*head, waits, memory, delays, shares, cpu, historic)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
