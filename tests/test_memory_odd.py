@@ -45,7 +45,7 @@ def test_with_little_memory_rows_of_one_time_are_shed_and_counted(
 ) -> None:
     limited = found(more | {"prefer": prefer}, memory)
     for counts in limited.counts.values():
-        fates = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+        fates = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
         assert counts["received"] == sum(counts.get(fate, 0) for fate in fates) == ROWS
         assert min(counts.values()) >= 0
     ids = {row["id"] for row in found(more, None).alerts}

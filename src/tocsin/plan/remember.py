@@ -462,8 +462,7 @@ class Remembered:
         named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
         named |= {f"{prefix}chance": self.chance} if len(self.chance) else {}
-        if self.store.remember and not self.store.whole:
-            named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
+        named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
     def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
@@ -477,5 +476,4 @@ class Remembered:
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
         self.payload = arrays.get(f"{prefix}payload")
         self.chance = arrays.get(f"{prefix}chance", np.ones(0))
-        if f"{prefix}omitted.key" in arrays and not self.store.whole:
-            self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]
+        self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]
