@@ -5,7 +5,8 @@ at the newest time of a key can be equal to a new row. The store therefore keeps
 that time. A new row is compared with these fingerprints, and with the rows of its time that the store still has.
 
 Guarantees: for rows in order, the result equals the result of a store without omission, except for collisions of
-64-bit hashes. A row that arrives out of order repeats a row only while that row is retained. Batches do not change the result.
+64-bit hashes. A row that arrives out of order repeats a row only while that row is retained. Batches do not change
+the result.
 
 Complexity: O(n log n) for the n rows that share key and time with a row omitted on arrival. Other rows cost nothing.
 The caller is `plan/remember.py`.
