@@ -369,6 +369,12 @@ class Remembered:
         self.payload = None if self.payload is None else self.payload[~gone]
         self.chance = self.chance[~gone] if len(self.chance) else self.chance
 
+    def drop_fingerprints(self) -> int:
+        """Remove the fingerprints of omitted rows; return how many bytes of state they took."""
+        size = self.omitted_key.nbytes + self.omitted_mark.nbytes
+        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return size
+
     @property
     def chances(self) -> Float:
         """With which chance each row is there; those that nothing was said of are there for certain."""
