@@ -58,6 +58,7 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         "timeseries",
         (
             ("sum(rate(tocsin_rows_omitted_total{$run}[5m]))", "omitted: no alarm can need them"),
+            ("sum(rate(tocsin_rows_duplicates_total{$run}[5m]))", "duplicates"),
             ("sum(rate(tocsin_rows_expired_total{$run}[5m]))", "expired"),
             ("sum(rate(tocsin_rows_late_total{$run}[5m]))", "late"),
             ("sum(rate(tocsin_rows_behind_total{$run}[5m]))", "behind"),

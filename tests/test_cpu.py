@@ -345,7 +345,7 @@ def test_a_row_that_is_sent_twice_changes_nothing() -> None:
     once = local.run(streams, pairs(cpu="10 cores"), arrival="arrival")
     again = local.run(twice, pairs(cpu="10 cores"), arrival="arrival", cuts=[150, 333])
     assert matches(again.alerts) == matches(once.alerts)
-    assert {name: counts["omitted"] for name, counts in again.counts.items()} == {"a": 200, "b": 200}
+    assert {name: counts["duplicates"] for name, counts in again.counts.items()} == {"a": 200, "b": 200}
 
 
 @pytest.mark.parametrize("unit_ns", [1e4, 3e4, 1e5, 2e5])
@@ -367,7 +367,7 @@ def test_a_wrong_clock_that_is_sent_twice_invents_nothing(seed: int, unit_ns: fl
     exact = local.run(streams, pairs(within="2s", outage="1000h"), arrival="arrival").alerts
     plan = plan_of(streams, pairs(cpu="50%", **given_), arrival="arrival").calibrated(unit_ns)
     found = run_plan(plan, streams, range(0, 110, 7))
-    assert sum(counts["omitted"] for counts in found.counts.values()) == 1
+    assert sum(counts["duplicates"] for counts in found.counts.values()) == 1
     assert not matches(found.alerts) - matches(exact)
 
 

@@ -48,7 +48,7 @@ def test_a_row_of_a_slow_stream_that_comes_again_long_after_gives_nothing_twice(
     streams = alike([(side, "x", i * second) for i in range(6) for side in (0, 1)] + [(0, "x", 0)])
     out = run_plan(plan_of(streams, pairs(cpu="100%"), arrival="arrival"), streams)
     assert [row["startsAt"] for row in out.alerts] == [i * second for i in range(6)]
-    assert out.counts["a"]["omitted"] == 1
+    assert out.counts["a"]["duplicates"] == 1
 
 
 def test_a_call_whose_rows_cannot_be_used_moves_no_time() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.test_memory import run
 from tocsin import Rule, local
 
 ROWS = 300
@@ -45,8 +46,23 @@ def test_with_little_memory_rows_of_one_time_are_shed_and_counted(
 ) -> None:
     limited = found(more | {"prefer": prefer}, memory)
     for counts in limited.counts.values():
-        fates = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+        fates = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
         assert counts["received"] == sum(counts.get(fate, 0) for fate in fates) == ROWS
         assert min(counts.values()) >= 0
     ids = {row["id"] for row in found(more, None).alerts}
     assert {row["id"] for row in limited.alerts} <= ids
+
+
+def test_pages_stay_within_the_memory_and_take_new_rows_when_many_omitted_rows_have_one_time() -> None:
+    count, memory = 6_000, 40_000
+    times = np.concatenate([np.zeros(count, np.int64), np.arange(1, 11)])
+    values = np.concatenate([np.arange(count, 0, -1), np.full(10, 5)]).astype(np.float64)
+    machine = np.full(len(times), "m", object)
+    a = {"ts": times, "machine": machine, "value": values, "arrival": np.arange(len(times))}
+    b = {name: column[-1:] for name, column in a.items()} | {"arrival": np.array([len(times)])}
+    shapes = {"a": "increasing", "b": "increasing"}
+    rule = Rule("r", "a + b > 9", within=5, on="machine", shapes=shapes, memory=memory)
+    out, driver = run({"a": a, "b": b}, rule, list(range(500, count, 500)))
+    assert driver.most <= memory
+    assert out.counts["a"]["omitted"] > count // 2
+    assert [row["state"] for row in out.alerts] == ["firing"]

@@ -149,7 +149,7 @@ def test_reduced_plan_raises_the_alerts_of_the_full_plan_when_rows_crowd_at_few_
 
 
 def without_witness(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return output rows without their witness, of which a reduced plan has a choice."""
+    """Return output rows without their witness. A reduced plan may choose another one among equals."""
     return [{name: value for name, value in row.items() if name != "witness"} for row in rows]
 
 

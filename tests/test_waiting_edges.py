@@ -326,5 +326,5 @@ def test_a_row_that_rules_take_in_several_ways_is_counted_once_for_each_under_on
     counts = Driver(plan).logic.on_data(parts_of(plan, {"a": a})[0]).counts["a"]
     # The clock stands at 9 s: those after 7 s wait for one rule, those after 6 s for the other.
     assert (counts["received"], counts["held"]) == (3 * 10, 2 + 3)
-    fates = ("retained", "omitted", "expired", "shed", "late", "quarantined", "unprocessed")
+    fates = ("retained", "omitted", "duplicates", "expired", "shed", "late", "quarantined", "unprocessed")
     assert counts["received"] == counts["held"] + sum(counts.get(name, 0) for name in fates)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,6 @@ SITE = Rule("Site", "door > 1", on=["site"], stale="5s")
 QUIET = NoData("air", "3s", ["m"])
 HUSHED = NoData("door", "2s", ["site"])
 AnyRule = Rule | NoData
-STORED = Path(__file__).parent / "state-2.json"
 
 
 def plan(*rules: AnyRule) -> Plan:
@@ -211,20 +207,6 @@ def test_what_changes_is_said() -> None:
         "keys site: no rule has these any more; all that was remembered for them is dropped",
         'rule "Site": it is gone; its open alerts are ended',
     ]
-
-
-FIRST = [("air", 1, "x", 3.0), ("wall", 2, "x", 1.0), ("door", 2, "x", 1.0), ("air", 2, "y", 0.0)]
-
-
-def test_state_of_the_oldest_version_is_read() -> None:
-    """The file holds the pages of DEW and OPEN after FIRST as the first release wrote them, and stays."""
-    stored = {name: base64.b64decode(page) for name, page in json.loads(STORED.read_text()).items()}
-    pages: dict[str, bytes] = {}
-    drive(plan(DEW, OPEN), FIRST, pages)
-    rest = [("air", 4, "x", 9.0), ("wall", 4, "y", -3.0), ("door", 5, "x", -1.0), ("wall", 9, "x", 9.0)]
-    expected = drive(plan(DEW, OPEN), rest, pages, end=True).alerts
-    assert len(expected) == 3
-    assert drive(plan(DEW, OPEN), rest, stored, end=True).alerts == expected
 
 
 @given(ROWS, ROWS, CHOICES, CHOICES)

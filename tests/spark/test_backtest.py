@@ -85,7 +85,7 @@ def test_alerts_and_counts_are_those_of_the_engine_in_memory(done: Done) -> None
         mine = found["streams"][name]
         assert mine["received"] == store["received"] + broken
         assert mine["quarantined"] == store["quarantined"] + broken
-        parts = ("late", "omitted", "retained")
+        parts = ("late", "omitted", "duplicates", "retained")
         assert {part: mine.get(part) for part in parts} == {part: store.get(part) for part in parts}
     assert found["rows"] == sum(len(rows(column)) for column in ("temp", "value")) + 2
     assert found["state_bytes"] > 0

@@ -12,8 +12,7 @@ from tocsin import Rule
 from tocsin.plan import Plan, make_plan
 from tocsin.rules.limits import Limits
 from tocsin.trace import Answer, Dead, KeyRows, Traced, trace, why
-from tocsin.trace.brackets import REPEAT, Excuse
-from tocsin.trace.model import OMITTED
+from tocsin.trace.model import DUPLICATES
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 JOIN = Rule("Warm", "air - surface > 2", within="10s", on="machine", outage="1h")
@@ -175,11 +174,11 @@ def test_a_row_that_came_behind_was_left_out_and_not_evaluated() -> None:
     assert reasons[-1][1].endswith("40s apart, where 1m is enough; it came behind and was not evaluated")
 
 
-def test_a_row_that_came_again_is_left_out() -> None:
+def test_a_row_that_came_again_is_a_duplicate() -> None:
     reasons = told(JOIN, at=0, air="0:21 0:21@3", surface="0:20")
     assert (
-        "omitted",
-        "left out: the row of `air` at 1970-01-01T00:00:00Z (air 21), because an equal row was there",
+        "duplicates",
+        "repeated: the row of `air` at 1970-01-01T00:00:00Z (air 21) equals an earlier row, so it changes nothing",
     ) in reasons
 
 
@@ -187,9 +186,8 @@ def test_rows_that_differ_in_their_payload_alone_are_both_there() -> None:
     watch = plan_of(replace(JOIN, shapes={"air": None, "surface": None})).watches[0]
     air = replace(rows("0:21 0:21@3 0:21@4"), payload=np.array(['{"by": "a"}', '{"by": "b"}', '{"by": "a"}'], object))
     found = trace(watch, ("m1",), {"air": air, "surface": rows("0:20")})
-    assert found.stores[0].count() == {"kept": 2, "omitted": 1}
-    assert [found.stores[0].fate[row] == OMITTED for row in range(3)] == [False, False, True]
-    assert found.stores[0].excuse(2) == Excuse(REPEAT, same=0)
+    assert found.stores[0].count() == {"kept": 2, "duplicates": 1}
+    assert [found.stores[0].fate[row] == DUPLICATES for row in range(3)] == [False, False, True]
     # The surface meets the first of them; the second meets the surface.
     assert [(one.stream, one.row) for one in found.evaluations[0]] == [("surface", 0), ("air", 1)]
 

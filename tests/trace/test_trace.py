@@ -17,7 +17,7 @@ from tocsin import local
 from tocsin.plan import Store
 from tocsin.rules.limits import Limits
 from tocsin.trace import KeyRows, Traced, trace
-from tocsin.trace.brackets import BRACKET, NO_WINDOW, REPEAT
+from tocsin.trace.brackets import BRACKET, NO_WINDOW
 from tocsin.trace.model import FATES, OMITTED
 
 
@@ -48,7 +48,8 @@ def test_alerts_and_counts_are_those_of_the_engine(case: Case) -> None:
         for name, store in zip(one.watch.store_names, one.stores, strict=True):
             counts.setdefault(name, Counter()).update(as_engine(store.count()))
     for name, count in counts.items():
-        expected = {key: whole.counts[name].get(key, 0) for key in ("retained", "omitted", "expired", "late")}
+        outcomes = ("retained", "omitted", "duplicates", "expired", "late")
+        expected = {key: whole.counts[name].get(key, 0) for key in outcomes}
         assert {key: count[key] for key in expected} == expected
 
 
@@ -56,6 +57,7 @@ def as_engine(count: dict[str, int]) -> dict[str, int]:
     """The engine says `retained` of what is kept, and `expired` of what passed a rule that remembers nothing."""
     return {
         "retained": count.get("kept", 0), "omitted": count.get("omitted", 0), "late": count.get("late", 0),
+        "duplicates": count.get("duplicates", 0),
         "expired": count.get("expired", 0) + count.get("passed", 0),
     }  # fmt: skip
 
@@ -99,7 +101,7 @@ def test_every_row_left_out_has_an_excuse_that_holds(case: Case) -> None:
                 excuse = store.excuse(row)
                 # An excuse may itself go later: what matters is that it was there when the row went.
                 assert all(store.rank[other] <= store.gone[row] < store.gone[other] for other in excuse.rows)
-                assert excuse.kind in {REPEAT, BRACKET, NO_WINDOW}
+                assert excuse.kind in {BRACKET, NO_WINDOW}
                 if excuse.kind == BRACKET:
                     assert_brackets(store.store, store.rows, row, (excuse.above, excuse.below))
                 elif excuse.kind == NO_WINDOW:

@@ -89,7 +89,7 @@ def print_state(
 def print_counts(progress: Progress) -> None:
     """Show what became of all rows."""
     print("\nAfter the last micro-batch, per stream:")
-    names = ("received", "omitted", "expired", "retained", "late", "quarantined")
+    names = ("received", "omitted", "duplicates", "expired", "retained", "late", "quarantined")
     print(f"  {'stream':10}" + "".join(f"{name:>13}" for name in names))
     for name in STREAMS:
         print(f"  {name:10}" + "".join(f"{progress.totals[name].get(count, 0):>13,}" for count in names))
@@ -97,7 +97,7 @@ def print_counts(progress: Progress) -> None:
         progress.totals[name].get("received", 0) - sum(progress.totals[name].get(count, 0) for count in names[1:])
         for name in STREAMS
     )
-    print(f"  received - (omitted + expired + retained + late + quarantined) = {missing}")
+    print(f"  received - (omitted + duplicates + expired + retained + late + quarantined) = {missing}")
 
 
 def state_line(name: str, numbers: Sequence[int]) -> str:

@@ -19,6 +19,7 @@ from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Float, Int, Payload
 from tocsin.plan.alike import tags
 from tocsin.plan.payload import payload_marks
+from tocsin.plan.repeats import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
 from tocsin.plan.steps import Store
 from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
 from tocsin.stages.reduce.dominance import going_dominated
@@ -143,55 +144,6 @@ def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
 
 
 @kernel
-def mark_equal_times(offsets: Int, time: Int, key: Int, place: Int) -> NDArray[np.bool_]:
-    """Mark the rows that share key and time with one of the rows at `place`; `offsets` are those of the keys."""
-    marked = np.zeros(time.shape[0], np.bool_)
-    for n in range(place.shape[0]):
-        i, begin, end = place[n], offsets[key[n]], offsets[key[n] + 1]
-        if marked[i]:
-            continue
-        first, last = i, i + 1
-        while first > begin and time[first - 1] == time[i]:
-            first -= 1
-        while last < end and time[last] == time[i]:
-            last += 1
-        marked[first:last] = True
-    return marked
-
-
-@kernel
-def mark_repeats(
-    order: Int, first: NDArray[np.bool_], rank: Int, gone: Int, behind: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Mark refused rows that repeat an earlier equal row; `order` groups equal rows by rank, `first` begins a group.
-
-    A row in order repeats any earlier row. A row `behind` repeats an earlier row only while that row is retained.
-    """
-    repeats, until = np.zeros(order.shape[0], np.bool_), -1
-    for at in range(order.shape[0]):
-        i = order[at]
-        if first[at]:
-            until = -1
-        if gone[i] > rank[i]:
-            until = gone[i]
-        elif rank[i] >= 0 and not first[at]:
-            repeats[i] = not behind[i] or until > rank[i]
-    return repeats
-
-
-@kernel
-def omitted_at_newest(offsets: Int, time: Int, gone: Int, newest: Int) -> NDArray[np.bool_]:
-    """Mark the rows at the newest time of their key that are no longer retained."""
-    marked = np.zeros(time.shape[0], np.bool_)
-    for k in range(newest.shape[0]):
-        i = offsets[k + 1] - 1
-        while i >= offsets[k] and time[i] == newest[k]:
-            marked[i] = gone[i] != NEVER
-            i -= 1
-    return marked
-
-
-@kernel
 def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
     """Lay out remembered rows, then new ones of the same key: offsets, source of each row, remembered per key."""
     keys = offsets.shape[0] - 1
@@ -288,32 +240,22 @@ class Remembered:
     def _repeats(
         self, merged: Segments, key: Int, refused: NDArray[np.bool_], behind: NDArray[np.bool_], front: Int
     ) -> NDArray[np.bool_]:
-        """Mark new rows of a reduced store that equal an earlier row; `front` is the newest time of each key before.
-
-        A row in order equals a row at the newest time of its key: a row of `merged`, or an omitted row of before.
-        """
-        place = merged.place
+        """Mark new rows of a reduced store that equal an earlier row; `front` has the newest times before this call."""
         if not refused.any():
             return refused
-        is_behind = np.zeros(len(merged.time), np.bool_)
+        place, is_behind = merged.place, np.zeros(len(merged.time), np.bool_)
         is_behind[place] = behind
         at = np.flatnonzero(mark_equal_times(merged.offsets, merged.time, key[refused], place[refused]))
-        of = np.searchsorted(merged.offsets, at, side="right") - 1
-        before = np.full(len(self.omitted_key), -1)
-        parts = (
-            (of, self.omitted_key),
-            (merged.time[at], front[self.omitted_key]),
-            (self._fingerprints(merged, at), self.omitted_mark),
-            (merged.rank[at], before),
-            (merged.gone[at], before),
+        rows = EqualTimes(
+            np.searchsorted(merged.offsets, at, side="right") - 1,
+            merged.time[at],
+            self._fingerprints(merged, at),
+            merged.rank[at],
+            merged.gone[at],
+            is_behind[at],
         )
-        of, time, mark, rank, gone = (np.concatenate(part) for part in parts)
-        order = np.lexsort((rank, mark, time, of))
-        first = np.ones(len(order), np.bool_)
-        first[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in (of, time, mark)])
-        is_behind = np.concatenate([is_behind[at], np.zeros(len(before), np.bool_)])
         found = np.zeros(len(merged.time), np.bool_)
-        found[at] = mark_repeats(order, first, rank, gone, is_behind)[: len(at)]
+        found[at] = find_repeats(rows, self.omitted_key, front[self.omitted_key], self.omitted_mark)
         return found[place]
 
     def _sampled(self, merged: Segments, sampled: Sampled) -> Segments:
@@ -396,7 +338,7 @@ class Remembered:
 
     def _keep_omitted(self, segments: Segments, floor: Int) -> None:
         """Replace the fingerprints of omitted rows: those at a newest time that rows can still have."""
-        marked = omitted_at_newest(segments.offsets, segments.time, segments.gone, self.newest)
+        marked = mark_omitted_at_newest(segments.offsets, segments.time, segments.gone, self.newest)
         marked[segments.place[segments.repeated]] = False
         at = np.flatnonzero(marked)
         key = np.searchsorted(segments.offsets, at, side="right") - 1
@@ -426,6 +368,12 @@ class Remembered:
         self.time, self.values = self.time[~gone], tuple(value[~gone] for value in self.values)
         self.payload = None if self.payload is None else self.payload[~gone]
         self.chance = self.chance[~gone] if len(self.chance) else self.chance
+
+    def drop_fingerprints(self) -> int:
+        """Remove the fingerprints of omitted rows; return how many bytes of state they took."""
+        size = self.omitted_key.nbytes + self.omitted_mark.nbytes
+        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return size
 
     @property
     def chances(self) -> Float:
@@ -462,8 +410,7 @@ class Remembered:
         named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
         named |= {f"{prefix}chance": self.chance} if len(self.chance) else {}
-        if self.store.remember and not self.store.whole:
-            named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
+        named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
     def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
@@ -477,5 +424,4 @@ class Remembered:
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
         self.payload = arrays.get(f"{prefix}payload")
         self.chance = arrays.get(f"{prefix}chance", np.ones(0))
-        if f"{prefix}omitted.key" in arrays and not self.store.whole:
-            self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]
+        self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]

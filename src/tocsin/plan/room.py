@@ -98,6 +98,9 @@ class Room:
 
     def _judge_and_shed(self, lacks: int, out: Out) -> float:
         """Forget keys that have nothing, and give up rows; say how much went, 0 if nothing did."""
+        # Fingerprints are removed first: without them a repeat may be evaluated again, but no result is lost.
+        freed = self.shedder.drop_fingerprints(self.pages)
+        lacks -= freed
         gone, until_us, shed = self.shedder.empty(self.pages), NEVER_SEEN, 0.0
         lacks -= sum(int(mine.sum()) for mine in gone) * self.shedder.key_bytes
         if lacks > 0 and any(len(memory.time) for page in self.pages for memory in page.remembered):
@@ -114,7 +117,7 @@ class Room:
         if keys:
             self.forgotten.append(gone)
         self.lose(max(until_us, self.shedder.forget(self.pages, gone, out)))
-        return shed + keys
+        return shed + keys + freed
 
     def _shed(self, lacks: int, out: Out) -> tuple[int, float]:
         """Give up rows; say up to which time results may now be missing, and what the rows cost."""

@@ -185,6 +185,15 @@ class Shedder:
         order, above = (np.concatenate(parts) for parts in zip(*orders, strict=True))
         return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
 
+    def drop_fingerprints(self, pages: Sequence[Page]) -> int:
+        """Remove the fingerprints of omitted rows from all pages; return the bytes, or 0 if memory is counted in rows."""
+        freed = 0
+        for page in pages:
+            size = sum(memory.drop_fingerprints() for memory in page.remembered)
+            page.dirty |= size > 0
+            freed += size
+        return freed * self.in_bytes
+
     def empty(self, pages: Sequence[Page]) -> list[Bools]:
         """By page, the keys that have no rows and nothing open; in rows none, as keys cost nothing there."""
         if not self.in_bytes:

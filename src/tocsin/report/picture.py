@@ -16,7 +16,19 @@ from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
 from tocsin.report.svg import Drawing
 from tocsin.trace import words
-from tocsin.trace.model import EXPIRED, FATES, KEPT, LATE, OMITTED, PASSED, Evaluation, Life, StoreTrace, Traced
+from tocsin.trace.model import (
+    DUPLICATES,
+    EXPIRED,
+    FATES,
+    KEPT,
+    LATE,
+    OMITTED,
+    PASSED,
+    Evaluation,
+    Life,
+    StoreTrace,
+    Traced,
+)
 from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, PANEL, GAP, TOP, BOTTOM, BAR = 960, 70, 12, 96, 26, 18, 24, 18
@@ -24,7 +36,9 @@ WIDTH, LEFT, RIGHT, PANEL, GAP, TOP, BOTTOM, BAR = 960, 70, 12, 96, 26, 18, 24, 
 _MOST_POINTS = 1_200
 # Of more points nobody asks for single ones, and hints would be most of the file.
 _MOST_HINTS = 150
-_KINDS = {KEPT: "kept", EXPIRED: "kept", PASSED: "kept", OMITTED: "omitted", LATE: "late-row"}
+_KINDS = {
+    KEPT: "kept", EXPIRED: "kept", PASSED: "kept", OMITTED: "omitted", DUPLICATES: "omitted", LATE: "late-row",
+}  # fmt: skip
 
 _LARGEST = sys.float_info.max
 _ORDER = ("kept", "omitted", "late-row", "true", "false")

@@ -23,6 +23,7 @@ MOST_WITNESSES = 50_000
 
 # Counts that are told where there are any; they tell more of rows that have their fate among the others.
 RARE = {
+    "duplicates": "duplicates",
     "shed": "shed",
     "unprocessed": "not all pairs looked at",
     "out_of_domain": "outside domain",

@@ -41,6 +41,7 @@ def _rows(name: str, meaning: str, kind: str = "counter") -> Metric:
 
 _COUNTED = {
     "omitted": _rows("omitted_total", "rows left out: no alarm can need them"),
+    "duplicates": _rows("duplicates_total", "rows equal to an earlier row of their key and stream: not used again"),
     "expired": _rows("expired_total", "rows forgotten because they are too old for any partner"),
     "late": _rows("late_total", "rows further behind than `outage`, not used"),
     "quarantined": _rows("quarantined_total", "rows whose key, time or value cannot be used"),

@@ -58,7 +58,7 @@ ON_LOCAL_DISK = {
 }
 # The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
 DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
-MAGIC, VERSION = "tocsin-state", 2
+MAGIC, VERSION = "tocsin-state", 3
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 

@@ -6,7 +6,7 @@ every window which holds it holds one of them. A row at the very same time does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,12 @@ from tocsin.logic import Float, Int
 from tocsin.plan import Store
 from tocsin.stages.reduce.bracket import hops
 
-REPEAT, BRACKET, NO_WINDOW, UNKNOWN = "repeat", "bracket", "no-window", "unknown"
+BRACKET, NO_WINDOW, UNKNOWN = "bracket", "no-window", "unknown"
 
 
 @dataclass(frozen=True)
 class Excuse:
-    """Why a row may be left out: an equal one is there, `above` and `below` bracket it, or no window holds it.
+    """Why a row may be omitted: `above` and `below` bracket it, or no window holds it.
 
     Rows are positions in the stream; the same one stands twice where it is at the very time.
     """
@@ -28,27 +28,15 @@ class Excuse:
     kind: str
     above: tuple[int, int] | None = None
     below: tuple[int, int] | None = None
-    same: int | None = None
 
     @property
     def rows(self) -> tuple[int, ...]:
         """All rows that excuse, each once."""
-        named = [*(self.above or ()), *(self.below or ()), *([] if self.same is None else [self.same])]
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys([*(self.above or ()), *(self.below or ())]))
 
 
-def find_excuse(
-    store: Store, time: Int, shown: tuple[Sequence[Float], Mapping[int, str | None]], there: Int, row: int
-) -> Excuse:
-    """Say what excuses a row, given the rows that were there when it went.
-
-    `shown` has the columns, and the payload of the row and of those at its time.
-    """
-    columns, texts = shown
-    same = [i for i in there if time[i] == time[row] and all(value[i] == value[row] for value in columns)]
-    same = [i for i in same if texts[int(i)] == texts[row]]
-    if same:
-        return Excuse(REPEAT, same=int(same[0]))
+def find_excuse(store: Store, time: Int, columns: Sequence[Float], there: Int, row: int) -> Excuse:
+    """Return the reason why a row was omitted, from its columns and the rows that were retained then."""
     numbers, apart = store.compared(columns)
     if store.whole or apart[row]:
         return Excuse(UNKNOWN)

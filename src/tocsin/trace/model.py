@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
 from tocsin.plan import RangeWatch, Store, Threshold, Watch
-from tocsin.plan.payload import payload_alike
 from tocsin.plan.steps import Silence
 from tocsin.rules.ranges import QUERY
 from tocsin.trace.brackets import Excuse, find_excuse
 
 # What may become of a row in a store. `passed`: a rule of one stream looked at it, and nothing is remembered.
-FATES = ("quarantined", "late", "omitted", "expired", "kept", "passed")
-QUARANTINED, LATE, OMITTED, EXPIRED, KEPT, PASSED = range(len(FATES))
+FATES = ("quarantined", "late", "duplicates", "omitted", "expired", "kept", "passed")
+QUARANTINED, LATE, DUPLICATES, OMITTED, EXPIRED, KEPT, PASSED = range(len(FATES))
 
 
 @dataclass(frozen=True)
@@ -113,13 +112,7 @@ class StoreTrace:
         there = (self.rank >= 0) & (self.rank <= when) & (self.gone > when)
         there[row] = False
         columns = [self.rows.values[column] for column in self.store.columns]
-        near = np.flatnonzero(there)
-        texts = {i: self._payload(i) for i in (*near[self.rows.time[near] == self.rows.time[row]].tolist(), row)}
-        return find_excuse(self.store, self.rows.time, (columns, texts), near, row)
-
-    def _payload(self, row: int) -> str | None:
-        """What equal rows have in common besides time and values."""
-        return None if self.rows.payload is None else payload_alike(self.rows.payload[row], self.store.columns)
+        return find_excuse(self.store, self.rows.time, columns, np.flatnonzero(there), row)
 
     def count(self) -> dict[str, int]:
         """Count the rows by their fate."""

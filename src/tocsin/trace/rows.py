@@ -10,14 +10,15 @@ import numpy as np
 from tocsin.plan import Threshold
 from tocsin.rules.durations import duration_text
 from tocsin.trace import words
-from tocsin.trace.brackets import BRACKET, NO_WINDOW, REPEAT, Excuse
-from tocsin.trace.model import FATES, LATE, OMITTED, QUARANTINED, StoreTrace, Traced
+from tocsin.trace.brackets import BRACKET, NO_WINDOW, Excuse
+from tocsin.trace.model import DUPLICATES, FATES, LATE, OMITTED, QUARANTINED, StoreTrace, Traced
 from tocsin.trace.words import date
 
 # More of a kind would hide the others.
 MOST = 2
 _WERE = {
     "omitted": ("was left out", "were left out"),
+    "duplicates": ("repeats an earlier row", "repeat earlier rows"),
     "late": ("came too late", "came too late"),
     "quarantined": ("is not usable", "are not usable"),
     "out-of-domain": ("is outside the domain", "are outside the domain"),
@@ -32,7 +33,7 @@ def row_reasons(traced: Traced, rule: Threshold, at_us: int, reach: int) -> list
     notes = list[Note]()
     # A rule of one stream that evaluates every row leaves none out, whatever the rules that share its store do.
     every_row = len(rule.stores) == 1 and not rule.lag_us
-    fates = (LATE, QUARANTINED) if every_row else (OMITTED, LATE, QUARANTINED)
+    fates = (LATE, QUARANTINED) if every_row else (OMITTED, DUPLICATES, LATE, QUARANTINED)
     for store in traced.stores_of(rule):
         near = np.flatnonzero(np.abs(store.rows.time - at_us) <= reach)
         near = near[np.argsort(np.abs(store.rows.time[near] - at_us), kind="stable")]
@@ -75,16 +76,16 @@ def _note(traced: Traced, store: StoreTrace, row: int) -> Note:
         name = words.named(store.store.stream, bad[0])
         text = f"not usable: the row of `{store.store.stream}` at {date(facts['time'])} has no finite value of `{name}`"
         return "quarantined", text, facts
+    if store.fate[row] == DUPLICATES:
+        return "duplicates", f"repeated: {_row(store, row)} equals an earlier row, so it changes nothing", facts
     excuse = store.excuse(row)
-    silent = "; it came behind and was not evaluated" if store.silent[row] and excuse.kind != REPEAT else ""
+    silent = "; it came behind and was not evaluated" if store.silent[row] else ""
     facts |= {"excuse": excuse.kind, "rows": [int(store.rows.time[other]) for other in excuse.rows]}
     return "omitted", f"left out: {_row(store, row)}, {excuse_text(store, excuse)}{silent}", facts
 
 
 def excuse_text(store: StoreTrace, excuse: Excuse) -> str:
     """Say which rows stand for one that was left out."""
-    if excuse.kind == REPEAT:
-        return "because an equal row was there"
     if excuse.kind == NO_WINDOW:
         return "because no window holds it"
     if excuse.kind != BRACKET:

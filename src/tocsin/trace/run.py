@@ -16,7 +16,19 @@ from tocsin.logic import NEVER_SEEN, Batch, Int, Out
 from tocsin.plan import Plan, Watch
 from tocsin.plan.logic import PlanLogic
 from tocsin.stages.reduce.bracket import NEVER
-from tocsin.trace.model import EXPIRED, KEPT, LATE, OMITTED, PASSED, QUARANTINED, Dead, KeyRows, StoreTrace, Traced
+from tocsin.trace.model import (
+    DUPLICATES,
+    EXPIRED,
+    KEPT,
+    LATE,
+    OMITTED,
+    PASSED,
+    QUARANTINED,
+    Dead,
+    KeyRows,
+    StoreTrace,
+    Traced,
+)
 from tocsin.trace.watched import WatchedPage, WatchedRemembered
 
 
@@ -115,5 +127,6 @@ def _store(memory: WatchedRemembered, rows: KeyRows, behind: Int) -> StoreTrace:
     came = memory.came >= 0
     fate[came] = EXPIRED if store.remember else PASSED
     fate[came & (memory.left != NEVER)] = OMITTED
+    fate[memory.repeated] = DUPLICATES
     fate[memory.ids] = KEPT
     return StoreTrace(store, rows, fate, memory.came, memory.left, memory.silent, behind)

@@ -38,7 +38,7 @@ class WatchedRemembered(Remembered):
         self.ids = _NOTHING
         self.numbers = _NOTHING
         self.came, self.left = np.full(rows, -1), np.full(rows, NEVER)
-        self.silent = np.zeros(rows, np.bool_)
+        self.silent, self.repeated = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
         self._new = _NOTHING
 
     def merge(self, rows: StreamRows) -> Segments:
@@ -49,7 +49,7 @@ class WatchedRemembered(Remembered):
         self.numbers = np.concatenate([self.ids, self._new])
         segments = super().merge(rows)
         self.came[self._new] = rows.rank
-        self.silent[self._new] = segments.silent
+        self.silent[self._new], self.repeated[self._new] = segments.silent, segments.repeated
         return segments
 
     def keep(self, rows: StreamRows, segments: Segments, floor: Int) -> dict[str, int]:
