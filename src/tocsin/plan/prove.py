@@ -108,11 +108,18 @@ class _Question:
         domains = {v.key: inner.get(v.key) or self.domains[v.key] for v in variables(residual)}
         mine = [key for key in domains if key[0] == stream]
         # Rows whose number lies further out are not compared, so nothing need be proved of them.
+        # If all numbers lie further out, no row is compared: the stream is kept whole.
         domains |= {key: (max(domains[key][0], -UNBOUNDED), min(domains[key][1], UNBOUNDED)) for key in mine}
-        why = {parts.get(key, Variable(*key)): shape_of(residual, key, domains) for key in mine}
-        several = len(columns) > 1 and all(map(_is_monotone, why.values()))
-        if all(map(_is_usable, why.values())) and (len(why) == 1 or several):
-            return _reading(why)
+        if all(domains[key][0] <= domains[key][1] for key in mine) and (len(mine) == 1 or len(columns) > 1):
+            why: dict[Node, Verdict] = {}
+            for key in mine:
+                verdict = shape_of(residual, key, domains)
+                # One number without a proof decides: the proofs of the others cost time and change nothing.
+                if not (_is_usable(verdict) and (len(mine) == 1 or _is_monotone(verdict))):
+                    break
+                why[parts.get(key, Variable(*key))] = verdict
+            else:
+                return _reading(why)
         # What the user can act on are the columns themselves.
         verdicts = {name_of(key): verdict_of(self.tree, key, self.domains) for key in columns}
         if all(verdict.proved for verdict in verdicts.values()):

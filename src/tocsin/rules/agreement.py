@@ -103,7 +103,9 @@ def _check_plan(placed: Placed, rule: Rule, read: Read, known: Known) -> Any:
     columns = {name: [*rule.on, TIME, *stream.values] for name, stream in read.streams.items()}
     written = rule.expr
     # A table that was left out of the rule had its mistake reported already.
-    if not read.is_whole or any(v.stream not in columns and v.stream not in rule.limits for v in read.variables):
+    known_names = columns.keys() | rule.limits.keys()
+    is_mended = not read.is_whole or any(v.stream not in known_names for v in read.variables)
+    if is_mended:
         if read.condition is None:
             return None
         rule = _mended(rule, read, read.condition)
@@ -111,9 +113,9 @@ def _check_plan(placed: Placed, rule: Rule, read: Read, known: Known) -> Any:
     while True:
         try:
             return known.plan(rule, columns, time=TIME)
-        except ExprError:
-            return None  # A condition that was mended may have become too long.
         except TocsinError as error:
+            if is_mended and isinstance(error, ExprError):
+                return None  # A condition that was mended may have become too long.
             message = str(error).splitlines()[0].removeprefix(f"{rule.place}: ")
         field, found = _report_planner(placed, message.replace(f"`{rule.expr}`", f"`{written}`"))
         if field == "shapes" and found in rule.shapes:

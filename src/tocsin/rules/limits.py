@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tocsin.files import open_file
 from tocsin.rules.nearest import nearest
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -46,9 +47,7 @@ def read_limits(path: Path, on: Sequence[str], report: Report) -> Limits:
 
     Raises OSError if the file cannot be read.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a file")
-    with path.open("rb") as file:
+    with open_file(path) as file:
         raw = file.read(MOST_BYTES + 1)
     limits = Limits(str(path), tuple(on), (), {})
     if len(raw) > MOST_BYTES:
@@ -102,7 +101,8 @@ class _Table:
 
     def _check_header(self, header: list[str], on: Sequence[str]) -> bool:
         missing = [name for name in on if name not in header]
-        twice = [name for at, name in enumerate(header) if name in header[:at]]
+        counts = Counter(header)
+        twice = [name for name in header if counts[name] > 1]
         if missing:
             self._note(
                 0, [], f"a header must have the key columns {', '.join(on)}; it has {', '.join(header) or 'nothing'}"

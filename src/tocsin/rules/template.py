@@ -27,9 +27,9 @@ _KNOWN = "`$labels.x`, `$value`, `$values.stream` or `$values.stream.column`"
 
 
 class TemplateError(RuleError):
-    """A template that cannot be read; `offset` is its place in the text."""
+    """A template that cannot be read; `offset` is the place in the text, or None if the whole text is meant."""
 
-    def __init__(self, message: str, offset: int) -> None:
+    def __init__(self, message: str, offset: int | None) -> None:
         self.offset = offset
         super().__init__(message)
 
@@ -68,7 +68,7 @@ def parse_template(text: str) -> Template:
     """Read a template; the first thing that cannot be meant raises a TemplateError."""
     if len(text) > MOST_CHARACTERS:
         message = f"a template must have at most {MOST_CHARACTERS:,} characters; got {len(text):,}"
-        raise TemplateError(message, 0)
+        raise TemplateError(message, None)
     parts: list[str | Action] = []
     place = 0
     while (start := text.find("{{", place)) >= 0:

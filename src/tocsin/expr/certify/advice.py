@@ -11,6 +11,7 @@ from tocsin.expr.nodes import Binary, Call, Key, Node, Variable, variables
 Domains = Mapping[Key, tuple[float, float]]
 
 OPEN = "declare narrower domains, or write the terms that read it in a simpler form"
+TOO_LARGE = "split the condition into several rules"
 
 _KEPT = {"ln": "above 0", "log10": "above 0", "sqrt": "at 0 or above"}
 

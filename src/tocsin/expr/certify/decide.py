@@ -23,6 +23,8 @@ Domains = Mapping[Key, tuple[float, float]]
 
 # Evaluations of nodes on boxes before the solver is asked, and after: counts, so that every machine says the same.
 _FEW, _MANY = 15_000, 300_000
+# Operations of a tree that is searched: in a larger one few boxes are tried, and each of them is slow.
+_MOST_NODES = 500
 _PARAMETER = ""
 _TURNED = {"increasing": "decreasing", "decreasing": "increasing"}
 
@@ -75,6 +77,8 @@ def decide(tree: Node, along: Key, domains: Domains, *, apart: bool = True) -> V
 
 def _search(questions: list[_Question], seen: Sample, *, valley: bool) -> Verdict:
     """Prove the direction that samples suggest; else that it falls, then rises."""
+    shown = next(question for question in questions if not question.is_part)
+    questions = [question for question in questions if question.size <= _MOST_NODES]
     if not (seen.rises and seen.falls):
         ways = ["decreasing"] if seen.falls else ["increasing"] if seen.rises else ["increasing", "decreasing"]
         found = [_proved(proof[0], way, proof[1]) for way in ways if (proof := _monotone(questions, way, quick=valley))]
@@ -83,8 +87,12 @@ def _search(questions: list[_Question], seen: Sample, *, valley: bool) -> Verdic
         if found:
             return found[0]
     if valley:
-        shown = next(question for question in questions if not question.is_part)
         return _proved(shown, "quasiconvex", f"composition of {_path(shown)}")
+    if not questions:
+        proof = (
+            f"no counterexample found; its {shown.size:,} operations are more than the {_MOST_NODES} that are searched"
+        )
+        return Verdict("undecided", proof, help=advice.TOO_LARGE)
     return _quasiconvex(questions)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from tocsin.expr.certify import interval as iv
 from tocsin.expr.certify.interval import Interval
 
-Three = tuple[Interval, Interval, Interval]
+# A value, and a function that computes the first and the second derivative: many callers need the value alone.
+Smooth = tuple[Interval, Callable[[], tuple[Interval, Interval]]]
 
 _LN10 = iv.ln(iv.point([10.0]))
 
@@ -33,19 +34,25 @@ def _constant(a: Interval, value: float) -> Interval:
     return iv.point(np.full(np.shape(a.lo), value))
 
 
-def _exp(a: Interval) -> Three:
+def _exp(a: Interval) -> Smooth:
     value = iv.exp(a)
-    return value, value, value
+    return value, lambda: (value, value)
 
 
-def _ln(a: Interval) -> Three:
-    first = _reciprocal(a)
-    return iv.ln(a), first, iv.negate(iv.whole_power(first, 2))
+def _ln(a: Interval) -> Smooth:
+    def derivatives() -> tuple[Interval, Interval]:
+        first = _reciprocal(a)
+        return first, iv.negate(iv.whole_power(first, 2))
+
+    return iv.ln(a), derivatives
 
 
-def _log10(a: Interval) -> Three:
-    first = iv.divide(_reciprocal(a), _LN10)
-    return iv.log10(a), first, iv.negate(iv.multiply(first, _reciprocal(a)))
+def _log10(a: Interval) -> Smooth:
+    def derivatives() -> tuple[Interval, Interval]:
+        first = iv.divide(_reciprocal(a), _LN10)
+        return first, iv.negate(iv.multiply(first, _reciprocal(a)))
+
+    return iv.log10(a), derivatives
 
 
 def _reciprocal(a: Interval) -> Interval:
@@ -57,33 +64,39 @@ def _reciprocal(a: Interval) -> Interval:
     return iv.select(known, inverse, Interval(np.where(positive.hi > 0, touching.lo, 0.0), np.full_like(a.lo, np.inf)))
 
 
-def _sqrt(a: Interval) -> Three:
+def _sqrt(a: Interval) -> Smooth:
     value = iv.sqrt(a)
-    first = iv.divide(_reciprocal(value), _constant(a, 2.0))
-    second = iv.negate(iv.divide(iv.multiply(first, _reciprocal(a)), _constant(a, 2.0)))
-    return value, first, second
+
+    def derivatives() -> tuple[Interval, Interval]:
+        first = iv.divide(_reciprocal(value), _constant(a, 2.0))
+        return first, iv.negate(iv.divide(iv.multiply(first, _reciprocal(a)), _constant(a, 2.0)))
+
+    return value, derivatives
 
 
-def _sin(a: Interval) -> Three:
+def _sin(a: Interval) -> Smooth:
     value = iv.sin(a)
-    return value, iv.cos(a), iv.negate(value)
+    return value, lambda: (iv.cos(a), iv.negate(value))
 
 
-def _cos(a: Interval) -> Three:
+def _cos(a: Interval) -> Smooth:
     value = iv.cos(a)
-    return value, iv.negate(iv.sin(a)), iv.negate(value)
+    return value, lambda: (iv.negate(iv.sin(a)), iv.negate(value))
 
 
-def _tanh(a: Interval) -> Three:
+def _tanh(a: Interval) -> Smooth:
     """The derivative is 1 - tanh², with its largest value 1 at 0 and falling to both sides."""
     value = iv.tanh(a)
-    first = iv.subtract(_constant(a, 1.0), iv.whole_power(value, 2))
-    first = Interval(np.maximum(first.lo, 0.0), np.minimum(first.hi, 1.0))
-    second = iv.multiply(_constant(a, -2.0), iv.multiply(value, first))
-    return value, first, second
+
+    def derivatives() -> tuple[Interval, Interval]:
+        first = iv.subtract(_constant(a, 1.0), iv.whole_power(value, 2))
+        first = Interval(np.maximum(first.lo, 0.0), np.minimum(first.hi, 1.0))
+        return first, iv.multiply(_constant(a, -2.0), iv.multiply(value, first))
+
+    return value, derivatives
 
 
-SMOOTH: Mapping[str, Callable[[Interval], Three]] = {
+SMOOTH: Mapping[str, Callable[[Interval], Smooth]] = {
     "exp": _exp,
     "ln": _ln,
     "log10": _log10,
@@ -94,7 +107,7 @@ SMOOTH: Mapping[str, Callable[[Interval], Three]] = {
 }
 
 
-def powers(a: Interval, index: float, *, whole: bool) -> Three:
+def powers(a: Interval, index: float, *, whole: bool) -> Smooth:
     """`a` to a fixed power; exponents and factors of derivatives are computed as intervals too."""
     exponent = _constant(a, index)
     if not index.is_integer():
@@ -105,7 +118,9 @@ def powers(a: Interval, index: float, *, whole: bool) -> Three:
             return iv.whole_power(a, int(index) - by)
         return iv.power(a, iv.subtract(exponent, _constant(a, float(by))))
 
-    factor = iv.multiply(exponent, iv.subtract(exponent, _constant(a, 1.0)))
-    first = iv.multiply(exponent, lowered(1)) if index else _constant(a, 0.0)
-    second = iv.multiply(factor, lowered(2)) if index not in (0.0, 1.0) else _constant(a, 0.0)
-    return lowered(0), first, second
+    def derivatives() -> tuple[Interval, Interval]:
+        factor = iv.multiply(exponent, iv.subtract(exponent, _constant(a, 1.0)))
+        first = iv.multiply(exponent, lowered(1)) if index else _constant(a, 0.0)
+        return first, iv.multiply(factor, lowered(2)) if index not in (0.0, 1.0) else _constant(a, 0.0)
+
+    return lowered(0), derivatives

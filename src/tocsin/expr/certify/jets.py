@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.certify import interval as iv
-from tocsin.expr.certify.functions import SMOOTH, both, powers
+from tocsin.expr.certify.functions import SMOOTH, Smooth, both, powers
 from tocsin.expr.certify.interval import Interval, Truth
 from tocsin.expr.nodes import (
     Binary,
@@ -160,7 +160,7 @@ class Evaluator:
             return Jet(value)
         # u ** v = exp(v ln u)
         inner = _product(v, _chain(SMOOTH["ln"](u.value), u))
-        return _chain((value, value, value), inner)
+        return _chain((value, lambda: (value, value)), inner)
 
     def _where(self, node: Call, box: Box) -> Jet:
         test, chosen, other = node.args
@@ -263,11 +263,12 @@ def _quotient(u: Jet, v: Jet) -> Jet:
     return Jet(value, slope, rest and iv.divide(rest, v.value))
 
 
-def _chain(outer: tuple[Interval, Interval, Interval], u: Jet) -> Jet:
-    """A smooth function of u: its range, the range of its derivative, and that of its second derivative."""
-    value, first, second = outer
+def _chain(outer: Smooth, u: Jet) -> Jet:
+    """Return the jet of a smooth function of u."""
+    value, derivatives = outer
     if u.slope is None:
         return Jet(value)
+    first, second = derivatives()
     curve = None
     if u.curve is not None:
         curve = iv.add(iv.multiply(first, u.curve), iv.multiply(second, iv.whole_power(u.slope, 2)))

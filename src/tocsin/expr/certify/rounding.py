@@ -85,7 +85,7 @@ class _Analysis:
         if node.name in ("floor", "ceil"):
             return np.where(errors[0] == 0, 0.0, errors[0] + 1.0)
         unit = _HALF_UNIT if node.name == "sqrt" else _LIBRARY
-        passed = _passed(errors[0], magnitude(SMOOTH[node.name](self._value(node.args[0]))[1]))
+        passed = _passed(errors[0], magnitude(SMOOTH[node.name](self._value(node.args[0]))[1]()[0]))
         if node.name == "sqrt":
             passed = np.minimum(passed, np.sqrt(errors[0]))
         return passed + unit * self.most(node) + _TINY
@@ -108,7 +108,7 @@ class _Analysis:
     def _power(self, node: Node, base: Node, exponent: Node) -> Float:
         index, value = literal(exponent), self._value(base)
         if index is not None:
-            slope = magnitude(powers(value, index, whole=float(index).is_integer())[1])
+            slope = magnitude(powers(value, index, whole=float(index).is_integer())[1]()[0])
         else:
             lowered = Interval(self._value(exponent).lo - 1, self._value(exponent).hi - 1)
             slope = self.most(exponent) * magnitude(power(value, lowered))

@@ -10,7 +10,8 @@ Source: taking off monotone layers is common in disciplined programming; in one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 
 from tocsin.expr.nodes import (
     Binary,
@@ -23,7 +24,6 @@ from tocsin.expr.nodes import (
     children,
     is_free,
     literal,
-    walk,
     with_children,
 )
 
@@ -101,11 +101,26 @@ def _product(parts: list[Node]) -> Node:
 
 
 def common_part(tree: Node, along: Key) -> Node | None:
-    """The largest part that holds every occurrence of a variable, but is neither the tree nor the variable itself."""
-    for node in walk(tree):
-        if node != tree and not isinstance(node, Number | Variable) and not is_free(node, along):
-            if not _is_test(node) and is_free(replaced(tree, node, Number(0.0)), along):
-                return node
+    """Return the largest part that holds every occurrence of a variable, but is neither the tree nor the variable."""
+    kinds: dict[Hashable, int] = {}
+    nodes, uses = list[tuple[Node, int]](), dict[int, int]()
+
+    def number(node: Node) -> int:
+        """Number a part: equal parts have equal numbers, and copies of a part never hold each other."""
+        at = len(nodes)
+        nodes.append((node, 0))
+        parts = [number(part) for part in children(node)]
+        label = getattr(node, "op", getattr(node, "name", "")) if parts else node
+        kind = kinds.setdefault((type(node), label, *parts), len(kinds))
+        uses[kind] = sum(uses[part] for part in parts) if parts else node == Variable(*along)
+        nodes[at] = node, kind
+        return kind
+
+    total = uses[number(tree)]
+    copies = Counter(kind for _, kind in nodes)
+    for node, kind in nodes[1:]:
+        if uses[kind] and copies[kind] * uses[kind] == total and not isinstance(node, Variable) and not _is_test(node):
+            return node
     return None
 
 
