@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tocsin.deliver.alertlog import AlertLog, Position, batch_of
 from tocsin.deliver.ledger import TAKEN, read_status
+from tocsin.errors import RunError
 from tocsin.rundir.checkpoint import METADATA, Checkpoint, read_checkpoint
 from tocsin.rundir.checksums import UNKNOWN, Checksum, measure_file
 from tocsin.rundir.folder import CHECKPOINT, RunDir
@@ -104,8 +105,8 @@ class RepairPlan:
     ----------
     faults, steps
         Texts for the user.
-    removals, restored_query, sets_aside
-        What happens to the checkpoint: removed files, the id for its `metadata`, or all of it set aside.
+    removals, restores_metadata, sets_aside
+        Steps for the checkpoint: removed files, a new file `metadata`, or a new checkpoint.
     first_batch, before
         New number of Spark's micro-batch 0, and the progress whose totals continue; None if the numbers stay.
     cursors
@@ -119,7 +120,7 @@ class RepairPlan:
     faults: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     removals: tuple[str, ...] = ()
-    restored_query: str | None = None
+    restores_metadata: bool = False
     sets_aside: bool = False
     first_batch: int | None = None
     before: Progress | None = None
@@ -179,19 +180,22 @@ def plan_repair(facts: RunFacts) -> RepairPlan:
 
 def _check_checkpoint(facts: RunFacts, plan: RepairPlan) -> None:
     found, checkpoint = facts.checkpoint, f"`{CHECKPOINT}`"
-    if found.is_lost or facts.is_foreign:
+    is_behind = facts.recorded >= facts.next_batch and not facts.is_rewritten(facts.recorded)
+    if found.is_lost or facts.is_foreign or (found.is_empty and is_behind):
         if facts.is_foreign:
             fault = f"{checkpoint} must belong to query {facts.query}; it belongs to query {found.query}"
-        else:
+        elif found.is_lost:
             fault = f"{checkpoint} has no intact micro-batch; empty or damaged: {_names(found.unreadable)}"
-        plan.add(fault, f"rename {checkpoint} to `{CHECKPOINT}.damaged` and read all sources from their start")
+        else:
+            fault = f"{checkpoint} has no micro-batch, but results up to micro-batch {facts.recorded} are recorded"
+        step = f"rename {checkpoint} to `{CHECKPOINT}.damaged`, read all sources from their start without retained rows"
+        plan.add(fault, step)
         plan.sets_aside = True
         _renumber(facts, plan, resume=0, before=None)
         return
     if METADATA in found.unreadable:
-        plan.restored_query = facts.query
-        step = f"write the query id into `{CHECKPOINT}/{METADATA}`" if facts.query else "let Spark write a new query id"
-        plan.add(f"`{CHECKPOINT}/{METADATA}` has no query id", step)
+        plan.add(f"`{CHECKPOINT}/{METADATA}` has no query id", f"write a query id into `{CHECKPOINT}/{METADATA}`")
+        plan.restores_metadata = True
     if found.removals:
         damaged = [name for name in found.unreadable if name != METADATA]
         fault = f"empty or damaged: {_names(damaged)}" if damaged else f"not in order: {_names(found.removals)}"
@@ -199,20 +203,13 @@ def _check_checkpoint(facts: RunFacts, plan: RepairPlan) -> None:
         step = f"remove {_names(found.removals)} and {again} micro-batch {facts.next_batch}"
         plan.add(f"{checkpoint} has files that Spark cannot use; {fault}", step)
         plan.removals = found.removals
-    is_rewritten = facts.is_rewritten(facts.recorded)
-    if facts.recorded >= facts.next_batch and not is_rewritten:
-        if found.is_empty:
-            fault = f"{checkpoint} has no micro-batch, but results up to micro-batch {facts.recorded} are recorded"
-            step = "read all sources from their start; the retained rows are lost"
-            plan.sets_aside = True
-        else:
-            fault = (
-                f"{checkpoint} continues at micro-batch {facts.next_batch}, "
-                f"but results up to micro-batch {facts.recorded} are recorded"
-            )
-            step = f"repeat the rows of micro-batches {facts.next_batch} to {facts.recorded}"
-        plan.add(fault, step)
-        _renumber(facts, plan, found.resume, None if found.is_empty else facts.before)
+    if is_behind:
+        plan.add(
+            f"{checkpoint} continues at micro-batch {facts.next_batch}, "
+            f"but results up to micro-batch {facts.recorded} are recorded",
+            f"repeat the rows of micro-batches {facts.next_batch} to {facts.recorded}",
+        )
+        _renumber(facts, plan, found.resume, facts.before)
 
 
 def _renumber(facts: RunFacts, plan: RepairPlan, resume: int, before: Progress | None) -> None:
@@ -336,7 +333,11 @@ def _names(names: Sequence[str]) -> str:
 
 def _measured(log: AlertLog, path: Path, listed: Checksum | None) -> Checksum:
     """Return the checksum of an alert file; its lines are counted only if the file is not as listed."""
-    found = measure_file(path, 0 if listed is None else listed.alerts)
+    try:
+        found = measure_file(path, 0 if listed is None else listed.alerts)
+    except OSError as error:
+        message = f"alert log: `{path}` must be a readable file; {(error.strerror or 'it is unreadable').lower()}"
+        raise RunError(message) from None
     return found if found == listed else found._replace(alerts=log.count(path))
 
 
