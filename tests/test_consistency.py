@@ -284,6 +284,17 @@ def test_repair_loses_no_alert_when_one_part_is_lost(
     check_continuation(run)
 
 
+def test_repair_finds_a_damaged_file_when_its_micro_batch_is_repeated_under_a_new_number(run: SyntheticRun) -> None:
+    remove("checkpoint/offsets/4", "checkpoint/offsets/3", *(f"checkpoint/commits/{batch}" for batch in (4, 3, 2)))(run)
+    damage("alerts/000000000002.jsonl")(run)
+    move_cursor(2, 50)(run)
+    facts = facts_of(run)
+    assert (facts.next_batch, facts.checkpoint.is_planned) == (2, True)
+    plan = repair(run)
+    assert [fault.split(" ")[0] for fault in plan.faults] == ["`checkpoint`", "file", "sink"]
+    check_continuation(run)
+
+
 def test_totals_continue_from_the_resume_point_when_micro_batches_are_repeated(run: SyntheticRun) -> None:
     remove(*LAST)(run)
     repair(run)
