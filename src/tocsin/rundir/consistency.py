@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tocsin.deliver.alertlog import AlertLog, Position, batch_of
+from tocsin.deliver.alertlog import AlertLog, Position, parse_batch
 from tocsin.deliver.ledger import TAKEN, read_status
 from tocsin.errors import RunError
 from tocsin.rundir.checkpoint import METADATA, Checkpoint, read_checkpoint
@@ -81,7 +81,7 @@ class RunFacts:
     @property
     def recorded(self) -> int:
         """Newest number that the run directory has results of; -1 without results."""
-        listed = (batch_of(name) for name in self.listed)
+        listed = (parse_batch(name) for name in self.listed)
         progress = -1 if self.last is None else self.last.batch
         return max([progress, self.rows, *self.files, *(batch for batch in listed if batch is not None)])
 
@@ -160,7 +160,7 @@ def read_facts(place: RunDir, manifest: Manifest, *, has_new_rules: bool) -> Run
     )
 
 
-def refusal(place: RunDir, plan: RepairPlan) -> str:
+def format_refusal(place: RunDir, plan: RepairPlan) -> str:
     """Return the message of a start that needs a repair."""
     return (
         f"run directory {place.folder}: its parts must fit together; {'; '.join(plan.faults)}: "
@@ -222,7 +222,7 @@ def _renumber(facts: RunFacts, plan: RepairPlan, resume: int, before: Progress |
 
 
 def _check_alert_files(facts: RunFacts, plan: RepairPlan) -> None:
-    listed = {batch: one for name, one in facts.listed.items() if (batch := batch_of(name)) is not None}
+    listed = {batch: one for name, one in facts.listed.items() if (batch := parse_batch(name)) is not None}
     missing, damaged, unlisted = [], [], []
     for batch in sorted({*listed, *facts.files}):
         known, file = listed.get(batch), facts.files.get(batch)
@@ -295,13 +295,13 @@ def _is_place(facts: RunFacts, cursor: Position) -> bool:
         return False
     if facts.is_rewritten(cursor.batch) or cursor.line < 0:
         return True
-    listed = [one.alerts for name, one in facts.listed.items() if batch_of(name) == cursor.batch]
+    listed = [one.alerts for name, one in facts.listed.items() if parse_batch(name) == cursor.batch]
     file = facts.files.get(cursor.batch)
     return cursor.line < max([*listed, 0 if file is None else file.alerts])
 
 
 def _number(name: str) -> int:
-    return -1 if (batch := batch_of(name)) is None else batch
+    return -1 if (batch := parse_batch(name)) is None else batch
 
 
 def _undelivered(files: Iterable[Checksum], cursors: Mapping[str, Position]) -> str:
