@@ -19,7 +19,7 @@ CLASSES := .cache/spark.jsa
 # Numba keeps compiled kernels in __pycache__, next to the bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-slow test-all test-fast test-newest test-nojit check fmt bench clean clean-cache
+.PHONY: help setup java demo test test-slow test-recordings test-fast test-newest test-nojit check fmt bench clean clean-cache
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,14 +39,14 @@ java: ## Find Java 17 or newer; as root on Debian, install it if there is none
 demo: setup ## Run a small example on this machine
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(BIN)/python -m tocsin demo
 
-test: setup $(CLASSES) ## Run the tests, those on Spark too; those of `test-slow` come apart
+test: setup $(CLASSES) ## Run all tests except slow ones; tests on Spark included
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m "not slow" --durations=15
 
-test-slow: setup $(CLASSES) ## Run the tests that kill and restart: brokers, clusters, whole runs as processes
+test-slow: setup $(CLASSES) ## Run the slow tests: they kill and restart brokers, clusters and whole runs
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m slow --durations=15
 
-test-all: setup $(CLASSES) ## Run the tests of `test` and of `test-slow` side by side
-	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) --durations=15
+test-recordings: setup $(CLASSES) ## Run the tests that read recordings; TOCSIN_RECORDINGS names the folder
+	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; $(PYTEST) -m "recordings and not slow"
 
 test-fast: setup ## Run the tests that need no JVM and are quick
 	@$(PYTEST) -m "not spark and not cluster and not slow"

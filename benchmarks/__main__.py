@@ -25,6 +25,7 @@ BENCHMARKS = {
     "ranges-spark": "a million standing range queries through the streaming engine, beside a step that does nothing",
     "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
     "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
+    "worker-memory": "memory of Python workers over 500 micro-batches, with buckets that move between two workers",
 }
 
 

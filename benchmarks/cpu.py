@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ CALL = 2_000
 
 def rules_of(count: int, window_us: int, threshold: float) -> list[Rule]:
     """Rules over the same pair of streams, each true for a part of the pairs."""
-    more: dict[str, Any] = {"within": window_us, "on": "machine", "emit": "all", "outage": 0}
+    more: dict[str, Any] = {"within": timedelta(microseconds=window_us), "on": "machine", "emit": "all", "outage": 0}
     return [Rule(f"r{i}", f"a + b > {threshold + i / count}", **more) for i in range(count)]
 
 

@@ -5,14 +5,14 @@ A dataset is its rows in order of arrival. `README.md` has the recipe of each in
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.recordings import recording
 from tocsin.logic import Float, Int
 
-RECORDING = Path(__file__).resolve().parents[1] / "../shared/data/soccer_zxy_tromso/positions.parquet"
+RECORDING = recording("soccer_zxy_tromso/positions.parquet")
 SECOND = 1_000_000
 TICK_US = 10_000
 # Between two ranks of the Zipf delays. Ji et al. do not give it; this one comes near their Table II and Figure 6.

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.recordings import recording
 from benchmarks.threshold_plots import PLOTS
-from benchmarks.threshold_series import DATA
 from tocsin.edge.filter import Filter
 from tocsin.edge.settings import Settings
 
@@ -65,9 +65,9 @@ def bytes_against_hold(holds: tuple[str, ...] = tuple(HOLDS)) -> list[dict[str, 
     """Reduce the recordings that are here; none is no error."""
     found = []
     for name, file, column, unit, value, interval in RECORDINGS:
-        if not (DATA / file).exists():
+        if not recording(file).exists():
             continue
-        data = gzip.decompress((DATA / file).read_bytes())
+        data = gzip.decompress(recording(file).read_bytes())
         for shape in SHAPES:
             for hold in holds:
                 hold_us = round(HOLDS[hold] * interval)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks.recordings import recording
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -23,10 +24,9 @@ R1, R2, W1 = 1.0, 5.0, 500 * UNIT
 BUCKETS, VALUES = 20, 50
 SHAPES, CASES = ("INC", "DEC", "BELL"), ("DC", "IC", "UC")
 SECOND = 1_000_000
-_RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "data"
-PURCHASES = _RECORDINGS / "retail_completejourney" / "transactions_w01_w10.parquet"
-TRADES = _RECORDINGS / "equity_ticks_2013" / "trades.parquet"
-AUCTIONS = _RECORDINGS / "ebay_auctions" / "bids_xbox_cartier.csv.gz"
+PURCHASES = recording("retail_completejourney/transactions_w01_w10.parquet")
+TRADES = recording("equity_ticks_2013/trades.parquet")
+AUCTIONS = recording("ebay_auctions/bids_xbox_cartier.csv.gz")
 
 
 class Streams(NamedTuple):

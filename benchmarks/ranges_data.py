@@ -6,17 +6,18 @@ live `k` timestamps and is registered before element `a` is terminated before el
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.recordings import recording
+
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
 
 DOMAIN = 100_000
-TRADES = Path(__file__).resolve().parents[2] / "shared" / "data" / "equity_ticks_2013" / "trades.parquet"
+TRADES = recording("equity_ticks_2013/trades.parquet")
 MODES = ("static", "stochastic", "fixed")
 
 

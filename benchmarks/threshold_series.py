@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.recordings import recording
+
 Series = tuple[np.ndarray, np.ndarray]
-DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 
 RECORDINGS = {
     "occupancy, light": ("uci_occupancy/occupancy.csv.gz", "date", "light"),
@@ -43,11 +43,11 @@ def with_gaps(size: int, seed: int = 6) -> Series:
 
 def recordings() -> dict[str, Series]:
     """Give the recordings that are here; none is no error."""
-    return {name: _read(*where) for name, where in RECORDINGS.items() if (DATA / where[0]).exists()}
+    return {name: _read(*where) for name, where in RECORDINGS.items() if recording(where[0]).exists()}
 
 
 def _read(file: str, time: str, value: str) -> Series:
-    with gzip.open(DATA / file, "rt", encoding="utf-8") as lines:
+    with gzip.open(recording(file), "rt", encoding="utf-8") as lines:
         rows = [row for row in csv.DictReader(lines) if row.get("series", "speed_6005") == "speed_6005"]
     texts = [row[time] for row in rows]
     dated = ":" in texts[0]

@@ -19,7 +19,16 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
     ("Largest lag", "s", 4, "stat", (("max(tocsin_lag_seconds{$run})", "lag"),)),
     # Of several runs the one that stands still longest.
     ("Since the last micro-batch", "s", 4, "stat", (("time() - min(tocsin_batch_timestamp_seconds{$run})", "ago"),)),
-    ("Sinks that fail", "short", 4, "stat", (("sum(tocsin_sink_failing{$run})", "failing"),)),
+    (
+        "Sinks that fail, sources that are down",
+        "short",
+        4,
+        "stat",
+        (
+            ("sum(tocsin_sink_failing{$run})", "failing"),
+            ("count(tocsin_source_up{$run} == 0) or vector(0)", "down"),
+        ),
+    ),
     (
         "Alerts that fire, by rule",
         "short",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks.recordings import VARIABLE, recordings_folder
 from servers import SHORT_LIVED
 from tocsin.plan import follow
 
@@ -52,17 +53,24 @@ def few_rows_are_sifted_too() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let long files come first, so that none is left to one worker at the end; skip what lacks its JVM."""
+    """Run long files first, so that both workers stay busy to the end; skip tests without their JVM or recordings."""
     rank: dict[Path, int] = {}
     for item in items:
         rank[item.path] = min(rank.get(item.path, len(_LONG)), _rank(item))
     items.sort(key=lambda item: (item.path not in _COMPILES, rank[item.path]))
     java, skip = _java(), pytest.mark.skip(reason="needs Java 17 or newer: `make java` finds or installs it")
+    skip_recorded = pytest.mark.skip(reason=f"needs recordings; set {VARIABLE} to the folder that holds them")
+    try:
+        recorded = recordings_folder()
+    except NotADirectoryError as error:
+        raise pytest.UsageError(str(error)) from None
     for item in items:
         if _rank(item) < len(_LONG):
             item.add_marker(pytest.mark.timeout(_LONG_S))
         if java is None and (item.get_closest_marker("spark") or item.get_closest_marker("cluster")):
             item.add_marker(skip)
+        if recorded is None and item.get_closest_marker("recordings"):
+            item.add_marker(skip_recorded)
 
 
 def _rank(item: pytest.Item) -> int:

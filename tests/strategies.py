@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.durations import us, us_bounds
 from tests.naive.alerts import Rule
 from tests.naive.join import Join, within_bounds
 
@@ -24,6 +25,10 @@ NAMES = ("a", "b", "c", "d")
 CLOSED = ("both", "neither", "left", "right")
 LONG = 1_000
 KINDS = ("within", "hop", "graph", "graph")
+# Steps of time from one row of a stream to the next. Coarse ones put several rows at one time.
+FINE, COARSE = (0, 0, 1, 1, 1, 2, 2, 3, 13), (0, 0, 0, 0, 0, 1, 2, 3, 13)
+# Texts of a column that no rule reads. Without notes the column is absent.
+NO_NOTES = (None,)
 
 
 @dataclass(frozen=True)
@@ -53,16 +58,20 @@ class Case:
     shapes: Mapping[str, str] = field(default_factory=dict)
 
     def keywords(self) -> dict[str, Any]:
-        """Give what `tocsin.Rule` takes, with durations in whole microseconds."""
+        """Return the keyword arguments of `tocsin.Rule`."""
         join, rule = self.rule.join, self.rule
         given = {
             "alert": rule.alert, "expr": self.condition.text, "on": list(rule.on), "shapes": self._shapes(),
-            "within": dict(join.bounds) if join.within is None else join.within, "closed": join.closed,
-            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
-            "outage": rule.outage_us, "emit": rule.emit, "labels": {"team": "tests"}, "hop": join.hop,
+            "within": us_bounds(join.bounds) if join.within is None else us(join.within), "closed": join.closed,
+            "emit": rule.emit, "labels": {"team": "tests"},
             "recovery": None if rule.recovery is None else float(rule.recovery[1]),
             "domains": {name: domain for name, domain in self.condition.domains.items() if name in self.shapes},
         }  # fmt: skip
+        durations = {
+            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
+            "outage": rule.outage_us, "hop": join.hop,
+        }  # fmt: skip
+        given |= {name: us(value) for name, value in durations.items() if value is not None}
         return {name: value for name, value in given.items() if value is not None}
 
     def _shapes(self) -> dict[str, str | None]:
@@ -202,18 +211,32 @@ def joins(draw: st.DrawFn, streams: Sequence[str], kinds: Sequence[str] = KINDS)
 
 
 @st.composite
-def tables(draw: st.DrawFn, machines: Sequence[str], *, negative: bool, broken: bool, duplicates: bool) -> Table:
+def tables(
+    draw: st.DrawFn,
+    machines: Sequence[str],
+    *,
+    negative: bool,
+    broken: bool,
+    duplicates: bool,
+    steps: Sequence[int],
+    notes: Sequence[str | None],
+    levels: int,
+) -> Table:
     """Draw the rows of one stream by time: ties are common, gaps are long, some rows are broken or come twice."""
     least = draw(st.sampled_from([0, 4, 4, 4]))
-    gaps = draw(st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 2, 3, 13]), min_size=least, max_size=9))
-    values = st.integers(-6 if negative else 0, 6).map(lambda halves: halves / 2)
-    rows = [(time, draw(values), draw(st.sampled_from(machines))) for time in itertools.accumulate(gaps)]
+    gaps = draw(st.lists(st.sampled_from(steps), min_size=least, max_size=9))
+    values = st.integers(-levels if negative else 0, levels).map(lambda halves: halves / 2)
+    rows = [
+        (time, draw(values), draw(st.sampled_from(machines)), draw(st.sampled_from(notes)))
+        for time in itertools.accumulate(gaps)
+    ]
     if broken and rows:
-        unusable = [(2, float("nan"), "m1"), (3, float("inf"), "m1"), (4, 1.0, None)]
+        unusable = [(2, float("nan"), "m1", None), (3, float("inf"), "m1", None), (4, 1.0, None, None)]
         rows += draw(st.lists(st.sampled_from(unusable), max_size=2))
     again = draw(st.lists(st.sampled_from(rows), max_size=3)) if rows and duplicates else []
     kept = sorted([*(rows if duplicates else dict.fromkeys(rows)), *again], key=lambda row: row[0])
-    return {"ts": [r[0] for r in kept], "value": [r[1] for r in kept], "machine": [r[2] for r in kept]}
+    table = {"ts": [r[0] for r in kept], "value": [r[1] for r in kept], "machine": [r[2] for r in kept]}
+    return table | ({"note": [r[3] for r in kept]} if notes != NO_NOTES else {})
 
 
 @st.composite
@@ -236,6 +259,9 @@ def cases(
     emit: str = "witness",
     streams_of_a_rule: Sequence[int] = (1, 2, 2, 3, 3, 4),
     kinds: Sequence[str] = KINDS,
+    steps: Sequence[int] = FINE,
+    notes: Sequence[str | None] = NO_NOTES,
+    levels: int = 6,
 ) -> Case:
     """Draw an input and a rule; `shaped` ones declare true shapes of some or all streams."""
     names = NAMES[: draw(st.sampled_from(streams_of_a_rule))]
@@ -245,7 +271,8 @@ def cases(
     broken = draw(st.sampled_from([False, False, True]))
     streams = {}
     for name in draw(st.permutations(names)):
-        table = draw(tables(machines, negative=not condition.domains, broken=broken, duplicates=duplicates))
+        kind = {"negative": not condition.domains, "broken": broken, "duplicates": duplicates}
+        table = draw(tables(machines, **kind, steps=steps, notes=notes, levels=levels))
         streams[name] = table | {"arrival": draw(arrivals(table["ts"], moved))}
     declared = [name for name in condition.shapes if shaped and draw(st.sampled_from([True, True, False]))]
     rule = replace(draw(rules(draw(joins(names, kinds)), condition)), emit=emit)

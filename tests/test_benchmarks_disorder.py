@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from benchmarks import disorder
-from benchmarks.disorder_data import RECORDING, SECOND, START_US, Dataset, make, synthetic
+from benchmarks.disorder_data import SECOND, START_US, Dataset, make, synthetic
 from benchmarks.disorder_runs import cuts, run, told, true_results, waiting
 from benchmarks.disorder_summary import beaten, best_fixed
 from naive import window_join as naive
 
-NEEDS_DATA = pytest.mark.skipif(not RECORDING.exists(), reason="needs the recording of soccer players")
 PREDICATES = {
     "x2": lambda a, b: (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2 < 25,
     "x3": lambda a, b, c: a[0] == b[0] == c[0],
@@ -48,7 +47,7 @@ def test_synthetic_data_follow_the_recipe(name: str, streams: int) -> None:
     assert data.attributes.max() <= 100
 
 
-@NEEDS_DATA
+@pytest.mark.recordings
 def test_the_match_has_the_largest_delays_that_it_should_and_no_gap() -> None:
     data = make("x2", 1)
     for stream, longest in enumerate((22, 26)):
@@ -59,7 +58,7 @@ def test_the_match_has_the_largest_delays_that_it_should_and_no_gap() -> None:
     assert data.time_us.size == 132_000
 
 
-@pytest.mark.parametrize("name", [pytest.param("x2", marks=NEEDS_DATA), "x3", "x4"])
+@pytest.mark.parametrize("name", [pytest.param("x2", marks=pytest.mark.recordings), "x3", "x4"])
 def test_the_truth_is_that_of_the_definition(name: str) -> None:
     data = some(name, 60)
     tuples = [

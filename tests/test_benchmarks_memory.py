@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from benchmarks import memory, memory_automatic, memory_recordings, memory_runs,
 from benchmarks import memory_data as data
 from benchmarks.memory_bars import bars
 from benchmarks.memory_data import UNIT, W1
+from benchmarks.recordings import VARIABLE
 from tocsin.stages.memory import policy
 from tocsin.stages.memory.estimate import windowed
 
@@ -75,7 +80,7 @@ def test_the_wan_trace_comes_as_asked_and_its_age_curve_peaks_near_63_seconds() 
     assert (streams.times[1][matching] - time <= data.WAN_W1).all()
 
 
-@pytest.mark.skipif(not data.AUCTIONS.exists(), reason="needs the recording of auctions")
+@pytest.mark.recordings
 def test_bids_come_after_their_auction_opened_and_within_a_week() -> None:
     streams = data.auctions(3, 1)
     assert len(streams.times[0]) == 3 * 284
@@ -86,7 +91,7 @@ def test_bids_come_after_their_auction_opened_and_within_a_week() -> None:
     assert all((np.diff(times) >= 0).all() for times in streams.times)
 
 
-@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recording of trades")
+@pytest.mark.recordings
 def test_trades_are_dealt_out_in_turn() -> None:
     by_symbol, by_price = (data.trades(600_000, by_price=whether) for whether in (False, True))
     assert [len(times) for times in by_symbol.times] == [295_506, 295_506]
@@ -137,7 +142,7 @@ def test_all_of_the_memory_is_used_on_average_where_that_is_the_budget() -> None
         assert hard.state.one.fraction[0] < p
 
 
-@pytest.mark.skipif(not data.TRADES.exists(), reason="needs the recording of trades")
+@pytest.mark.recordings
 def test_a_policy_that_never_changes_gives_what_one_join_gives() -> None:
     of = next(iter(memory_automatic.recordings(quick=True)))
     join = memory_runs.Join(of.arrivals, of.lengths, int(max(column.max() for column in of.streams.keys)) + 1, of.since)
@@ -157,13 +162,37 @@ def test_the_bars_of_the_figures_hold_on_shorter_streams() -> None:
     assert [bar["what"] for bar in bars(runs) if not bar["met"]] == []
 
 
-def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
-    file = tmp_path / "memory.json"
-    assert memory.main(["--quick", "--json", str(file), "--plots", str(tmp_path)]) == 0
-    results = json.loads(file.read_text(encoding="utf-8"))
-    recorded = {part: data.TRADES for part in ("trades", "automatic")}
-    recorded |= {"retail": data.PURCHASES, "auctions": data.AUCTIONS}
-    asked = {part for part in memory.PARTS if part not in recorded or recorded[part].exists()}
-    assert {row["part"] for row in results["runs"]} == asked
+# Parts of the benchmark that read nothing but recordings.
+RECORDED = {"retail", "trades", "auctions", "automatic", "recorded"}
+
+
+def quick_results(parts: set[str], folder: Path) -> dict[str, Any]:
+    file = folder / "memory.json"
+    assert memory.main(["--quick", "--only", ",".join(parts), "--json", str(file), "--plots", str(folder)]) == 0
+    results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return results
+
+
+def test_quick_run_writes_results_and_plots_of_all_synthetic_parts(tmp_path: Path) -> None:
+    parts = set(memory.PARTS) - RECORDED
+    results = quick_results(parts, tmp_path)
+    assert {row["part"] for row in results["runs"]} == parts
     assert {bar["met"] for bar in results["bars"]} <= {True, False}
     assert {f"memory_figure_{n}.png" for n in (5, 6, 7, 8, 9, 10, 11)} <= {file.name for file in tmp_path.glob("*.png")}
+
+
+@pytest.mark.recordings
+def test_quick_run_writes_results_and_plots_of_all_recorded_parts(tmp_path: Path) -> None:
+    results = quick_results(RECORDED, tmp_path)
+    assert {row["part"] for row in results["runs"]} == RECORDED
+    assert {bar["met"] for bar in results["bars"]} <= {True, False}
+    figures = {f"memory_{name}.png" for name in ("retail", "trades", "auctions", "automatic")}
+    assert figures <= {file.name for file in tmp_path.glob("*.png")}
+
+
+def test_quick_run_omits_recorded_parts_when_no_recordings_are_set(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-m", "benchmarks", "memory", "--quick", "--only", "retail", "--json", "memory.json"]
+    environment["PYTHONPATH"] = str(Path(memory.__file__).parents[1])
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert json.loads((tmp_path / "memory.json").read_text(encoding="utf-8"))["runs"] == []

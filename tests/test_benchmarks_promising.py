@@ -10,12 +10,10 @@ import pytest
 
 from benchmarks import promising, promising_queries, promising_runs
 from benchmarks import promising_data as data
-from benchmarks.promising_data import PURCHASES, SECOND, Arrivals
+from benchmarks.promising_data import SECOND, Arrivals
 from tocsin.stages.promising.anytime_join import COSTS
 from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.preference import Preference
-
-recorded = pytest.mark.skipif(not PURCHASES.exists(), reason="needs the recording of purchases")
 
 
 def test_zipf_streams_are_seeded_and_come_at_exponential_intervals() -> None:
@@ -30,7 +28,7 @@ def test_zipf_streams_are_seeded_and_come_at_exponential_intervals() -> None:
     assert counts[0] / counts[9] == pytest.approx(10, rel=0.15)
 
 
-@recorded
+@pytest.mark.recordings
 def test_two_stores_join_by_manufacturer_as_selectively_as_in_the_paper() -> None:
     assert data.stores("manufacturer_id", 10_000).selectivity == pytest.approx(0.067, abs=0.001)
     rows = data.stores("product_id", 1_000)

@@ -21,7 +21,7 @@ from benchmarks.ranges_baselines import (
     ScanPerElement,
     SegmentIntervalTree,
 )
-from benchmarks.ranges_data import DOMAIN, MODES, TRADES, Setting, ending, make, trades
+from benchmarks.ranges_data import DOMAIN, MODES, Setting, ending, make, trades
 from benchmarks.ranges_runs import SAMPLED, Feed, alike, estimate, state_bytes, whole
 from naive.ranges import Element, Event, Register, Terminate, naive, run
 
@@ -184,7 +184,7 @@ def test_stochastic_queries_come_in_the_first_two_thirds() -> None:
     assert (workload.terminate_at > begun).all()
 
 
-@pytest.mark.skipif(not TRADES.exists(), reason="needs the recording of trades")
+@pytest.mark.recordings
 def test_trades_of_a_day_have_ranges_inside_its_prices() -> None:
     workload = trades("IBM", 200)
     assert (np.diff(workload.values[:, 0]) != 0).any()
@@ -211,15 +211,23 @@ def test_bars_say_what_was_reached() -> None:
     assert list(found.values()) == [True, False, True, True]
 
 
-def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
-    file = tmp_path / "ranges.json"
-    assert ranges.main(["--quick", "--json", str(file), "--plots", str(tmp_path)]) == 0
+def test_quick_run_writes_results_and_plots_of_all_synthetic_parts(tmp_path: Path) -> None:
+    file, parts = tmp_path / "ranges.json", set(ranges.PARTS) - {"trades"}
+    assert ranges.main(["--quick", "--only", ",".join(parts), "--json", str(file), "--plots", str(tmp_path)]) == 0
     results = json.loads(file.read_text(encoding="utf-8"))
-    asked = {part for part in ranges.PARTS if part != "trades" or TRADES.exists()}
-    assert {row["part"] for row in results["runs"]} == asked
+    assert {row["part"] for row in results["runs"]} == parts
     assert all(row["agrees"] for row in results["runs"] if "agrees" in row)
     assert {bar["met"] for bar in results["bars"]} <= {True, False}
     assert {file.name for file in tmp_path.glob("*.png")} == {f"ranges_figure_{n}.png" for n in (3, 4, 5, 6, 7, 8)}
+
+
+@pytest.mark.recordings
+def test_quick_run_writes_results_of_recorded_trades(tmp_path: Path) -> None:
+    file = tmp_path / "ranges.json"
+    assert ranges.main(["--quick", "--only", "trades", "--json", str(file)]) == 0
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    assert {row["part"] for row in runs} == {"trades"}
+    assert all(row["agrees"] for row in runs if "agrees" in row)
 
 
 def test_a_run_that_is_stopped_at_once_has_a_cost_per_operation() -> None:

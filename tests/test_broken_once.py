@@ -23,7 +23,17 @@ def test_a_row_that_is_not_evaluated_is_still_a_partner() -> None:
 
     streams = {"a": table([(3, 3, -1.0), (7, 12, 9.0), (11, 13, 9.0)]), "b": table([(8, 8, 0.0), (11, 14, 0.0)])}
     for shapes in ({}, {"a": "increasing", "b": "increasing"}):
-        rule = Rule("R", "a + b > 5", within=5, on=["k"], shapes=shapes, for_=3, outage=1000, idle=30, stale=20)
+        rule = Rule(
+            "R",
+            "a + b > 5",
+            within="5us",
+            on=["k"],
+            shapes=shapes,
+            for_="3us",
+            outage="1000us",
+            idle="30us",
+            stale="20us",
+        )
         for cuts in ([], [2]):
             found = run_local(streams, rule, arrival="arrival", cuts=cuts)
             assert states(found) == [("pending", 7), ("inactive", 7), ("pending", 11)]
@@ -32,13 +42,13 @@ def test_a_row_that_is_not_evaluated_is_still_a_partner() -> None:
 def test_an_undefined_corner_is_not_hidden_by_another_comparison() -> None:
     rows = {"ts": [0, 100], "k": ["m", "m"]}
     streams = {"a": {**rows, "value": [0.0, 0.1]}, "b": {**rows, "value": [1.0, 1.0]}}
-    rule = Rule("R", "1/a > 5 or b > 3", within=5, on="k", shapes={"a": "decreasing", "b": "increasing"})
+    rule = Rule("R", "1/a > 5 or b > 3", within="5us", on="k", shapes={"a": "decreasing", "b": "increasing"})
     assert states(run_local(streams, rule))[0] == ("firing", 100)
 
 
 def test_rows_that_arrive_together_stand_as_in_their_stream() -> None:
     streams = {"a": {"ts": [0, 100], "arrival": [10, 10], "k": ["m", "m"], "x": [9.0, 0.0], "y": [9.0, 0.0]}}
-    rules = [Rule(name, f"a.{column} > 5", on=["k"], outage=6) for name, column in (("X", "x"), ("Y", "y"))]
+    rules = [Rule(name, f"a.{column} > 5", on=["k"], outage="6us") for name, column in (("X", "x"), ("Y", "y"))]
     alone = [run_local(streams, rule, arrival="arrival") for rule in rules]
     assert all(alone)
     for cuts in ([], [1]):

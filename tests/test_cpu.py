@@ -75,6 +75,35 @@ def test_splits_and_pages_change_nothing_where_work_is_limited(
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 600
 
 
+@pytest.mark.parametrize("disorder", [20_000, 2_000_000])
+@pytest.mark.parametrize("cpu", ["50 cores", "0.1%"])
+def test_the_share_of_results_is_absent_when_rows_are_out_of_order(disorder: int, cpu: str) -> None:
+    streams = zipf_streams(700, 20, 1, disorder=disorder)
+    plan = plan_of(streams, pairs(cpu=cpu, outage="10s"), arrival="arrival").calibrated(100.0)
+    driver, shares = Driver(plan), set[float | None]()
+    for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
+        out = driver.logic.on_data(part)
+        driver.take(out)
+        shares.add(out.cpu["pair"][1])
+    assert shares <= {None, 1.0}
+    assert {row["quality"] for row in driver.result.alerts} == {"exact", "subset"}
+
+
+def test_the_share_of_results_is_absent_when_no_pair_is_a_result() -> None:
+    streams = zipf_streams(700, 20, 1)
+    for table in streams.values():
+        table["value"] = -np.abs(table["value"])
+    plan = plan_of(streams, pairs(cpu="0.1%"), arrival="arrival").calibrated(100.0)
+    driver, shares = Driver(plan), set[Any]()
+    for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
+        out = driver.logic.on_data(part)
+        driver.take(out)
+        shares.add(out.cpu["pair"])
+    assert driver.result.alerts == []
+    assert any(rows is not None and rows < 1 for rows, _ in shares)
+    assert {results for _, results in shares} <= {None, 1.0}
+
+
 TWO = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 
 
@@ -82,7 +111,7 @@ TWO = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 @given(TWO, CUTS)
 def test_without_a_limit_the_answer_is_that_of_the_ordinary_join(case: Case, cuts: list[int]) -> None:
     # The outage of these cases is longer than all disorder, and that of the bucket is measured by all its keys.
-    streams, given_ = case.arrays(), case.keywords() | {"outage": 10**6}
+    streams, given_ = case.arrays(), case.keywords() | {"outage": "1s"}
     exact = local.run(streams, Rule(**given_), arrival="arrival").alerts
     plan = unlimited(plan_of(streams, Rule(**given_, cpu="1 core"), arrival="arrival"))
     found = run_plan(plan, streams, cuts)
@@ -94,13 +123,13 @@ def test_without_a_limit_the_answer_is_that_of_the_ordinary_join(case: Case, cut
 @given(TWO, CUTS)
 def test_splits_and_pages_change_no_result_of_random_plans(case: Case, cuts: list[int]) -> None:
     streams = case.arrays()
-    rule = Rule(**case.keywords(), deadline=4)
+    rule = Rule(**case.keywords(), deadline="4us")
     plan = plan_of(streams, rule, arrival="arrival")
     whole = run_plan(plan, streams, through_pages=False)
     split = run_plan(plan, streams, cuts)
     assert stories(split.alerts) == stories(whole.alerts)
     assert settled(split.counts) == settled(whole.counts)
-    exact = local.run(streams, Rule(**case.keywords() | {"outage": 10**6}), arrival="arrival").alerts
+    exact = local.run(streams, Rule(**case.keywords() | {"outage": "1s"}), arrival="arrival").alerts
     assert not matches(whole.alerts) - matches(exact)
 
 

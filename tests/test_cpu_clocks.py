@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.durations import us
 from tests.test_cpu import Columns, matches, pairs, run_plan, unlimited
 from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled
 from tocsin import local
@@ -81,7 +82,9 @@ def test_all_that_an_ordinary_join_finds_is_found(
     streams = streams_of(with_clocks(steps, offsets))
     given_ = {"within": within, "outage": outage}
     with stale_at_once():
-        plan = plan_of(streams, pairs(**given_, cpu="100000 cores"), arrival="arrival").calibrated(1e-6)
+        plan = plan_of(
+            streams, pairs(**{name: us(value) for name, value in given_.items()}, cpu="100000 cores"), arrival="arrival"
+        ).calibrated(1e-6)
         found = run_plan(plan if limited else unlimited(plan), streams, cuts)
         whole = run_plan(plan if limited else unlimited(plan), streams, through_pages=False)
     assert matches(found.alerts) == matches(whole.alerts)
@@ -103,7 +106,12 @@ def test_a_key_that_lags_far_behind_its_bucket_loses_nothing() -> None:
     streams = streams_of(rows)
     given_ = {"within": "1s", "outage": "2s"}
     expected = exact(streams, **given_)
-    found = local.run(streams, pairs(**given_, cpu="1000 cores"), arrival="arrival", cuts=[100, 333, 900])
+    found = local.run(
+        streams,
+        pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"),
+        arrival="arrival",
+        cuts=[100, 333, 900],
+    )
     assert sum("slow" in str(row["labels"]) for row in found.alerts) == 100
     assert matches(found.alerts) == expected
 
@@ -113,7 +121,9 @@ def test_clocks_that_stay_wrong_cost_nothing_though_every_block_of_rows_has_some
     rows = [(int(rng.integers(0, 2)), f"m{i % 7}", i * 100_000 + (i % 7 == 3) * hour) for i in range(2_000)]
     streams = streams_of(rows)
     given_ = {"within": "2s", "outage": "1s"}
-    found = local.run(streams, pairs(**given_, cpu="1000 cores"), arrival="arrival")
+    found = local.run(
+        streams, pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"), arrival="arrival"
+    )
     assert matches(found.alerts) == exact(streams, **given_)
     # What a key does not need any more is not kept for it.
     assert sum(counts["retained"] for counts in found.counts.values()) < 100 + row_log.FEWEST_STALE
@@ -126,7 +136,12 @@ def test_a_key_is_forgotten_when_its_time_to_live_has_passed() -> None:
     given_ = {"within": "1s", "outage": "1s"}
     kept = {}
     for ttl in (None, "60s", "1h"):
-        plan = plan_of(streams, pairs(**given_, cpu="1000 cores"), arrival="arrival", key_ttl=ttl)
+        plan = plan_of(
+            streams,
+            pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"),
+            arrival="arrival",
+            key_ttl=ttl,
+        )
         driver = Driver(plan)
         driver.run(parts_of(plan, streams, [500, 1_500], "arrival"))
         log = driver.logic.promising[0].log

@@ -24,19 +24,19 @@ UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6, 1e9])
     ROWS,
     OFFSETS,
     st.sampled_from([{}, {"cpu": "0.001%"}, {"cpu": "50%"}, {"cpu": "1000 cores"}]),
-    st.sampled_from([None, 1, 7, 10**9]),
+    st.sampled_from([None, "1us", "7us", "1000s"]),
     UNITS_NS,
     st.lists(st.integers(0, 80), max_size=6).map(sorted),
 )
 def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
-    steps: Any, offsets: Any, cpu: dict[str, str], deadline: int | None, unit_ns: float, cuts: list[int]
+    steps: Any, offsets: Any, cpu: dict[str, str], deadline: str | None, unit_ns: float, cuts: list[int]
 ) -> None:
     if not cpu and deadline is None:
-        deadline = 1
+        deadline = "1us"
     streams = streams_of(with_clocks(steps, offsets))
     rules = [
-        pairs(within=10, outage=5, deadline=deadline, **cpu),
-        Rule("close", "a > b", within=3, on="machine", emit="all", outage=9, deadline=deadline, **cpu),
+        pairs(within="10us", outage="5us", deadline=deadline, **cpu),
+        Rule("close", "a > b", within="3us", on="machine", emit="all", outage="9us", deadline=deadline, **cpu),
     ]
     with stale_at_once():
         plan = plan_of(streams, rules, arrival="arrival").calibrated(unit_ns)
@@ -48,14 +48,14 @@ def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
         assert min(counts.values()) >= 0
     endless = [
-        pairs(within=10, outage=FOREVER),
-        Rule("close", "a > b", within=3, on="machine", emit="all", outage=FOREVER),
+        pairs(within="10us", outage=FOREVER),
+        Rule("close", "a > b", within="3us", on="machine", emit="all", outage=FOREVER),
     ]
     assert not matches(whole.alerts) - matches(local.run(streams, endless, arrival="arrival").alerts)
     if not any(counts["unprocessed"] for counts in whole.counts.values()):
         plain = [
-            pairs(within=10, outage=5),
-            Rule("close", "a > b", within=3, on="machine", emit="all", outage=9),
+            pairs(within="10us", outage="5us"),
+            Rule("close", "a > b", within="3us", on="machine", emit="all", outage="9us"),
         ]
         assert not matches(local.run(streams, plain, arrival="arrival").alerts) - matches(whole.alerts)
 
@@ -67,7 +67,7 @@ def test_work_in_silence_invents_and_doubles_nothing(
 ) -> None:
     streams = streams_of(with_clocks(steps, offsets))
     with stale_at_once():
-        plan = plan_of(streams, pairs(within=10, outage=5, cpu=cpu, deadline=10**6), arrival="arrival")
+        plan = plan_of(streams, pairs(within="10us", outage="5us", cpu=cpu, deadline="1s"), arrival="arrival")
         plan = plan.calibrated(unit_ns)
         parts = parts_of(plan, streams, range(1, 80), "arrival")
         out = Driver(plan).run_with_pauses(parts, waits)
@@ -84,7 +84,7 @@ def test_odd_values_and_one_hot_key(cpu: str) -> None:
         values[::7], values[1::11], values[2::13], values[3::17] = np.nan, 1e308, -1e308, np.inf
         columns["ts"][::5] = columns["ts"][0]
     endless = matches(local.run(streams, pairs(outage=FOREVER), arrival="arrival").alerts)
-    for deadline in (None, 1):
+    for deadline in (None, "1us"):
         plan = plan_of(streams, pairs(cpu=cpu, deadline=deadline), arrival="arrival")
         whole = run_plan(plan, streams, through_pages=False)
         split = run_plan(plan, streams, [1, 100, 101, 640])
@@ -100,6 +100,6 @@ def test_rows_of_keys_without_number_and_with_odd_ones_are_joined_like_others() 
     odd = ["nan", "1e308", "", "-0.0", "0.0", "\u0000", "ключ"]
     rows = [(i % 2, odd[i % 7], i) for i in range(140)]
     streams = streams_of(rows)
-    found = local.run(streams, pairs(within=20, outage=5, cpu="1000 cores"), arrival="arrival")
+    found = local.run(streams, pairs(within="20us", outage="5us", cpu="1000 cores"), arrival="arrival")
     assert matches(found.alerts) == exact(streams, within=20, outage=5)
     assert len({row["labels"]["machine"] for row in found.alerts}) == 7

@@ -79,7 +79,7 @@ ONE = cases(shaped=True, emit="all", streams_of_a_rule=(1, 1, 1))
 def test_with_time_enough_the_alerts_are_those_of_the_rule_without_a_budget(
     case: Case, cuts: list[int], limited: bool
 ) -> None:
-    streams, given_ = case.arrays(), case.keywords() | {"outage": 10**6}
+    streams, given_ = case.arrays(), case.keywords() | {"outage": "1s"}
     exact = local.run(streams, Rule(**given_), arrival="arrival").alerts
     plan = plan_of(streams, Rule(**given_, cpu="100000 cores"), arrival="arrival").calibrated(1e-6)
     found = run_plan(plan if limited else unlimited(plan), streams, cuts)

@@ -26,7 +26,9 @@ def alike(rows: list[tuple[int, str, int]]) -> Columns:
 @given(ROWS, OFFSETS, st.sampled_from(["0.001%", "20%", "1000 cores"]), st.booleans(), CUTS)
 def test_no_cut_shows_where_rows_come_again(steps: Any, offsets: Any, cpu: str, early: bool, cuts: list[int]) -> None:
     streams = alike(with_clocks(steps, offsets))
-    plan = plan_of(streams, pairs(within=10, outage=5, cpu=cpu, deadline=40 if early else None), arrival="arrival")
+    plan = plan_of(
+        streams, pairs(within="10us", outage="5us", cpu=cpu, deadline="40us" if early else None), arrival="arrival"
+    )
     with stale_at_once():
         whole, split = run_plan(plan, streams, through_pages=False), run_plan(plan, streams, cuts)
     assert stories(split.alerts) == stories(whole.alerts)
@@ -37,7 +39,7 @@ def test_no_cut_shows_where_rows_come_again(steps: Any, offsets: Any, cpu: str, 
 @given(ROWS, OFFSETS)
 def test_a_row_that_is_still_there_changes_nothing_when_it_comes_again(steps: Any, offsets: Any) -> None:
     streams = alike(with_clocks(steps, offsets))
-    plan = unlimited(plan_of(streams, pairs(within=10, outage=5, cpu="1 core"), arrival="arrival"))
+    plan = unlimited(plan_of(streams, pairs(within="10us", outage="5us", cpu="1 core"), arrival="arrival"))
     assert matches(run_plan(plan, streams).alerts) == exact(streams, within=10, outage=FOREVER)
 
 

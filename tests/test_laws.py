@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import us
 from tests.strategies import LONG, Case, cases
 from tocsin import Rule, RunError, local
 from tocsin.logic import COUNTS, Batch, Out
 from tocsin.plan import Plan, make_plan
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
-FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 MINUTE = 60_000_000
 CUTS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
 
@@ -157,7 +158,7 @@ def test_splits_and_pages_change_no_match(case: Case, cuts: list[int]) -> None:
 TWO_STREAMS = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 
 
-@given(TWO_STREAMS, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": 3}]))
+@given(TWO_STREAMS, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": "3us"}]))
 def test_splits_pages_and_the_order_of_keys_change_no_match_where_work_is_limited(
     case: Case, cuts: list[int], limit: dict[str, Any]
 ) -> None:
@@ -174,7 +175,7 @@ def test_splits_pages_and_the_order_of_keys_change_no_match_where_work_is_limite
 ONE_STREAM = cases(emit="all", streams_of_a_rule=(1, 1, 1))
 
 
-@given(ONE_STREAM, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": 3}]))
+@given(ONE_STREAM, CUTS, st.sampled_from([{"cpu": "1%"}, {"cpu": "100%"}, {"deadline": "3us"}]))
 def test_splits_pages_and_the_order_of_keys_change_no_match_of_one_stream_where_work_is_limited(
     case: Case, cuts: list[int], limit: dict[str, Any]
 ) -> None:
@@ -201,12 +202,12 @@ def _other_order(batch: Batch) -> Batch:
 
 @given(cases(), CUTS)
 def test_rules_with_different_keys_in_one_plan_are_those_rules_alone(case: Case, cuts: list[int]) -> None:
-    streams, given_rule = case.arrays(), case.keywords() | {"outage": LONG}
+    streams, given_rule = case.arrays(), case.keywords() | {"outage": us(LONG)}
     rules = [
         Rule(**given_rule),
         Rule(**given_rule | {"alert": "anywhere", "on": ()}),
-        Rule("single", "a > 0", within=3, on="machine", outage=LONG),
-        Rule(**given_rule | {"alert": "strict", "for_": 2, "keep_firing_for": 2}),
+        Rule("single", "a > 0", within="3us", on="machine", outage=us(LONG)),
+        Rule(**given_rule | {"alert": "strict", "for_": "2us", "keep_firing_for": "2us"}),
     ]
     together = local.run(streams, rules, arrival="arrival", cuts=cuts)
     alone = [alert for rule in rules for alert in local.run(streams, rule, arrival="arrival").alerts]
@@ -217,14 +218,16 @@ def test_a_rule_of_one_stream_sees_the_rows_that_another_rule_leaves_out() -> No
     # -5 comes last, between two larger values: of no use where f rises with a, and the alarm of the other rule.
     a = one_machine([0, 2, 1], [3, 3, -5]) | {"arrival": np.arange(3)}
     b = one_machine([], []) | {"arrival": np.zeros(0, np.int64)}
-    rises = Rule("rises", "a + b > 0", within=10, on="machine", shapes={"a": "increasing"})
-    cold = Rule("cold", "a < 0", within=10, on="machine")
+    rises = Rule("rises", "a + b > 0", within="10us", on="machine", shapes={"a": "increasing"})
+    cold = Rule("cold", "a < 0", within="10us", on="machine")
     result = local.run({"a": a, "b": b}, [rises, cold], arrival="arrival")
     assert settled(result.counts)["a"] == {"received": 3, "retained": 2, "omitted": 1}
     assert [(row["alert"], row["state"], row["value"]) for row in result.alerts] == [("cold", "firing", -5.0)]
 
 
-RULE = Rule("x", "a + b > 0", within=10, on="machine", shapes={"a": "increasing", "b": "increasing"}, outage=100)
+RULE = Rule(
+    "x", "a + b > 0", within="10us", on="machine", shapes={"a": "increasing", "b": "increasing"}, outage="100us"
+)
 
 
 def test_empty_batches_and_streams_are_fine() -> None:
@@ -274,8 +277,8 @@ def test_rules_with_the_same_keys_share_the_largest_outage() -> None:
     # 10 comes 20 behind: too late by the outage of 5, not by that of 30; a rule with other keys is not concerned.
     a = one_machine([30, 10], [-1, 1]) | {"arrival": np.arange(2)}
     short, long, other = (
-        Rule(name, "a > 0", within=0, on=on, outage=us)
-        for name, on, us in [("short", "machine", 5), ("long", "machine", 30), ("other", (), 30)]
+        Rule(name, "a > 0", within=0, on=on, outage=us(outage_us))
+        for name, on, outage_us in [("short", "machine", 5), ("long", "machine", 30), ("other", (), 30)]
     )
 
     def fired(*rules: Rule) -> list[str]:
@@ -291,7 +294,7 @@ def test_a_row_is_remembered_as_long_as_it_may_excuse_another_whatever_the_batch
     # The interval of a is 8. When 11 comes, 6 lies below 2 and 9, and above 5 and 11: it goes, if 2 is still there.
     a = one_machine([5, 6, 2, 9, 19, 11], [0, 1, 2, 2, 1, 0]) | {"arrival": np.arange(6)}
     b = one_machine([], []) | {"arrival": np.zeros(0, np.int64)}
-    rule = Rule("x", "abs(a) + b > 9", within=4, on="machine", shapes={"a": "quasiconvex"}, outage=8)
+    rule = Rule("x", "abs(a) + b > 9", within="4us", on="machine", shapes={"a": "quasiconvex"}, outage="8us")
     for cuts in ([], [5], [1, 2, 3, 4, 5]):
         counts = settled(local.run({"a": a, "b": b}, rule, arrival="arrival", cuts=cuts).counts)
         assert counts["a"] == {"received": 6, "retained": 5, "omitted": 1}
@@ -302,7 +305,7 @@ def test_a_row_behind_one_that_was_refused_is_behind_whatever_the_batches() -> N
     # 3 at 2 then comes behind it and is left out: it is no evaluation, though no newer row of a is remembered.
     a = one_machine([1, 3, 2], [5, 4, 3]) | {"arrival": np.array([1, 2, 3])}
     b = one_machine([0], [0]) | {"arrival": np.array([0])}
-    rule = Rule("x", "a + b > 3.5", within=10, hop=100, on="machine", shapes={"a": "increasing"})
+    rule = Rule("x", "a + b > 3.5", within="10us", hop="100us", on="machine", shapes={"a": "increasing"})
     for cuts in ([], [3], [1, 2, 3]):
         result = local.run({"a": a, "b": b}, rule, arrival="arrival", cuts=cuts)
         assert [(row["state"], row["startsAt"].microsecond) for row in result.alerts] == [("firing", 1)], cuts
@@ -311,7 +314,7 @@ def test_a_row_behind_one_that_was_refused_is_behind_whatever_the_batches() -> N
 
 def test_a_value_outside_its_domain_stays_is_counted_and_excuses_no_other() -> None:
     # f = r * s**2 rises with r; 12 lies outside [0, 10], so r = 5 between two of them stays, and so do they.
-    settings: dict[str, Any] = {"within": 10, "on": "machine", "shapes": {"r": "increasing", "s": "quasiconvex"}}
+    settings: dict[str, Any] = {"within": "10us", "on": "machine", "shapes": {"r": "increasing", "s": "quasiconvex"}}
     outside = {"r": one_machine([0, 1, 2], [12, 5, 12]), "s": one_machine([], [])}
     inside = {"r": one_machine([0, 1, 2], [9, 5, 9]), "s": one_machine([], [])}
     rule = Rule("x", "r * s**2 > 3", domains={"r": (0, 10)}, **settings)
@@ -327,7 +330,7 @@ def test_a_value_outside_its_domain_stays_is_counted_and_excuses_no_other() -> N
 def test_a_partner_outside_its_domain_is_evaluated_with_what_is_left() -> None:
     # s = 0 between -1, 1 and -1, 1 is left out, rightly while r >= 0. Then r = -1 arrives: 0 would have been true, but
     # the guarantee does not cover combinations with a value outside its domain.
-    rule = Rule("x", "r * s**2 > -1", within=10, on="machine", domains={"r": (0, 10)},
+    rule = Rule("x", "r * s**2 > -1", within="10us", on="machine", domains={"r": (0, 10)},
                 shapes={"r": "increasing", "s": "quasiconvex"})  # fmt: skip
     streams = {"s": one_machine([0, 1, 2, 3, 4], [-1, 1, 0, -1, 1]), "r": one_machine([5], [-1])}
     result = local.run(streams, rule)

@@ -93,7 +93,7 @@ def test_payload_follows_its_row_through_cuts_and_threads(monkeypatch: pytest.Mo
 
 def test_quality_says_once_that_values_lie_outside_the_domains_of_their_own_rule() -> None:
     streams = {"a": one_machine([0], [12]), "b": one_machine([1], [12])}
-    settings = {"within": 10, "on": "machine", "shapes": {"a": "increasing", "b": "increasing"}}
+    settings = {"within": "10us", "on": "machine", "shapes": {"a": "increasing", "b": "increasing"}}
     rules = [
         Rule("both", "a + b > 0", domains={"a": (0, 10), "b": (0, 10)}, **settings),
         Rule("one", "a + b > 0", domains={"a": (0, 20), "b": (0, 10)}, **settings),
@@ -184,7 +184,7 @@ def test_the_number_of_buckets_fits_the_type_that_rows_are_sorted_by() -> None:
 def test_explain_knows_the_arrival_column_as_a_run_does() -> None:
     # Without it, `came` would be a second value column.
     row = {"ts": np.arange(2), "came": np.arange(2), "machine": np.array(["m", "m"]), "temp": np.ones(2)}
-    rule = Rule("x", "a > 0", within=10, on="machine")
+    rule = Rule("x", "a > 0", within="10us", on="machine")
     assert str(local.explain({"a": row}, rule, arrival="came")).startswith("Watch on machine")
     assert len(local.run({"a": row}, rule, arrival="came").alerts) == 1
 

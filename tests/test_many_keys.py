@@ -21,7 +21,9 @@ def test_thousands_of_keys_are_each_as_if_alone() -> None:
             "ts": random.integers(0, 60, rows), "machine": machine, "value": random.integers(-4, 5, rows) / 2,
             "arrival": np.arange(rows), "note": machine * 10,
         }  # fmt: skip
-    rule = Rule("x", "a + b > 1", within=8, on="machine", shapes={"a": "increasing"}, for_=2, keep_firing_for=3)
+    rule = Rule(
+        "x", "a + b > 1", within="8us", on="machine", shapes={"a": "increasing"}, for_="2us", keep_firing_for="3us"
+    )
     whole = local.run(streams, rule, arrival="arrival", cuts=[100, 25_000])
     assert len({row["labels"]["machine"] for row in whole.alerts}) > 2_000
     told = stories(whole.alerts)
@@ -39,7 +41,7 @@ def test_a_page_whose_keys_have_no_rows_yet_keeps_its_place() -> None:
     value = np.where(np.isin(machine, [0, keys - 1]) & (ts != 3), 1.0, -1.0)
     arrival = np.where(np.isin(machine, [0, keys - 1]), ts, 9)
     stream = {"ts": ts, "machine": machine, "value": value, "arrival": arrival}
-    rule = Rule("x", "a + b > 0", within=0, on="machine", for_=5, stale=9)
+    rule = Rule("x", "a + b > 0", within=0, on="machine", for_="5us", stale="9us")
     streams = {"a": stream, "b": stream}
     split = local.run(streams, rule, arrival="arrival", cuts=[4, 8, 12])
     assert [(row["labels"]["machine"], row["state"]) for row in split.alerts] == [

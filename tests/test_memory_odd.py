@@ -13,8 +13,8 @@ ROWS = 300
 STREAMS = {name: {"ts": np.arange(ROWS) // 2, "value": np.arange(ROWS) * 1.0} for name in "ab"}
 ODD: list[dict[str, Any]] = [
     {"within": 0},
-    {"within": 0, "outage": 10},
-    {"within": 1, "hop": 1, "closed": "left"},
+    {"within": 0, "outage": "10us"},
+    {"within": "1us", "hop": "1us", "closed": "left"},
 ]
 
 
@@ -23,7 +23,7 @@ def found(more: dict[str, Any], memory: str | None, *, emit: str = "all") -> loc
 
 
 @pytest.mark.parametrize("more", ODD)
-@pytest.mark.parametrize("model", [None, {"granularity": "1s"}, {"granularity": 1}])
+@pytest.mark.parametrize("model", [None, {"granularity": "1s"}, {"granularity": "1us"}])
 @pytest.mark.parametrize("emit", ["all", "witness"])
 def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
     more: dict[str, Any], model: dict[str, Any] | None, emit: str

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import us
 from tests.naive.silence import Row, Silence, naive_silence
 from tests.strategies import Case, cases
 from tests.test_laws import CUTS, MINUTE, Driver, parts_of, plan_of, settled, stories
@@ -100,7 +101,7 @@ def test_silences_are_those_of_the_oracle_whatever_the_cut(
 def test_a_rule_beside_silences_and_silences_beside_a_rule_notice_nothing(
     rows: list[Sent], silences: list[NoData], cuts: list[int]
 ) -> None:
-    rule = Rule("x", "a + b > 0", within=6, on="m", outage=9, for_=2, shapes={"a": "increasing"})
+    rule = Rule("x", "a + b > 0", within="6us", on="m", outage="9us", for_="2us", shapes={"a": "increasing"})
     alone, together = drive(rows, [rule], cuts), drive(rows, [rule, *silences], cuts)
     assert stories(row for row in together.alerts if row["alert"] == "x") == stories(alone.alerts)
     assert settled(alone.counts).items() <= settled(together.counts).items()
@@ -126,7 +127,7 @@ CALLS = st.lists(st.tuples(st.lists(SENT, max_size=5), st.integers(0, 30), st.bo
 def test_the_clock_begins_silences_and_forgets_keys_as_the_oracle_says(
     calls: list[tuple[list[Sent], int, bool]], silences: list[NoData], through_pages: bool, ttl: int | None
 ) -> None:
-    plan = plan_of(columns([]), silences, arrival="arrival", key_ttl=ttl)
+    plan = plan_of(columns([]), silences, arrival="arrival", key_ttl=None if ttl is None else us(ttl))
     driver, oracles, now = Driver(plan, through_pages=through_pages), [Silence(s.stream, s.for_us) for s in silences], 0
     for rows, passed, looks in calls:
         driver.take(driver.logic.on_data(parts_of(plan, columns(rows), (), "arrival")[0], now))

@@ -200,7 +200,7 @@ def test_the_rows_evaluated_in_the_example(name: str) -> None:
     assert [evaluation.time for evaluation in replay(case.streams, case.rule).evaluations] == times
 
 
-HOT = Rule("hot", "a > 0", within=5, on="machine", shapes={"a": "increasing"})
+HOT = Rule("hot", "a > 0", within="5us", on="machine", shapes={"a": "increasing"})
 
 
 def test_a_row_is_settled_by_the_first_row_an_interval_later() -> None:
@@ -216,7 +216,7 @@ def test_the_condition_is_called_on_few_rows_of_a_dense_stream() -> None:
     ts, value = np.arange(20_000), np.round(random.normal(0, 1, 20_000).cumsum(), 2)
     streams = {"a": one_machine(ts, value)}
     plan = plan_of(
-        streams, Rule("far", "sqrt(abs(a) * 2) > 9", within=1_000, on="machine", shapes={"a": "quasiconvex"})
+        streams, Rule("far", "sqrt(abs(a) * 2) > 9", within="1000us", on="machine", shapes={"a": "quasiconvex"})
     )
     driver = Driver(plan)
     with calls(driver) as called:
@@ -228,7 +228,7 @@ def test_the_condition_is_called_on_few_rows_of_a_dense_stream() -> None:
 
 
 def test_a_value_outside_its_domain_is_evaluated_and_excuses_no_other() -> None:
-    rule = Rule("x", "a > 0", within=5, on="machine", shapes={"a": "increasing"}, domains={"a": (-9, 9)})
+    rule = Rule("x", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, domains={"a": (-9, 9)})
     result = local.run({"a": one_machine([0, 1, 2], [12, -3, 12])}, rule)
     assert [(row["state"], row["quality"]) for row in result.alerts] == [
         ("firing", "exact out-of-domain"), ("resolved", "exact out-of-domain"), ("firing", "exact out-of-domain")
@@ -240,8 +240,8 @@ def test_what_is_not_settled_does_not_expire_when_another_stream_runs_ahead() ->
     # b moves the newest time of the key far beyond the outage of a, whose only row waits for the end of input.
     a = one_machine([0], [1]) | {"arrival": np.array([0])}
     b = one_machine([900, 901, 902], [1, 1, 1]) | {"arrival": np.array([1, 2, 3])}
-    hot = Rule("hot", "a > 0", within=5, on="machine", shapes={"a": "increasing"}, outage=10)
-    other = Rule("other", "b > 9", on="machine", outage=10)
+    hot = Rule("hot", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, outage="10us")
+    other = Rule("other", "b > 9", on="machine", outage="10us")
     for cuts in ([], [1, 2, 3]):
         result = local.run({"a": a, "b": b}, [hot, other], arrival="arrival", cuts=cuts)
         assert [(row["alert"], row["state"]) for row in result.alerts] == [("hot", "firing")]
@@ -288,11 +288,11 @@ def test_a_reduced_rule_beside_others_is_that_rule_alone() -> None:
             "arrival": ts + random.integers(0, 9, rows), "note": np.arange(rows),
         }  # fmt: skip
     rules = [
-        Rule("join", "a - b > 3", within=3, on="machine", shapes={"a": "increasing", "b": "decreasing"}),
+        Rule("join", "a - b > 3", within="3us", on="machine", shapes={"a": "increasing", "b": "decreasing"}),
         HOT,
-        Rule("every", "a > 1", within=5, on="machine", for_=2, shapes={"a": "increasing"}),
-        Rule("longer", "a > 1", within=20, on="machine", shapes={"a": "increasing"}),
-        Rule("same", "a > 1.5", within=5, on="machine", shapes={"a": "increasing"}),
+        Rule("every", "a > 1", within="5us", on="machine", for_="2us", shapes={"a": "increasing"}),
+        Rule("longer", "a > 1", within="20us", on="machine", shapes={"a": "increasing"}),
+        Rule("same", "a > 1.5", within="5us", on="machine", shapes={"a": "increasing"}),
     ]
     together = test_laws.stories(local.run(streams, rules, arrival="arrival", cuts=[100, 333]).alerts)
     for rule in rules:

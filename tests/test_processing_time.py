@@ -17,7 +17,7 @@ def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> 
         return table(machines, [ts] * len(machines), value=[value] * len(machines))
 
     none = one_machine([], [])
-    rule = Rule("x", "a + b > 0", within=10, on="machine")
+    rule = Rule("x", "a + b > 0", within="10us", on="machine")
     plan = plan_of({"a": none, "b": none}, rule, key_ttl="5m")
     driver = Driver(plan, through_pages=through_pages)
 
@@ -39,7 +39,7 @@ def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> 
 
 def test_a_timer_stands_where_a_silent_key_is_to_be_freed() -> None:
     streams = {"a": one_machine([1], [-9]), "b": one_machine([1], [1])}
-    rule = Rule("x", "a + b > 0", within=10, on="machine")
+    rule = Rule("x", "a + b > 0", within="10us", on="machine")
     plan = plan_of(streams, rule, key_ttl="5m")
     driver = Driver(plan)
     assert driver.logic.next_timer() is None
@@ -58,7 +58,7 @@ def test_a_timer_stands_where_a_silent_key_is_to_be_freed() -> None:
 
 def test_the_timer_of_a_busy_key_is_that_of_its_alert_though_its_time_to_live_is_over() -> None:
     streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
-    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
+    plan = plan_of(streams, Rule("x", "a + b > 0", within="10us", on="machine", stale="1h"), key_ttl="1m")
     driver = Driver(plan)
     driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
     driver.take(driver.logic.on_time(3 * MINUTE))
@@ -67,7 +67,7 @@ def test_the_timer_of_a_busy_key_is_that_of_its_alert_though_its_time_to_live_is
 
 def test_a_key_with_an_open_alert_is_not_freed() -> None:
     streams = {"a": one_machine([1], [1]), "b": one_machine([1], [1])}
-    plan = plan_of(streams, Rule("x", "a + b > 0", within=10, on="machine", stale="1h"), key_ttl="1m")
+    plan = plan_of(streams, Rule("x", "a + b > 0", within="10us", on="machine", stale="1h"), key_ttl="1m")
     driver = Driver(plan)
     driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
     driver.take(driver.logic.on_time(30 * MINUTE))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import us
 from tests.naive.alerts import naive_alerts
 from tests.naive.waiting import taken_in_order
 from tests.strategies import Case, cases, signed_sum
@@ -59,8 +59,8 @@ def in_the_order_taken(
 def test_waiting_is_taking_rows_in_another_order(
     case: Case, wait: int, idle: int, cuts: list[int], through_pages: bool
 ) -> None:
-    streams, keywords = case.arrays(), case.keywords() | {"idle": idle}
-    plan = plan_of(streams, Rule(**keywords, wait=wait), arrival="arrival")
+    streams, keywords = case.arrays(), case.keywords() | {"idle": us(idle)}
+    plan = plan_of(streams, Rule(**keywords, wait=us(wait)), arrival="arrival")
     waited = Driver(plan, through_pages=through_pages).run(parts_of(plan, streams, cuts, "arrival"))
     ordered = in_the_order_taken(streams, wait, idle)
     plain = plan_of(ordered, Rule(**keywords), arrival="arrival")
@@ -86,7 +86,7 @@ def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
     of = {key: signed_sum(names, (1, -1, 1, -1)[: len(names)], ">", Fraction(most)) for key, most in limits.items()}
     table = Limits("limits.csv", ("machine",), ("most",), {(key,): (most,) for key, most in limits.items()})
     expr = next(iter(of.values())).text.rpartition(" ")[0] + " by.most"
-    own = {"expr": expr, "limits": {"by": table}, "idle": idle, "wait": wait, "recovery": None, "domains": {}}
+    own = {"expr": expr, "limits": {"by": table}, "idle": us(idle), "wait": us(wait), "recovery": None, "domains": {}}
     keywords = case.keywords() | own | {"shapes": dict.fromkeys(f"{name}.value" for name in names)}
     found = [
         in_oracle_form(row, case.rule) for row in run_local(streams, Rule(**keywords), arrival="arrival", cuts=cuts)
@@ -101,8 +101,8 @@ def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
 
 @given(cases(shaped=True, disorder=("bounded",)), CUTS)
 def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case: Case, cuts: list[int]) -> None:
-    streams, keywords = case.arrays(), case.keywords() | {"outage": 10**9}
-    plan = plan_of(streams, Rule(**keywords | {"idle": 10**9}, wait=10**6), arrival="arrival")
+    streams, keywords = case.arrays(), case.keywords() | {"outage": "1000s"}
+    plan = plan_of(streams, Rule(**keywords | {"idle": "1000s"}, wait="1s"), arrival="arrival")
     waited = Driver(plan, through_pages=True).run(parts_of(plan, streams, cuts, "arrival"))
     by_time = {name: dict(table) | {"arrival": np.asarray(table["ts"])} for name, table in streams.items()}
     plain = plan_of(by_time, Rule(**keywords), arrival="arrival")
@@ -185,14 +185,14 @@ def test_omission_before_ordering_loses_no_alarm(seed: int, wait: int, within: i
         stay = np.sort(sorter.retained_ids())
         table["machine"] = np.full(count, "m", object)
         streams[name], kept[name] = table, {column: cells[stay] for column, cells in table.items()}
-    rule = {"alert": "x", "expr": "a - b > 9", "within": within, "on": "machine", "stale": within}
+    rule = {"alert": "x", "expr": "a - b > 9", "within": us(within), "on": "machine", "stale": us(within)}
     full = local.run({n: dict(t) for n, t in streams.items()}, Rule(**rule)).alerts
-    found = local.run(kept, Rule(**rule, wait=wait, idle="1h"), arrival="arrival").alerts
+    found = local.run(kept, Rule(**rule, wait=us(wait), idle="1h"), arrival="arrival").alerts
     ends = {(row["id"], row["quality"]): row["endsAt"] for row in found if row["state"] == "resolved"}
     fired = [row for row in found if row["state"] == "firing"]
     lives = [(row["startsAt"], ends.get((row["id"], row["quality"]), row["startsAt"])) for row in fired]
     # Rows of the witness lie at most `within` apart, and what stands for one at most twice that from it.
-    far = timedelta(microseconds=3 * within)
+    far = us(3 * within)
     for row in full:
         if row["state"] == "firing":
             best = max(part["time"] for part in row["witness"])

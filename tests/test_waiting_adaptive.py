@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.durations import us
 from tests.naive.results import results_by_period
 from tests.naive.waiting import taken_in_order, waits_by_largest_delay
 from tests.test_laws import Driver, parts_of, plan_of, settled, stories
@@ -98,7 +99,7 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     # For five seconds one machine has no rows in one of the streams: that is longer than `idle`.
     quiet = (streams["a"]["machine"] == "n") & (abs(streams["a"]["arrival"] - 4 * SECOND) < 2.5 * SECOND)
     streams["a"] = {name: column[~quiet] for name, column in streams["a"].items()}
-    rule = following(kind, keep_firing_for="1s", idle=IDLE)
+    rule = following(kind, keep_firing_for="1s", idle=us(IDLE))
     plan = plan_of(streams, rule, arrival="arrival")
     rows = usable(streams)
     waits = waits_row_by_row(plan, streams, len(rows))
@@ -106,7 +107,7 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     if kind == "max":
         assert waits == waits_by_largest_delay([row[:3] for row in rows], SECOND, 3600 * SECOND)
     ordered = in_the_order_taken(streams, waits, IDLE)
-    plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle=IDLE)
+    plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle=us(IDLE))
     expected = run_local(ordered, plain, arrival="arrival")
     assert stories(run_local(streams, rule, arrival="arrival", cuts=cuts)) == stories(expected)
     counts = told(plan, streams, cuts, [True])[1]
@@ -127,7 +128,7 @@ SAID: dict[str, dict[str, Any]] = {
 def test_results_are_counted_whatever_was_left_out(said: str, seed: int, wait: int, cuts: list[int]) -> None:
     """A late row that is left out at once is a result all the same, in order or not, if it is true."""
     streams = late_rows(seed, 150)
-    rule = Rule("x", "a - b > 2", within="1s", on="machine", wait=wait, idle=IDLE, **SAID[said])
+    rule = Rule("x", "a - b > 2", within="1s", on="machine", wait=us(wait), idle=us(IDLE), **SAID[said])
     found = local.run(streams, rule, arrival="arrival", cuts=cuts)
     rows = usable(streams)
     order = [rows[number] for number in taken_in_order([row[:3] for row in rows], wait, IDLE)]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.test_laws import Driver, parts_of, plan_of, stories
-from tests.test_waiting_recordings import NEEDS_DATA, RECORDINGS, SECOND, Streams, check_counts
+from tests.test_waiting_recordings import RECORDINGS, SECOND, Streams, check_counts
 from tocsin import Rule
 from tocsin.local import Result, run
 
-pytestmark = NEEDS_DATA
+pytestmark = pytest.mark.recordings
 
 # Per recording: how long rows wait, are too late, and when a stream is idle.
 TIMES = {

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.recordings import recording
 from tocsin import Rule
 from tocsin.local import Result, run
 from tocsin.logic import FATES
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-NEEDS_DATA = pytest.mark.skipif(
-    not DATA.exists(), reason="needs the recordings of radio frames, a market feed, phones and flights"
-)
-pytestmark = NEEDS_DATA
+pytestmark = pytest.mark.recordings
 
 MS, SECOND = 1_000, 1_000_000
 Streams = dict[str, dict[str, np.ndarray]]
@@ -32,7 +28,7 @@ def table(key: Any, ts: Any, arrival: Any, value: Any) -> dict[str, np.ndarray]:
 
 def lorawan() -> tuple[Streams, dict[str, Any]]:
     """Temperatures of each radio device beside those of all: rare frames come up to 48 minutes late."""
-    rows = pd.read_csv(DATA / "lorawan_helium" / "frames.csv.gz")
+    rows = pd.read_csv(recording("lorawan_helium/frames.csv.gz"))
     rows = rows[rows.device == "0018B20000020CA0"].dropna(subset=["temperature"])
     ts, arrival = rows.event_ms.to_numpy() * MS, rows.arrival_ms.to_numpy() * MS
     odd = rows.fcnt.to_numpy() % 2 == 1
@@ -43,7 +39,7 @@ def lorawan() -> tuple[Streams, dict[str, Any]]:
 
 def crypto() -> tuple[Streams, dict[str, Any]]:
     """Bids and asks of all symbols of an exchange: heavy disorder between symbols, up to 1.6 s."""
-    rows = pd.read_csv(DATA / "crypto_feed_arrival" / "bybit.csv.gz")
+    rows = pd.read_csv(recording("crypto_feed_arrival/bybit.csv.gz"))
     rows = rows[rows.channel == "book"]
     streams = {}
     for name, side in (("a", "buy"), ("b", "sell")):
@@ -56,7 +52,7 @@ def hhar() -> tuple[Streams, dict[str, Any]]:
     """Accelerometer and gyroscope of a watch whose clock stands still for minutes."""
     streams = {}
     for name, file in (("a", "watch_accelerometer"), ("b", "watch_gyroscope")):
-        (path,) = (DATA / "hhar_phone_watch").glob(f"*{file}*")
+        (path,) = recording("hhar_phone_watch").glob(f"*{file}*")
         rows = pd.read_csv(path)
         streams[name] = table(["watch"] * len(rows), rows.creation_ns // 1000, rows.arrival_ms * MS, rows.x)
     return streams, {"expr": "a - b > -8", "within": "50ms", "over": "10s", "every": "1s", "grain": "10ms"}
@@ -64,9 +60,9 @@ def hhar() -> tuple[Streams, dict[str, Any]]:
 
 def flights() -> tuple[Streams, dict[str, Any]]:
     """Scheduled departures, told when they left: hours late, some before their time; weather of the hour in time."""
-    rows = pd.read_parquet(DATA / "nycflights13" / "flights_2013q1.parquet").dropna(subset=["actual_dep_s"])
+    rows = pd.read_parquet(recording("nycflights13/flights_2013q1.parquet")).dropna(subset=["actual_dep_s"])
     rows = rows.iloc[:12_000]
-    weather = pd.read_csv(DATA / "nycflights13" / "weather_2013.csv.gz", na_values="NA")
+    weather = pd.read_csv(recording("nycflights13/weather_2013.csv.gz"), na_values="NA")
     hours = pd.to_datetime(weather.time_hour, utc=True).astype("int64").to_numpy() // 1000
     weather, hours = weather[hours < hours[0] + 20 * 86_400 * SECOND], hours[hours < hours[0] + 20 * 86_400 * SECOND]
     a = table(rows.origin, rows.sched_dep_s * SECOND, rows.actual_dep_s * SECOND, rows.dep_delay)

@@ -132,9 +132,11 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
     ended = logic.on_end()
     out.add(ended)
     _store(pages, logic.changed_pages())
+    told = Out(waits=waits, memory=ended.memory)
+    told.drop_recalls({alert["alert"] for alert in out.alerts})
     alerts = [with_times(alert) for alert in sorted(out.alerts, key=_whose)]
     size = sum(len(page) for page in pages.values())
-    return Result(alerts, out.counts, size, waits, out.results, out.late, out.dead, ended.memory)
+    return Result(alerts, out.counts, size, told.waits, out.results, out.late, out.dead, told.memory)
 
 
 def _joined(results: Iterable[Result]) -> Result:

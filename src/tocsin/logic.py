@@ -6,12 +6,13 @@ bucket and batch, never per key.
 
 Laws that every logic obeys (tests/test_laws.py): any split of the input into batches gives the same output rows; pages
 written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for every
-stream and key set received = held + retained + expired + omitted + shed + late + quarantined + unprocessed.
+stream and key set received = held + retained + expired + omitted + duplicates + shed + late + quarantined +
+unprocessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +32,7 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 NEVER_SEEN = -(1 << 62)
 
 # What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
-FATES = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 COUNTS = ("received", *FATES, "behind", "out_of_domain", "without_limits", "freed_keys")
 
 
@@ -165,6 +166,15 @@ class Out:
         periods = self.results.setdefault(alert, {})
         before = periods.get(start_us, (0, 0))
         periods[start_us] = before[0] + in_order, before[1] + whole
+
+    def drop_recalls(self, alerts: Container[str]) -> None:
+        """Remove the recall of every alert that is not among `alerts`, which have results: no result has no recall.
+
+        What the models estimate before the first result is about pairs of rows, not about results.
+        """
+        self.waits = {alert: (us, recall if alert in alerts else None) for alert, (us, recall) in self.waits.items()}
+        self.memory = {alert: found if alert in alerts else Found() for alert, found in self.memory.items()}
+        self.cpu = {alert: (rows, found if alert in alerts else None) for alert, (rows, found) in self.cpu.items()}
 
     def count(self, stream: str, counts: Mapping[str, int]) -> None:
         """Add to the counts of a stream."""

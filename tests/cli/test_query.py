@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from tocsin.cli.main import main
-from tocsin.cli.query import _is_short, _remarks
+from tocsin.cli.query import _is_short, _remarks, _write
 from tocsin.query.model import Budget
 
 FACTORY = str(Path(__file__).parents[2] / "examples" / "factory.yaml")
@@ -110,3 +111,11 @@ def test_that_an_answer_may_not_be_exact_is_said_unless_nothing_was_left_out() -
     assert not _is_short({"a": {"received": 5, "unprocessed": 0}, "b": {"received": 5, "expired": 5}})
     assert _is_short({"a": {"received": 5, "unprocessed": 0}, "b": {"received": 5, "unprocessed": 1}})
     assert _is_short({})
+
+
+def test_query_output_ends_with_the_number_of_rows_when_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = {"exact": True, "columns": ["ts", "value"], "rows": [], "more": 0, "streams": {}, "reasons": {}}
+    _write(Namespace(json=False, out=None), summary)
+    assert capsys.readouterr().out.splitlines() == ["ts  value", "0 rows"]
+    _write(Namespace(json=False, out=None), {**summary, "rows": [["1", 2.0]]})
+    assert capsys.readouterr().out.splitlines() == ["ts  value", " 1    2.0"]

@@ -86,9 +86,9 @@ def test_an_id_that_is_registered_twice_and_lines_that_are_no_json_are_told_with
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"ts": "yesterday"}, "`ts` must be a time; got 'yesterday'"),
-        ({"ts": True}, "`ts` must be a time; got True"),
-        ({"ts": "12:30"}, "`ts` must be a time; got '12:30'"),
+        ({"ts": "yesterday"}, "`ts` must be a number or ISO 8601, such as 2015-02-02T14:19:59Z; got 'yesterday'"),
+        ({"ts": True}, "`ts` must be a number or ISO 8601, such as 2015-02-02T14:19:59Z; got True"),
+        ({"ts": "12:30"}, "`ts` must be a number or ISO 8601, such as 2015-02-02T14:19:59Z; got '12:30'"),
         ({"low": float("nan")}, "`low` must be a number, which is left out where it is open; got nan"),
         ({"high": "NaN"}, "`high` must be a number, which is left out where it is open; got 'NaN'"),
         ({"low": float("-inf")}, "`low` must be a number, which is left out where it is open; got -inf"),

@@ -244,10 +244,34 @@ def test_times_far_off_are_told_once_per_stream_with_the_unit_that_is_meant(capl
     for _ in range(2):
         warner.note(progress)
     assert sorted(caplog.messages) == [
-        "stream `old`: its newest row is at 1900-01-18T00:00:00Z, more than ten years from now",
-        "stream `slow`: its newest row is at 1970-01-21T17:13:20Z, more than ten years from now; "
-        "is `time_unit: s` meant?",
+        "stream `old`: its newest row is at 1900-01-18T00:00:00Z, more than ten years ago",
+        "stream `slow`: its newest row is at 1970-01-21T17:13:20Z, more than ten years ago; is `time_unit: s` meant?",
     ]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("year", [1985, 2013, 2016, 2026, 2060])
+def test_time_unit_hint_names_the_true_unit_when_the_data_is_historic(unit: str, year: int) -> None:
+    from tocsin.rules.rulefile import Source, Stream
+    from tocsin.spark.far_off import far_off
+    from tocsin.spark.usable import PER_UNIT
+
+    now_us = 1_790_000_000_000_000
+    number = (year - 1970) * 365.25 * 86_400  # seconds
+    text = far_off(Stream("air", Source("json"), time_unit=unit), round(number * PER_UNIT[unit]), now_us)
+    assert "newest row is at 1970-" in text
+    assert text.endswith(", more than ten years ago; is `time_unit: s` meant?")
+
+
+@pytest.mark.parametrize(("year", "side"), [(1900, "ago"), (2013, "ago"), (2040, "from now"), (2100, "from now")])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_time_unit_hint_is_absent_when_the_unit_is_right(unit: str, year: int, side: str) -> None:
+    from tocsin.rules.rulefile import Source, Stream
+    from tocsin.spark.far_off import far_off
+
+    time_us = round((year - 1970) * 365.25 * 86_400) * 1_000_000
+    text = far_off(Stream("air", Source("json"), time_unit=unit), time_us, 1_790_000_000_000_000)
+    assert text.endswith(f", more than ten years {side}")
 
 
 def test_the_line_of_a_batch_has_counts_that_add_up() -> None:
@@ -273,6 +297,29 @@ def test_listener_logs_the_number_of_the_run_directory_when_a_repair_moved_the_n
         listener.onQueryProgress(SimpleNamespace(progress=spark))
     assert seconds == [1.5]
     assert caplog.messages[0].startswith("batch=7 rows=1 ")
+
+
+def test_progress_has_no_lag_when_the_first_rows_of_a_stream_are_history() -> None:
+    from tocsin.rundir.progress import historic_streams, parse_progress
+    from tocsin.spark.listener import line_of as logged
+
+    def after(before: Progress, newest_us: dict[str, int]) -> Progress:
+        historic = historic_streams(before, newest_us, 1_790_000_000.0)
+        return Progress(before.batch + 1, "2026-09-21T14:13:20.000000Z", Tally(), Tally(), newest_us, historic=historic)
+
+    now, day = 1_790_000_000_000_000, 86_400_000_000
+    first = after(Progress(-1, "", Tally(), Tally()), {"old": now - 31 * day, "live": now - 29 * day})
+    assert first.historic == ("old",)
+    assert first.lag_s == {"live": 29 * 86_400.0}
+    only_old = replace(first, newest_us={"old": now - 31 * day})
+    assert "lag" not in line_of(only_old, 1.0)
+    assert "lag_seconds" not in logged(only_old, {})
+    (read,) = parse_progress([first.line()])
+    assert read == first
+    # A live stream that stops keeps its lag. A historic stream that reaches the present gets a lag.
+    later = after(read, {"old": now - 30 * day, "live": now - 40 * day})
+    assert later.historic == ()
+    assert later.lag_s == {"old": 30 * 86_400.0, "live": 40 * 86_400.0}
 
 
 def test_the_line_that_moves_says_what_matters() -> None:

@@ -119,6 +119,19 @@ def test_the_time_of_a_micro_batch_says_what_it_is_the_time_of(tmp_path: Path) -
     assert ">0.75 s</text>" in text
 
 
+def test_stream_pages_show_history_instead_of_a_lag_when_the_rows_are_old(tmp_path: Path) -> None:
+    newest = {"air": (START_S - 400_000_000) * SECOND, "oil": (START_S - 2) * SECOND}
+    folder = small_run(tmp_path / "run", newest_us=newest, historic=("air",))
+    assert tiles_of(folder)["largest lag"][:2] == ("2s", "stream oil, when it was done")
+    assert 'aria-label="lag behind the clock, by stream: oil is 2s"' in page_of(folder)
+    counts = {"air": {"received": 1}}
+    only = small_run(tmp_path / "only", counts=counts, newest_us={"air": newest["air"]}, historic=("air",))
+    assert "largest lag" not in tiles_of(only)
+    assert "lag behind the clock" not in page_of(only)
+    assert "so the stream has no lag" in page_of(only, "stream", token_of("air"))
+    assert "<td>history</td>" in page_of(only, "streams")
+
+
 def test_that_no_request_came_for_a_while_is_no_lag(tmp_path: Path) -> None:
     newest = {"asks": (START_S - 7_000) * SECOND, "air": (START_S - 2) * SECOND}
     folder = small_run(tmp_path / "run", rules=[ENOUGH], newest_us=newest)

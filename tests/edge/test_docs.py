@@ -18,7 +18,6 @@ from tests.edge.command import CODE
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "edge.md").read_text("utf-8")
 EXAMPLE = re.compile(r"```sh\n(.*?)```\n\n((?:    [^\n]*\n)+)", re.DOTALL)
-NEEDS_DATA = pytest.mark.skipif(not benchmark.DATA.exists(), reason="needs the recordings of occupancy and DEBS 2012")
 
 
 def test_the_example_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def found() -> list[dict[str, Any]]:
     return benchmark.bytes_against_hold()
 
 
-@NEEDS_DATA
+@pytest.mark.recordings
 def test_the_table_of_bytes_against_hold_is_what_the_recordings_give(found: list[dict[str, Any]]) -> None:
     for recording in {point["recording"] for point in found}:
         for shape in benchmark.SHAPES:
@@ -49,7 +48,7 @@ def test_the_table_of_bytes_against_hold_is_what_the_recordings_give(found: list
             assert f"| {recording}, {shape} | {cells} |" in TEXT
 
 
-@NEEDS_DATA
+@pytest.mark.recordings
 def test_the_whole_interval_sends_the_fewest_rows_of_the_recordings(found: list[dict[str, Any]]) -> None:
     fewest = {"occupancy, light, 1 h": 1928, "occupancy, temperature, 1 h": 3788, "DEBS 2012, mf01, 1 s": 5007}
     for point in found:

@@ -72,6 +72,7 @@ GOOD_JSON = [
     '{"machine": "Größe", "ts": "1970-01-01T00:00:01Z", "temp": 1e3}\n'.encode(),
     b'{"machine": true, "ts": 1, "temp": 2}\n',
 ]
+NO_TIME = "`ts` is not a time: a number, or ISO 8601 such as 2015-02-02T14:19:59Z"
 BAD_JSON = {
     b"\n": "not JSON",
     b"nonsense\n": "not JSON",
@@ -89,8 +90,8 @@ BAD_JSON = {
     b'{"machine": "a", "ts": 1, "temp": NaN}\n': "`temp` is no finite number",
     b'{"machine": "a", "ts": 1, "temp": -Infinity}\n': "`temp` is no finite number",
     b'{"machine": "a", "ts": 1, "temp": ' + b"9" * 400 + b"}\n": "`temp` is no finite number",
-    b'{"machine": "a", "ts": "noon", "temp": 1}\n': "`ts` is no time",
-    b'{"machine": "a", "ts": null, "temp": 1}\n': "`ts` is no time",
+    b'{"machine": "a", "ts": "noon", "temp": 1}\n': NO_TIME,
+    b'{"machine": "a", "ts": null, "temp": 1}\n': NO_TIME,
     b'{"machine": null, "ts": 1, "temp": 1}\n': "key is no text or number",
     b'{"machine": ["a"], "ts": 1, "temp": 1}\n': "key is no text or number",
     b'{"machine": "\xff", "ts": 1, "temp": 1}\n': "not UTF-8",
@@ -108,8 +109,8 @@ BAD_CSV = {
     b"a,1,nan\n": "`temp` is no finite number",
     b"a,1,1_000\n": "`temp` is no finite number",
     "a,1,٣\n".encode(): "`temp` is no finite number",
-    b"a,noon,1\n": "`ts` is no time",
-    b"a,,1\n": "`ts` is no time",
+    b"a,noon,1\n": NO_TIME,
+    b"a,,1\n": NO_TIME,
     b"\xff,1,1\n": "not UTF-8",
 }
 

@@ -58,12 +58,11 @@ class Synchronizer:
     t_sync: int | None = None
     buffer: list[Row] = field(default_factory=list)
 
-    def arrive(self, row: Row, awaited: set[int]) -> list[Row]:
-        """Take a row while some streams are waited for; give what leaves."""
-        if self.t_sync is not None and row[2] <= self.t_sync:
-            return [row]
-        self.buffer.append(row)
-        return self.emit(awaited)
+    def arrive(self, rows: list[Row], awaited: set[int]) -> list[Row]:
+        """Put the rows of one arrival into the buffer; return the rows that leave while some streams are awaited."""
+        behind = [row for row in rows if self.t_sync is not None and row[2] <= self.t_sync]
+        self.buffer += [row for row in rows if row not in behind]
+        return behind + self.emit(awaited)
 
     def emit(self, awaited: set[int]) -> list[Row]:
         """Give what leaves while some streams are waited for."""
@@ -102,7 +101,7 @@ class Order:
         own = self.k_slacks[row[1]]
         rises = own.clock is None or row[2] > own.clock
         moves = all(k.clock is None or row[2] > k.clock for k in self.k_slacks)
-        passed, leaving = own.arrive(row), []
+        passed = own.arrive(row)
         for stream, slack in enumerate(self.k_slacks):
             if self.idle is not None and slack.clock is not None and slack.clock < self.newest() - self.idle:
                 # The clock of an idle stream stands still: the newest of all takes its place.
@@ -110,8 +109,7 @@ class Order:
                 if moves if stream != row[1] else rises or self.prompt:
                     passed += due
                     slack.buffer = [held for held in slack.buffer if held not in due]
-        for each in sorted(passed, key=by_time):
-            leaving += self.synchronizer.arrive(each, before)
+        leaving = self.synchronizer.arrive(sorted(passed, key=by_time), before)
         return leaving + self.synchronizer.emit(self.awaited())
 
     def newest(self) -> int:

@@ -41,11 +41,8 @@ class Key:
         ]
         for each in sorted(ripe, key=lambda r: (r.time, r.number)):
             self.first.remove(each)
-            if each.time > self.top:
-                self.second.append(each)
-                self._match(awaited)
-            else:
-                self.taken.append(each)
+            (self.second if each.time > self.top else self.taken).append(each)
+        self._match(awaited)
         self._match(self._awaited())
 
     def end(self) -> None:

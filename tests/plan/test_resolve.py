@@ -67,10 +67,10 @@ REFUSED: dict[str, tuple[Rule, str]] = {
         "`domains` must name variables of `expr` (surface); got 'air.temp'"),
     "streams without bounds": (rule("surface - wall > 0", within=None), "`within` is needed to join surface, wall"),
     "bounds of a stream that is not read": (
-        rule("surface - wall > 0", within={("surface", "air"): (0, 1)}),
+        rule("surface - wall > 0", within={("surface", "air"): ("0s", "1s")}),
         "`within` must name streams of `expr` (surface, wall); got 'air'"),
     "a join graph in two parts": (
-        rule("surface + wall + air.temp > 0", within={("surface", "wall"): (0, 1)}),
+        rule("surface + wall + air.temp > 0", within={("surface", "wall"): ("0s", "1s")}),
         "`within` must connect all streams; 'surface' and 'air' are not connected"),
 }  # fmt: skip
 
@@ -91,8 +91,8 @@ def test_nine_streams_are_refused_and_eight_are_not() -> None:
     names = [f"s{i}" for i in range(9)]
     columns = {name: ["ts", "value"] for name in names}
     with pytest.raises(RuleError, match="`expr` must read 1 to 8 streams; it reads 9"):
-        make_plan(Rule("x", " + ".join(names) + " > 0", within=5), columns)
-    (watch,) = make_plan(Rule("x", " + ".join(names[:8]) + " > 0", within=5), columns).watches
+        make_plan(Rule("x", " + ".join(names) + " > 0", within="5us"), columns)
+    (watch,) = make_plan(Rule("x", " + ".join(names[:8]) + " > 0", within="5us"), columns).watches
     assert watch.streams == tuple(names[:8])
 
 
@@ -123,6 +123,8 @@ def test_a_mistake_in_a_condition_names_its_rule() -> None:
 def test_a_negative_time_to_live_is_refused() -> None:
     with pytest.raises(RuleError, match=r"^`key_ttl` must not be negative; got '-1s'$"):
         plan(rule("surface > 0"), key_ttl="-1s")
+    with pytest.raises(RuleError, match=r"^`key_ttl` must be a duration .*; got 60, a number without a unit"):
+        plan(rule("surface > 0"), key_ttl=60)
 
 
 READ = {"wall": ("wall", "value"), "surface": ("surface", "temp"), "air.humidity": ("air", "humidity")}
@@ -145,7 +147,7 @@ EVERY_ROW = {
     "no `within`": (rule("wall > 0", shapes={"wall": "increasing"}, within=None), "it has no interval"),
     "a `within` of nothing": (rule("wall > 0", shapes={"wall": "increasing"}, within=0), "it has no interval"),
     "a `within` that open ends leave nothing of": (
-        rule("wall > 0", shapes={"wall": "increasing"}, within=1, closed="neither"), "it has no interval"),
+        rule("wall > 0", shapes={"wall": "increasing"}, within="1us", closed="neither"), "it has no interval"),
     "every true row asked for": (rule("wall > 0", shapes={"wall": "increasing"}, emit="all"), "it emits all"),
     "two values": (rule("wall.value + wall.note > 0", shapes={"wall.value": "increasing"}), "it reads two values"),
     "`for`": (rule("wall > 0", shapes={"wall": "increasing"}, for_="1s"), "`for` counts them"),
@@ -209,7 +211,7 @@ WHOLE = {
     "every combination asked for": rule("wall - surface > 0", shapes=SHAPED, emit="all"),
     "two columns, of which one turns": rule("wall.value * surface - (wall.note - surface) ** 2 > 0"),
     "the centre of a star": rule("wall - surface + air.temp > 0", shapes=SHAPED,
-                                 within={("wall", "surface"): (-1, 1), ("wall", "air"): (-1, 1)}),
+                                 within={("wall", "surface"): ("-1us", "1us"), ("wall", "air"): ("-1us", "1us")}),
 }  # fmt: skip
 
 

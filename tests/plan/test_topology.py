@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import us, us_bounds
 from tests.naive.join import Join, furthest_after, is_inside, may_join, span, within_bounds
 from tests.strategies import CLOSED
 from tocsin import Rule, RuleError
@@ -19,7 +20,7 @@ NAMES = ("a", "b", "c", "d")
 
 def topology_of(join: Join) -> Topology:
     """Read the bounds of a join as the product does."""
-    within = dict(join.bounds) if join.within is None else join.within
+    within = us_bounds(join.bounds) if join.within is None else us(join.within)
     return topology(Rule("x", " + ".join(join.streams) + " > 0", within=within, closed=join.closed), join.streams)
 
 
@@ -127,10 +128,10 @@ def test_unequal_bounds_make_the_interval_of_a_clique_shorter_than_each_of_them(
 
 
 def test_hopping_windows_and_single_streams_have_the_length_of_their_window() -> None:
-    hopping = topology(Rule("x", "a + b > 0", within=9, hop=3, closed="neither"), ["a", "b"])
+    hopping = topology(Rule("x", "a + b > 0", within="9us", hop="3us", closed="neither"), ["a", "b"])
     assert [hopping.interval_us(i) for i in range(2)] == [9, 9]
     assert hopping.span_us == 7  # the times 1..8 of an open window [0, 9]
-    assert topology(Rule("x", "a > 0", within=9), ["a"]).interval_us(0) == 9
+    assert topology(Rule("x", "a > 0", within="9us"), ["a"]).interval_us(0) == 9
 
 
 REFUSED = {
@@ -151,7 +152,7 @@ REFUSED = {
 def test_refused(name: str) -> None:
     bounds, closed, message = REFUSED[name]
     with pytest.raises(RuleError, match=f'rule "x": .*{message}'):
-        topology(Rule("x", "a + b + c + d > 0", within=bounds, closed=closed), NAMES)
+        topology(Rule("x", "a + b + c + d > 0", within=us_bounds(bounds), closed=closed), NAMES)
 
 
 def test_streams_without_bounds_are_refused() -> None:

@@ -333,6 +333,48 @@ def test_a_text_is_no_sign_of_the_language(where: str, values: tuple[str, ...]) 
     assert asked.streams[0].filters[0].values == values
 
 
+@pytest.mark.parametrize(
+    ("literal", "text"),
+    [
+        ("'east''s'", "east's"),
+        ("''", ""),
+        ("''''", "'"),
+        ("'a''''b'", "a''b"),
+        ("'''a'''", "'a'"),
+        ('"a""b"', 'a"b'),
+        ('\'say ""x""\'', 'say ""x""'),
+        ("\"it''s\"", "it''s"),
+        (r"'\\''x'", r"\'x"),
+        (r"'it\'s'''", "it's'"),
+    ],
+)  # Spark 4.2 reads each literal as the same text.
+def test_text_literal_contains_a_quote_when_the_quote_is_doubled(literal: str, text: str) -> None:
+    asked = resolve(parse_sql(f"SELECT x FROM s WHERE z = {literal} AND y IN ({literal}, 1)"), COLUMNS)
+    assert [one.values for one in asked.streams[0].filters] == [(text,), (text, 1)]
+
+
+CHARACTERS = st.characters(exclude_categories=("C", "Z")) | st.sampled_from("'\"\\ ")
+
+
+@given(st.text(CHARACTERS, max_size=20), st.sampled_from("'\""))
+def test_text_literal_equals_the_text_when_quotes_are_doubled(text: str, quote: str) -> None:
+    literal = quote + text.replace("\\", "\\\\").replace(quote, 2 * quote) + quote
+    script = parse_sql(f"SELECT x FROM s WHERE z = {literal}")
+    asked = resolve(script, COLUMNS)
+    assert asked.streams[0].filters[0].values == (text,)
+    assert resolve(parse_sql(script.select.sql(dialect=Tocsin)), COLUMNS) == asked
+
+
+@pytest.mark.parametrize("literals", ["'a' 'b'", "'a'\n'b'", "'a'/**/'b'", "'a'\"b\""])
+def test_text_literals_are_refused_when_they_are_apart_or_differ_in_quotes(literals: str) -> None:
+    assert "a comparison must be of a column with a value" in str(mistake(f"SELECT x FROM s WHERE z = {literals}"))
+
+
+def test_error_marks_the_whole_literal_when_a_quote_is_doubled() -> None:
+    error = str(mistake("SELECT x FROM s WHERE ts > 'east''s'"))
+    assert error.endswith("WHERE ts > 'east''s'\n                             ^^^^^^^^^")
+
+
 def test_a_name_in_quotes_is_no_clause() -> None:
     asked = resolve(parse_sql("SELECT `window`.x FROM s `window` WHERE x > 1 WINDOW 1 DAY"), COLUMNS)
     assert asked.streams[0].alias == "window"

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tests.report.cases import life, result, streams, traced_key
+from tests.report.cases import MINUTE, life, result, streams, traced_key
 from tocsin import Rule
 from tocsin.report import Result, choose, compare
 from tocsin.report.axis import Scale, number_ticks
+from tocsin.report.choose import pick_of
 from tocsin.report.page import About, page
+from tocsin.report.picture import LEFT, RIGHT, WIDTH, picture
 from tocsin.report.result import StoreSummary
+from tocsin.report.svg import number
 from tocsin.report.timeline import MOST_KEYS, timeline
+from tocsin.trace import Life
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror="alert(2)">\x00&amp;'
 ABOUT = About("2026-01-01T00:00:00Z", "0.1.0", 1.5)
@@ -133,6 +141,52 @@ def test_a_picture_shows_rows_kept_and_left_out_the_margin_and_the_witness(text:
     for drawing in pictures:
         for kind in ("kept", "omitted", "witness", "true", "firing", "span"):
             assert re.search(rf'class="(?:dots )?{kind}"', drawing), kind
+
+
+def _streams_of(air: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """Readings each minute of one machine; the surface is always 0."""
+    minutes, machine = np.arange(len(air)) * MINUTE, np.full(len(air), "m1", object)
+    values = {"air": np.array(air, np.float64), "surface": np.zeros(len(air))}
+    return {name: {"ts": minutes, "machine": machine, "value": value} for name, value in values.items()}
+
+
+def _marks(tables: dict[str, dict[str, Any]], rule: Rule) -> list[tuple[Life, list[str], Callable[[int], str]]]:
+    """Return each drawn alert, the places of the marks in its picture, and the place of a minute."""
+    found = replace(result(tables, rule), newest_us=int(tables["air"]["ts"][-1]))
+    lives = [one for _, _, lives in found.by_rule for one in lives if one.has_fired]
+    watch, marks = found.plan.watches[0], []
+    for one in lives:
+        pick = pick_of(watch, watch.rules[0], one, "first", found)
+        drawing = picture(traced_key(found.plan, tables, "m1"), pick, found.end_of(one))
+        x = Scale(pick.from_us, pick.to_us, LEFT, WIDTH - RIGHT)
+        rings = re.findall(r'<circle class="witness" cx="([\d.]+)"', drawing)
+        marks.append((one, rings, lambda minute, x=x: number(x(minute * MINUTE))))
+    return marks
+
+
+@given(st.lists(st.sampled_from([0.0, 0.0, 0.0, 9.0, 9.0, 12.0]), min_size=12, max_size=40))
+@example([0.0] * 5 + [9.0] + [0.0] * 9 + [9.0] + [0.0] * 5)
+@settings(max_examples=30)
+def test_a_picture_marks_the_evaluation_that_decided_the_alert_when_other_alerts_have_equal_margins(
+    air: list[float],
+) -> None:
+    shapes = {"air": "increasing", "surface": "decreasing"}
+    rule = Rule("Hot", "air - surface > 5", within="30s", on="machine", stale="10m", shapes=shapes)
+    for one, marks, place in _marks(_streams_of([*air, 0.0]), rule):
+        begin = one.start_us // MINUTE
+        # Margins are equal for equal readings: the first row of the largest reading within the alert decided it.
+        best = begin + int(np.argmax(air[begin : one.end_us // MINUTE]))
+        assert marks == [place(best)] * 3
+
+
+def test_a_picture_marks_the_decisive_rows_when_it_leaves_out_points() -> None:
+    rng = np.random.default_rng(3)
+    air = np.where(np.arange(6000) > 100, rng.integers(6, 40, 6000), 0).astype(float)
+    air[5000] = air[5100] = 50.0
+    air[-1] = 0.0
+    rule = Rule("Hot", "air - surface > 5", within="30s", on="machine", stale="10m")
+    ((_, marks, place),) = _marks(_streams_of(air.tolist()), rule)
+    assert marks == [place(5000)] * 3
 
 
 @pytest.mark.parametrize("largest", [1.7e308, 1e307, 5e-324, 1e-310])

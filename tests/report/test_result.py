@@ -128,6 +128,7 @@ def test_what_limited_memory_finds_is_that_of_the_worst_part_of_the_keys() -> No
     assert gatherer.result().limited == (Limited("Hot", "1MB", Found()),)
     for told in ([0.9, 0.8, None, None], [0.7, None, None, None], [1.0, 0.95, None, None]):
         gatherer.count({}, {}, memory={"Hot": told})
+    gatherer.lives.append(life(1, 2))
     assert gatherer.result().limited == (Limited("Hot", "1MB", Found(0.7, 0.8)),)
     gatherer.count({}, {}, memory={"Hot": [None, 0.85, None, None]})
     assert gatherer.result().limited == (Limited("Hot", "1MB", Found(None, 0.8)),)

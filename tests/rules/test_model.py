@@ -5,13 +5,49 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import FrozenInstanceError
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tocsin import Rule, RuleError
+from tocsin import NoData, Ranges, Rule, RuleError
 
 PLACE = 'rule "hot": '
+BARE: dict[str, tuple[type[Rule | NoData | Ranges], dict[str, Any]]] = {
+    "`within`": (Rule, {"within": 120}),
+    "`within[('a', 'b')]`": (Rule, {"within": {("a", "b"): (0, 120)}}),
+    "`for`": (Rule, {"for_": 120}),
+    "`keep_firing_for`": (Rule, {"keep_firing_for": 120}),
+    "`stale`": (Rule, {"stale": 120}),
+    "`outage`": (Rule, {"outage": 120}),
+    "`idle`": (Rule, {"idle": 120}),
+    "`hop`": (Rule, {"within": "1h", "hop": 120}),
+    "`wait`": (Rule, {"wait": 120}),
+    "`deadline`": (Rule, {"emit": "all", "deadline": 120}),
+    "`quality.over`": (Rule, {"quality": {"recall": 0.9, "over": 120}}),
+    "`quality.every`": (Rule, {"quality": {"recall": 0.9, "every": 120}}),
+    "`quality.grain`": (Rule, {"quality": {"recall": 0.9, "grain": 120}}),
+    "`model.granularity`": (Rule, {"model": {"granularity": 120}}),
+    "`for` of NoData": (NoData, {"stream": "a", "for_": 120}),
+    "`within` of Ranges": (Ranges, {"within": 120}),
+    "`rearm` of Ranges": (Ranges, {"rearm": 120}),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_rule_is_rejected_when_a_duration_is_a_number_without_a_unit(name: str) -> None:
+    kind, given = BARE[name]
+    own = {Rule: {"alert": "hot", "expr": "a - b > 1"}, Ranges: {"alert": "hot", "values": "a.x", "requests": "b"}}
+    field = name.removesuffix(" of NoData").removesuffix(" of Ranges")
+    with pytest.raises(RuleError, match=rf"{re.escape(field)} must be a duration .*; got 120, a number without a unit"):
+        kind(**own.get(kind, {}) | given)
+
+
+@pytest.mark.parametrize("zero", [0, "0", timedelta(0)])
+def test_a_rule_accepts_0_as_a_duration(zero: Any) -> None:
+    assert Rule("hot", "a + b > 1", within=zero, for_=zero, stale=zero, idle=zero, wait=zero).waiting.wait_us == 0
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no name": ({"alert": " "}, "`alert` must be a name; got ' '"),
     "a name that is no text": ({"alert": 5}, "`alert` must be a name; got 5"),
@@ -24,7 +60,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex, whole; got 'convex'"),
     "a negative window": ({"within": "-5s"}, PLACE + "`within` must not be negative; got '-5s'"),
     "a window that is no duration": ({"within": "soon"}, PLACE + "`within` must be a duration such as '10s'"),
-    "a negative for": ({"for_": -1}, PLACE + "`for` must not be negative; got -1"),
+    "a negative for": ({"for_": "-1s"}, PLACE + "`for` must not be negative; got '-1s'"),
     "a negative keep_firing_for": ({"keep_firing_for": "-1s"}, PLACE + "`keep_firing_for` must not be negative"),
     "a negative stale": ({"stale": "-1s"}, PLACE + "`stale` must not be negative; got '-1s'"),
     "a negative outage": ({"outage": "-1s"}, PLACE + "`outage` must not be negative; got '-1s'"),

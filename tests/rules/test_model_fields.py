@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, tuple[object, ...]]] = {
     "limits with keys of their own": (
         {"limits": {"t": TABLE}, "on": "machine"},
         "`on` must have the key columns of the limits 't' (machine, site); 'site' is not in it", ("limits", "t")),
-    "a pair": ({"within": {("a", "b"): (1, 0)}}, "`within[('a', 'b')]` must have lower", ("within", ("a", "b"))),
+    "a pair": ({"within": {("a", "b"): ("1s", 0)}}, "`within[('a', 'b')]` must have lower", ("within", ("a", "b"))),
     "a duration": ({"for_": "soon"}, "`for` must be a duration", ("for",)),
 }  # fmt: skip
 

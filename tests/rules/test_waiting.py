@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def rule(**given: Any) -> Rule:
         ({}, Waiting(NONE)),
         ({"wait": "none"}, Waiting(NONE)),
         ({"wait": "5s"}, Waiting(FIXED, 5_000_000)),
-        ({"wait": 5}, Waiting(FIXED, 5)),
+        ({"wait": timedelta(microseconds=5)}, Waiting(FIXED, 5)),
         ({"wait": "max"}, Waiting(MAX)),
         ({"quality": {"recall": 0.99}}, Waiting(RECALL, recall=0.99)),
         (
@@ -49,7 +50,7 @@ def rule(**given: Any) -> Rule:
         # 3,600 intervals, rounded up to whole microseconds.
         ({"quality": {"recall": 0.9, "over": "1h"}}, Waiting(RECALL, 0, 0.9, 3_600_000_000, 1_000_000)),
         ({"quality": {"recall": 0.9, "over": "1d"}}, Waiting(RECALL, 0, 0.9, 86_400_000_000, 24_000_000)),
-        ({"quality": {"recall": 0.9, "over": 7_200_000_001}}, Waiting(RECALL, 0, 0.9, 7_200_000_001, 2_000_001)),
+        ({"quality": {"recall": 0.9, "over": "7200000001us"}}, Waiting(RECALL, 0, 0.9, 7_200_000_001, 2_000_001)),
     ],
 )
 def test_a_rule_says_how_long_rows_wait(given: dict[str, Any], expected: Waiting) -> None:

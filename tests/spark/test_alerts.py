@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import tocsin
@@ -15,7 +16,7 @@ from tocsin.local import run
 
 pytestmark = pytest.mark.spark
 
-PARTS = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
+PARTS = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 SCHEMA = (
     "alert string, id string, state string, labels map<string,string>, startsAt timestamp, endsAt timestamp, "
     "value double, margin double, "
@@ -132,6 +133,10 @@ def _not_a_frame(frames: dict[str, Any]) -> dict[str, Any]:
     return {**frames, "air": [1, 2]}
 
 
+def _pandas_frame(frames: dict[str, Any]) -> dict[str, Any]:
+    return {**frames, "air": pd.DataFrame({"value": [1.0]})}
+
+
 def _misspelt(frames: dict[str, Any]) -> dict[str, Any]:
     return {"airs": frames["air"], "humidity": frames["humidity"], "surface": frames["surface"]}
 
@@ -150,7 +155,9 @@ BAD_INPUT: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], str]] 
     "streaming and bounded input": (
         _mixed, {}, "must be all streaming or all bounded; `air` is streaming and `surface` is not"),
     "what is no DataFrame": (
-        _not_a_frame, {}, "stream `air` must be a DataFrame of Spark; got list"),
+        _not_a_frame, {}, r"stream `air` must be a DataFrame of Spark \(pyspark.sql.DataFrame\); got list"),
+    "a DataFrame of pandas": (
+        _pandas_frame, {}, r"must be a DataFrame of Spark \(pyspark.sql.DataFrame\); got pandas\.(\w+\.)*DataFrame"),
     "a variable without stream": (
         _misspelt, {}, "`air` must be one of the streams airs, humidity, surface; did you mean `airs`?"),
     "no streams": (

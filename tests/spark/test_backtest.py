@@ -105,7 +105,10 @@ def test_the_run_directory_says_what_ran(done: Done) -> None:
 
 
 def test_rows_that_could_not_be_used_are_counted_and_shown(done: Done) -> None:
-    no_json, no_time = "it is not a JSON object in UTF-8", "time `ts` is not a time from year 1 to 9999"
+    no_json, no_time = (
+        "it is not a JSON object in UTF-8",
+        "time `ts` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z",
+    )
     assert sorted((row.stream, row.reason) for row in read_dead(done.run)) == [("air", no_json), ("air", no_time)]
     found = {row["reason"]: (row["stream"], row["count"], row["samples"]) for row in done.said["dead"]}
     assert found[no_json] == ("air", 1, ["nonsense"])

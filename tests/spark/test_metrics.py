@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tocsin.errors import RunError
 from tocsin.logic import Found
 from tocsin.plan import Plan, make_plan
 from tocsin.rundir import Progress, Tally
-from tocsin.spark.metrics import METRICS, Meter, markdown, served
+from tocsin.spark.metrics import METRICS, Meter, markdown
+from tocsin.spark.metrics_server import serve_metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
 COLUMNS = {"air": ["machine", "ts", "temp", "hum"], "oil": ["machine", "ts", "value"]}
@@ -65,7 +67,7 @@ def test_names_are_those_of_prometheus() -> None:
 
 
 def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
-    meter = Meter(lambda: SINKS, None, Plan(()))
+    meter = Meter(lambda: SINKS, None, Plan(()), lambda: {"air": False, "oil": True})
     assert {name for name, _ in numbers(meter)} >= {"tocsin_build_info", "tocsin_sink_backlog"}
     meter.progress = PROGRESS
     meter.seconds.observe(0.3)
@@ -96,6 +98,8 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_cpu_results_share", ('Hot "one"',)): 0.5,
         ("tocsin_memory_error_predicted", ('Hot "one"',)): 0.02,
         ("tocsin_memory_error_reached", ('Hot "one"',)): 0.03,
+        ("tocsin_source_up", ("air",)): 0,
+        ("tocsin_source_up", ("oil",)): 1,
         ("tocsin_sink_delivered_total", ("webhook-1",)): 3,
         ("tocsin_sink_failures_total", ("webhook-1",)): 2,
         ("tocsin_sink_backlog", ("webhook-1",)): 7,
@@ -103,6 +107,13 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
     }
     assert {key: found.get(key) for key in wanted} == wanted
     assert found["tocsin_lag_seconds", ("air",)] > 1e9
+
+
+def test_metrics_have_no_lag_when_a_stream_holds_history() -> None:
+    meter = Meter(dict, replace(PROGRESS, historic=("air",)), Plan(()))
+    found = numbers(meter)
+    assert found["tocsin_newest_event_timestamp_seconds", ("air",)] == 1.5
+    assert ("tocsin_lag_seconds", ("air",)) not in found
 
 
 def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_later() -> None:
@@ -138,15 +149,15 @@ def test_what_a_plan_will_count_is_nought_before_the_first_row_and_adds_nothing_
 
 def test_the_endpoint_is_there_while_it_is_served_and_a_busy_port_is_one_sentence() -> None:
     meter, port = Meter(dict, PROGRESS, Plan(())), free_port()
-    with served(meter, "127.0.0.1", port):
+    with serve_metrics(meter.registry, "127.0.0.1", port):
         assert b"tocsin_state_bytes 1234.0" in _get(port)
         with pytest.raises(
             RunError, match=f"`--metrics-port` {port} must be free on 127.0.0.1; address already in use"
         ):
-            served(meter, "127.0.0.1", port).__enter__()
+            serve_metrics(meter.registry, "127.0.0.1", port).__enter__()
     with pytest.raises(urllib.error.URLError):
         _get(port)
-    with served(meter, "127.0.0.1", 0), pytest.raises(urllib.error.URLError):
+    with serve_metrics(meter.registry, "127.0.0.1", 0), pytest.raises(urllib.error.URLError):
         _get(port)
 
 

@@ -35,9 +35,10 @@ JSON = (
     b'{"ts":"soon","value":[1]}',
 )
 NOT_JSON, NO_TIME = "it is not a JSON object in UTF-8", "time `ts` is not a time from year 1 to 9999"
+NO_FORM = "time `ts` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
 NO_NUMBER = "value `value` is not a finite number"
-REASONS = [NOT_JSON] * 3 + ["key `machine` is missing", NO_TIME, NO_TIME, "time `ts` is missing"] + [NO_NUMBER] * 4
-REASONS.append(f"key `machine` is missing; {NO_TIME}; {NO_NUMBER}")
+REASONS = [NOT_JSON] * 3 + ["key `machine` is missing", NO_FORM, NO_TIME, "time `ts` is missing"] + [NO_NUMBER] * 4
+REASONS.append(f"key `machine` is missing; {NO_FORM}; {NO_NUMBER}")
 
 
 TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"
@@ -84,7 +85,7 @@ def test_lines_of_csv_become_rows_or_say_why_not(spark: Any, tmp_path: Path, str
         ("m,2", 1_000_000, 5.0, '{"site":"z"}'),
     ]
     broken = "it is not a line of CSV in UTF-8 with 4 fields"
-    assert [row[REASON] for row in found if row[REASON]] == [broken, broken, NO_TIME, broken, broken]
+    assert [row[REASON] for row in found if row[REASON]] == [broken, broken, NO_FORM, broken, broken]
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -207,6 +208,15 @@ def test_columns_of_parquet_may_have_any_type(spark: Any, tmp_path: Path) -> Non
     assert json.loads(found[0][RAW]) == {"machine": 1, "ts": None, "value": "1", "site": "x"}
 
 
+def test_reason_for_a_time_distinguishes_its_form_from_its_year(spark: Any, tmp_path: Path) -> None:
+    no_form = ["02/02/2015 14:19:59", "2015-02-30", "12:30", "Infinity", "", "1_000", [1], True, {"at": 1}]
+    no_year = ["0000-01-01", "9" * 40, "-1e400", "1e99999", 10**30, -1e300]
+    lines = [json.dumps({"machine": "m", "ts": ts, "value": 1}) for ts in [*no_form, *no_year]]
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    found = [row[REASON] for row in rows(spark, stream("json", tmp_path), streaming=False)]
+    assert found == [NO_FORM] * len(no_form) + [NO_TIME] * len(no_year)
+
+
 def test_a_column_of_parquet_that_can_be_no_key_is_refused_and_one_that_is_no_number_is_told(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -222,7 +232,7 @@ def test_a_column_of_parquet_that_can_be_no_key_is_refused_and_one_that_is_no_nu
     ):
         rows(spark, stream("parquet", tmp_path / "0"), streaming=False)
     assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "1"), streaming=False)] == [NO_NUMBER]
-    assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "2"), streaming=False)] == [NO_TIME]
+    assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "2"), streaming=False)] == [NO_FORM]
 
 
 def test_rows_arrive_by_the_column_that_the_stream_names(spark: Any, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def plan_of(case: Case, **changes: Any) -> Plan:
 
 @given(cases(shaped=True))
 def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
-    plans = [plan_of(case), plan_of(case, keep_firing_for=5, outage=3)]
+    plans = [plan_of(case), plan_of(case, keep_firing_for="5us", outage="3us")]
     versions = Versions.of(plans)
     assert len(versions.routes) == 1
     calls = parts_of(plans[0], case.arrays(), [3, 7], "arrival")

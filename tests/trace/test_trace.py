@@ -145,7 +145,7 @@ def test_a_key_without_rows_has_no_alerts() -> None:
 
 
 def test_rows_are_not_written_to() -> None:
-    rule = tocsin.Rule("x", "a > 1", within=5, on="machine", shapes={"a": "increasing"})
+    rule = tocsin.Rule("x", "a > 1", within="5us", on="machine", shapes={"a": "increasing"})
     table = {"ts": np.array([3, 1, 2]), "value": np.array([1.0, 2.0, 3.0]), "machine": np.array(["m"] * 3, object)}
     watch = local.explain({"a": table}, rule).watches[0]
     for array in table.values():
@@ -175,10 +175,10 @@ def test_several_rules_that_share_stores_are_those_of_the_engine() -> None:
         }  # fmt: skip
     table = Limits("limits.csv", ("machine",), ("most",), {("m",): (1.0,)})
     rules = [
-        tocsin.Rule("join", "a - b > 3", within=3, on="machine", shapes={"a": "increasing"}, outage=20),
-        tocsin.Rule("alone", "a > 0", within=5, on="machine", shapes={"a": "increasing"}, outage=20),
-        tocsin.Rule("every", "a > 1", within=5, on="machine", for_=2, recovery=0, outage=20),
-        tocsin.Rule("limited", "b > most.most", on="machine", limits={"most": table}, outage=20, stale=9),
+        tocsin.Rule("join", "a - b > 3", within="3us", on="machine", shapes={"a": "increasing"}, outage="20us"),
+        tocsin.Rule("alone", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, outage="20us"),
+        tocsin.Rule("every", "a > 1", within="5us", on="machine", for_="2us", recovery=0, outage="20us"),
+        tocsin.Rule("limited", "b > most.most", on="machine", limits={"most": table}, outage="20us", stale="9us"),
     ]
     whole = local.run(streams, rules, arrival="arrival", cuts=[100, 333])
     found = trace(local.explain(streams, rules, arrival="arrival").watches[0], ("m",), rows_of(streams, "m"))

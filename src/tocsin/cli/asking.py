@@ -143,7 +143,8 @@ def _misses(row: Mapping[str, Any], stream: Stream, read_time: Callable[[Any], i
         try:
             read_time(row[stream.time])
         except (ValueError, OverflowError):
-            return f"`{stream.time}` must be a time; got {row[stream.time]!r:.80}"
+            rule = "must be a number or ISO 8601, such as 2015-02-02T14:19:59Z"
+            return f"`{stream.time}` {rule}; got {row[stream.time]!r:.80}"
     return ""
 
 

@@ -67,11 +67,14 @@ def session(
     """Start Spark as the files need it, once the streams are there; what goes wrong inside is said in a sentence."""
     needs_spark()
     from tocsin.spark.quiet import bounded_session
+    from tocsin.spark.source_probe import check_brokers
     from tocsin.spark.sources import check_paths
 
+    streams = list(streams)
     kafka = any(stream.source.kind == "kafka" for file in files for stream in file.streams.values())
     with in_a_sentence(files, conf):
         check_paths(streams, master, conf)
+        check_brokers(streams)
         with bounded_session(run, master=master, conf=conf, kafka=kafka) as started:
             yield started
 

@@ -257,6 +257,8 @@ def _write(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
         shown = [["" if cell is None else str(cell) for cell in row] for row in rows]
         for line in table(summary["columns"], shown, words=0):
             print(line)
+        if not rows:
+            print("0 rows")
         if summary["more"]:
             print(f"and {summary['more']:,} more rows: --limit prints more, --out writes all")
 

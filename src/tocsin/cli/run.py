@@ -107,6 +107,13 @@ def _add_sinks(group: argparse._ArgumentGroup) -> None:
         help="where to listen for that (default: %(default)s, this machine alone)",
     )
     group.add_argument(
+        "--metrics-name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a host name that Prometheus may use for it, besides localhost and addresses; repeatable",
+    )
+    group.add_argument(
         "--drain",
         default="30s",
         metavar="DURATION",
@@ -164,6 +171,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         buckets=arguments.buckets,
         metrics_address=arguments.metrics_address,
         metrics_port=arguments.metrics_port,
+        metrics_names=tuple(arguments.metrics_name),
         drain_s=drain_us / 1e6,
         repair=arguments.repair,
     )

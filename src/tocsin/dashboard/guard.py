@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-import re
 import secrets
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tocsin.hosts import KnownHosts
 
 COOKIE = "tocsin_session"
 LOGIN = "/login"
@@ -38,22 +37,6 @@ HEADERS = {
 # The address of a file of ours has a hash of its content: another content has another address.
 _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NOTHING: Mapping[str, str] = {}
-# A name or an address, and a port. What else the front of an address may hold, as `user@`, a Host has not.
-_HOST = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/?#@\\]+)(:[0-9]*)?")
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, True, False)
-    """
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:
@@ -61,7 +44,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str | None = None, names: Iterable[str] = ()) -> None:
         self.app, self.token = app, token
-        self.names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)}
+        self.hosts = KnownHosts(names)
         self._secret = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +66,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if not self._is_ours(headers.get("host", "")):
+        if not self.hosts.accept(headers.get("host", "")):
             text = "this host name is not known here; start the dashboard with --name to allow it\n"
             return PlainTextResponse(text, 421)
         if scope["method"] not in {"GET", "HEAD", "POST"}:
@@ -99,22 +82,6 @@ class Guard:
             back = quote(scope["path"] + (f"?{asked}" if asked else ""))
             return RedirectResponse(f"{LOGIN}?back={back}", 303)
         return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
-
-    def _is_ours(self, host: str) -> bool:
-        """Tell whether a Host is ours: a plain address cannot be rebound, a name must be known."""
-        if not _HOST.fullmatch(host.strip()):
-            return False
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            return False
-        if not name:
-            return False
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self.names
-        return True
 
     def _has_token(self, headers: Headers, scope: Scope) -> bool:
         given = headers.get("authorization", "")

@@ -18,9 +18,9 @@ from starlette.applications import Starlette
 from tocsin.dashboard import PORT
 from tocsin.dashboard.app import make_app
 from tocsin.dashboard.connections import BACKLOG, Connection
-from tocsin.dashboard.guard import is_loopback
 from tocsin.dashboard.store import Store
 from tocsin.errors import RunError
+from tocsin.hosts import is_loopback
 
 LEAST_TOKEN = 16
 

@@ -129,7 +129,7 @@ class Format(ABC):
         try:
             return self.time(found)
         except (ValueError, OverflowError):
-            reason = f"`{self.settings.time}` is no time"
+            reason = f"`{self.settings.time}` is not a time: a number, or ISO 8601 such as 2015-02-02T14:19:59Z"
             raise MalformedError(reason) from None
 
     def _number(self, name: str, found: Any) -> float:

@@ -4,6 +4,9 @@ Idea: at the end of a block it is known how many rows went without having been w
 expected (the pairs of each row, times the results that pairs of its key give) and how many were found, and whether the
 join was idle at some moment: then it had caught up. Of the results of the next block all are promised only if nothing
 was lost for a window and the join does not lag behind.
+A row is out of order if it is older than the newest row of the bucket. Its partners differ from the partners that the
+time of the bucket suggests, so the number of expected results is wrong for a window. In this time the share of results
+is not known, and blocks do not count for later estimates. Without results there is no share either.
 Guarantee: blocks end at numbers of rows, so any cut into calls gives the same judgements.
 Cost: O(1) per block.
 """
@@ -23,6 +26,8 @@ BLOCK = 1024
 _FIRST = 16
 # After a block, what was counted before it counts for this much.
 KEEP = 0.9
+# Places in `order`: bucket time of the last row, event time of the newest, bucket time of the last row out of order.
+_ELAPSED, _NEWEST, _DISORDER = range(3)
 
 
 def block_ends(begin: int, end: int) -> Int:
@@ -56,13 +61,35 @@ class Bought:
     def __init__(self, window_us: int, *, limited: bool) -> None:
         self.window_us, self.limited = window_us, limited
         self.before, self.recent = np.zeros(len(Totals._fields)), np.zeros(len(Totals._fields))
-        self.lost_us = self.now_us = NEVER_SEEN
+        self.lost_us = self.now_us = self.disorder_us = NEVER_SEEN
+        self.order = np.full(3, NEVER_SEEN)
+
+    def note_order(self, time: Int, elapsed: Int) -> None:
+        """Find rows out of order among new rows, in order of arrival, by event time and time of the bucket.
+
+        The time of the bucket moves with rows that are newer than all rows before, and with no other row.
+        """
+        order = self.order
+        moved = np.diff(elapsed, prepend=order[_ELAPSED]) > 0
+        times = np.concatenate([order[_NEWEST : _NEWEST + 1], time])
+        newest = times[np.maximum.accumulate(np.where(moved, np.arange(1, len(times)), 0))]
+        behind = np.flatnonzero(time != newest)
+        order[_ELAPSED], order[_NEWEST] = elapsed[-1], newest[-1]
+        order[_DISORDER] = elapsed[behind[-1]] if len(behind) else order[_DISORDER]
+
+    @property
+    def is_disordered(self) -> bool:
+        """Whether, at the end of the last block, a row of the last window was out of order."""
+        return self.disorder_us != NEVER_SEEN and self.now_us - self.disorder_us <= self.window_us
 
     def judge(self, totals: Totals, elapsed_us: int) -> None:
         """Learn what was done in a block that ends at this time."""
+        self.now_us, self.disorder_us = elapsed_us, int(self.order[_DISORDER])
         gained = np.array(totals) - self.before
+        if self.is_disordered:
+            gained[[Totals._fields.index(name) for name in ("expected", "found")]] = 0.0
         self.recent, self.before = self.recent * KEEP + gained, np.array(totals)
-        self.now_us, one = elapsed_us, Totals(*gained.tolist())
+        one = Totals(*gained.tolist())
         if self.limited and (one.unprocessed > 0 or one.given_up > 0 or one.idle == 0):
             self.lost_us = elapsed_us
 
@@ -75,11 +102,13 @@ class Bought:
 
     @property
     def results(self) -> float | None:
-        """The share of results that was found of late; None: nothing is known."""
+        """Estimated share of results found in the last blocks, or None if the estimate is not possible."""
         recent = Totals(*self.recent.tolist())
         if not self.limited:
             return 1.0
-        return min(1.0, recent.found / recent.expected) if recent.expected > 0 else None
+        if self.is_disordered or not recent.found or not recent.expected:
+            return None
+        return min(1.0, recent.found / recent.expected)
 
     @property
     def shares(self) -> Shares:
@@ -91,10 +120,12 @@ class Bought:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
-        times = np.array([self.lost_us, self.now_us])
-        return {"bought.before": self.before, "bought.recent": self.recent, "bought.times": times}
+        times = np.array([self.lost_us, self.now_us, self.disorder_us])
+        recent = {"bought.before": self.before, "bought.recent": self.recent}
+        return recent | {"bought.times": times, "bought.order": self.order.copy()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """State that was written."""
         self.before, self.recent = arrays["bought.before"], arrays["bought.recent"]
-        self.lost_us, self.now_us = arrays["bought.times"].tolist()
+        self.lost_us, self.now_us, self.disorder_us = arrays["bought.times"].tolist()
+        self.order = arrays["bought.order"].copy()

@@ -120,6 +120,7 @@ class OneStreamLogic(LimitedLogic):
 
     def _piece(self, rows: NewRows, bins: Int) -> None:
         """Let the selection take some rows."""
+        self.bought.note_order(rows.time, rows.elapsed)
         values = rows.values[np.arange(len(rows)), self.guide[rows.side]]
         self.candidates.append(self.selection.take_rows(rows.elapsed, values, bins))
         self._count_gone()

@@ -121,7 +121,7 @@ class PromisingLogic(LimitedLogic):
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        self._count_fates(came, went, out, omitted=whole - came)
+        self._count_fates(came, went, out, duplicates=whole - came)
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
@@ -200,6 +200,7 @@ class PromisingLogic(LimitedLogic):
 
     def _piece(self, rows: NewRows, partners: Int) -> None:
         """Join some rows, which find so many partners each."""
+        self.bought.note_order(rows.time, rows.elapsed)
         numbers = self.log.numbers[rows.key]
         ratios = self.hits.ratios(numbers)
         self.hits.meet(numbers, partners)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Float, Int, Payload
 from tocsin.plan.alike import tags
-from tocsin.plan.payload import payload_alike
+from tocsin.plan.payload import payload_marks
 from tocsin.plan.steps import Store
 from tocsin.stages.reduce.bracket import CLOSED, HOPPING, NEVER, Rows, going, hops
 from tocsin.stages.reduce.dominance import going_dominated
@@ -90,9 +90,9 @@ class StreamRows:
 class Segments:
     """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
 
-    `place` says where each new row stands, and `silent` whether it brought nothing: it came again, or came late and was
-    left out at once, in which case it is `excused`. `source` numbers remembered rows first, then new ones; `payload`
-    gives texts by these numbers.
+    `place` is the position of each new row. A `repeated` row equals an earlier row. An `excused` row is no repeat, but
+    is older than the newest row and was omitted on arrival. Rows of both kinds are `silent`: no rule evaluates them.
+    `source` numbers remembered rows first, then new ones; `payload` returns texts by these numbers.
     """
 
     offsets: Int
@@ -101,16 +101,21 @@ class Segments:
     gone: Int
     values: tuple[Float, ...]
     source: Int
-    payload: Callable[[Int], Texts]
+    payload: Callable[[Int], Texts] | None
     place: Int
-    silent: NDArray[np.bool_]
+    repeated: NDArray[np.bool_]
     excused: NDArray[np.bool_]
     chance: Float | None = None
     refused: int = 0
 
+    @property
+    def silent(self) -> NDArray[np.bool_]:
+        """The new rows that no rule of several streams evaluates."""
+        return self.repeated | self.excused
+
     def texts(self, at: Int) -> Texts:
         """Payload of some rows."""
-        return self.payload(self.source[at])
+        return np.full(len(at), None, dtype=object) if self.payload is None else self.payload(self.source[at])
 
     def cut(self, at: Int, key: Int) -> Segments:
         """Some rows of these keys, in the same order; which of them are new is not said."""
@@ -118,13 +123,13 @@ class Segments:
         values, none = tuple(value[at] for value in self.values), slice(0, 0)
         columns = (offsets, self.time[at], self.rank[at], self.gone[at], values, self.source[at], self.payload)
         chance = None if self.chance is None else self.chance[at]
-        return Segments(*columns, self.place[none], self.silent[none], self.excused[none], chance)
+        return Segments(*columns, self.place[none], self.repeated[none], self.excused[none], chance)
 
     def pick(self, at: Int, key: Int) -> Segments:
         """Some rows, which are ordered by key, as if each had just come in this order."""
         number, none = np.arange(len(at)), np.zeros(len(at), np.bool_)
         gone = np.full(len(at), NEVER)
-        return replace(self.cut(at, key), rank=number, gone=gone, place=number, silent=none, excused=none)
+        return replace(self.cut(at, key), rank=number, gone=gone, place=number, repeated=none, excused=none)
 
 
 @kernel
@@ -138,37 +143,52 @@ def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
 
 
 @kernel
-def brings_nothing(
-    key: Int, place: Int, excused: NDArray[np.bool_], rows: tuple[Int, Int, Int, Int], values: Float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell which new rows bring nothing: refused on arrival and `excused`, or refused because an equal one was there.
-
-    Of the excused ones among them those are told that did not come again. `rows` are the offsets of all keys, and time,
-    rank and rank of going of all rows; new ones stand at `place`.
-    """
-    offsets, time, rank, gone = rows
-    nothing, first = np.zeros(place.shape[0], np.bool_), np.zeros(place.shape[0], np.bool_)
+def mark_equal_times(offsets: Int, time: Int, key: Int, place: Int) -> NDArray[np.bool_]:
+    """Mark the rows that share key and time with one of the rows at `place`; `offsets` are those of the keys."""
+    marked = np.zeros(time.shape[0], np.bool_)
     for n in range(place.shape[0]):
-        i = place[n]
-        now, begin, end = rank[i], offsets[key[n]], offsets[key[n] + 1]
-        if gone[i] != now:
+        i, begin, end = place[n], offsets[key[n]], offsets[key[n] + 1]
+        if marked[i]:
             continue
-        again = False
-        for step in (-1, 1):
-            j = i + step
-            while begin <= j < end and time[j] == time[i] and not again:
-                again = rank[j] < now < gone[j] and _equal(values, i, j)
-                j += step
-        nothing[n], first[n] = excused[n] or again, excused[n] and not again
-    return nothing, first
+        first, last = i, i + 1
+        while first > begin and time[first - 1] == time[i]:
+            first -= 1
+        while last < end and time[last] == time[i]:
+            last += 1
+        marked[first:last] = True
+    return marked
 
 
 @kernel
-def _equal(values: Float, i: int, j: int) -> bool:
-    for column in range(values.shape[0]):
-        if values[column, i] != values[column, j]:
-            return False
-    return True
+def mark_repeats(
+    order: Int, first: NDArray[np.bool_], rank: Int, gone: Int, behind: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Mark refused rows that repeat an earlier equal row; `order` groups equal rows by rank, `first` begins a group.
+
+    A row in order repeats any earlier row. A row `behind` repeats an earlier row only while that row is retained.
+    """
+    repeats, until = np.zeros(order.shape[0], np.bool_), -1
+    for at in range(order.shape[0]):
+        i = order[at]
+        if first[at]:
+            until = -1
+        if gone[i] > rank[i]:
+            until = gone[i]
+        elif rank[i] >= 0 and not first[at]:
+            repeats[i] = not behind[i] or until > rank[i]
+    return repeats
+
+
+@kernel
+def omitted_at_newest(offsets: Int, time: Int, gone: Int, newest: Int) -> NDArray[np.bool_]:
+    """Mark the rows at the newest time of their key that are no longer retained."""
+    marked = np.zeros(time.shape[0], np.bool_)
+    for k in range(newest.shape[0]):
+        i = offsets[k + 1] - 1
+        while i >= offsets[k] and time[i] == newest[k]:
+            marked[i] = gone[i] != NEVER
+            i -= 1
+    return marked
 
 
 @kernel
@@ -226,6 +246,8 @@ class Remembered:
         # Where results are sampled: with which chance each row is there.
         self.chance = np.zeros(0)
         self.newest = np.full(keys, NEVER_SEEN)
+        # Key and fingerprint of each omitted row at the newest time of its key. An equal row is a repeat.
+        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def add_keys(self, count: int) -> None:
         """Make room for new keys."""
@@ -239,8 +261,12 @@ class Remembered:
         rank = np.concatenate([np.full(len(self.time), -1), rows.rank])[source]
         new = [rows.values[column] for column in self.store.columns]
         values = tuple(np.concatenate([old, fresh])[source] for old, fresh in zip(self.values, new, strict=True))
+        has_payload = rows.payload is not None or self.payload is not None
+        texts = partial(self._texts, rows) if has_payload else None
         if self.store.remember:
-            tag = self._tags(rows, values, source) if self.store.whole else np.zeros(len(source), np.int64)
+            tag = np.zeros(len(source), np.int64)
+            if self.store.whole:
+                tag = self._tags((np.concatenate([self.key, rows.key])[source], time), values, source, texts)
             order, gone = self._date((offsets, state), time, values, tag, rank)
         else:
             order, gone = np.arange(len(time)), np.full(len(time), NEVER)
@@ -248,10 +274,47 @@ class Remembered:
         place[source[order]] = np.arange(len(source))
         place = place[len(self.time) :]
         time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
-        excused = not_newest(rows.key, rows.time, self.newest) | self.store.whole
-        silent = brings_nothing(rows.key, place, excused, (offsets, time, rank, gone), np.array(values))
-        merged = Segments(offsets, time, rank, gone, values, source[order], partial(self._texts, rows), place, *silent)
+        nothing = np.zeros(len(place), np.bool_)
+        merged = Segments(offsets, time, rank, gone, values, source[order], texts, place, nothing, nothing)
+        front = self.newest.copy()
+        behind = not_newest(rows.key, rows.time, self.newest)
+        refused = gone[place] == rank[place]
+        repeated = refused if self.store.whole else self._repeats(merged, rows.key, refused, behind, front)
+        merged = replace(merged, repeated=repeated, excused=refused & behind & ~repeated)
+        there = self.newest[self.omitted_key] == front[self.omitted_key]
+        self.omitted_key, self.omitted_mark = self.omitted_key[there], self.omitted_mark[there]
         return merged if rows.sampled is None else self._sampled(merged, rows.sampled)
+
+    def _repeats(
+        self, merged: Segments, key: Int, refused: NDArray[np.bool_], behind: NDArray[np.bool_], front: Int
+    ) -> NDArray[np.bool_]:
+        """Mark new rows of a reduced store that equal an earlier row; `front` is the newest time of each key before.
+
+        A row in order equals a row at the newest time of its key: a row of `merged`, or an omitted row of before.
+        """
+        place = merged.place
+        if not refused.any():
+            return refused
+        is_behind = np.zeros(len(merged.time), np.bool_)
+        is_behind[place] = behind
+        at = np.flatnonzero(mark_equal_times(merged.offsets, merged.time, key[refused], place[refused]))
+        of = np.searchsorted(merged.offsets, at, side="right") - 1
+        before = np.full(len(self.omitted_key), -1)
+        parts = (
+            (of, self.omitted_key),
+            (merged.time[at], front[self.omitted_key]),
+            (self._fingerprints(merged, at), self.omitted_mark),
+            (merged.rank[at], before),
+            (merged.gone[at], before),
+        )
+        of, time, mark, rank, gone = (np.concatenate(part) for part in parts)
+        order = np.lexsort((rank, mark, time, of))
+        first = np.ones(len(order), np.bool_)
+        first[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in (of, time, mark)])
+        is_behind = np.concatenate([is_behind[at], np.zeros(len(before), np.bool_)])
+        found = np.zeros(len(merged.time), np.bool_)
+        found[at] = mark_repeats(order, first, rank, gone, is_behind)[: len(at)]
+        return found[place]
 
     def _sampled(self, merged: Segments, sampled: Sampled) -> Segments:
         """Let rows go with their own rank that do not stay; nobody after them sees them."""
@@ -260,8 +323,8 @@ class Remembered:
         refused &= ~again & (merged.gone == NEVER)
         chance = np.concatenate([self.chances, sampled.chance])[merged.source]
         gone = np.where(refused | (again & (merged.gone == NEVER)), merged.rank, merged.gone)
-        silent = merged.silent | sampled.again
-        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()), silent=silent)
+        repeated = merged.repeated | sampled.again
+        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()), repeated=repeated)
 
     def _date(
         self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int
@@ -282,13 +345,27 @@ class Remembered:
         going(bounds, rows, (lengths, kind), order, gone)
         return order, gone
 
-    def _tags(self, rows: StreamRows, values: tuple[Float, ...], source: Int) -> Int:
-        """One number per row that equals where all values and the columns that are not read do."""
+    def _tags(
+        self, place: tuple[Int, Int], values: tuple[Float, ...], source: Int, texts: Callable[[Int], Texts] | None
+    ) -> Int:
+        """Return one number per row of a whole store: equal for equal rows of one key and time, given as `place`.
+
+        A payload is read only where key, time and values are equal.
+        """
         tag = tags(values, len(source))
-        if rows.payload is not None or self.payload is not None:
-            alike = [payload_alike(text, self.store.columns) for text in self._texts(rows, source)]
-            tag ^= np.fromiter((0 if text is None else hash(text) for text in alike), np.int64, len(alike))
+        if texts is None:
+            return tag
+        order = np.lexsort((tag, *place))
+        same = np.logical_and.reduce([np.diff(column[order]) == 0 for column in (tag, *place)])
+        alike = np.zeros(len(tag), np.bool_)
+        alike[order[1:][same]] = alike[order[:-1][same]] = True
+        tag[alike] ^= payload_marks(texts(source[alike]), self.store.columns)
         return tag
+
+    def _fingerprints(self, merged: Segments, at: Int) -> Int:
+        """Return one number per row: equal for rows of equal values and payload, in any process."""
+        mark = tags([value[at] for value in merged.values], len(at))
+        return mark if merged.payload is None else mark ^ payload_marks(merged.texts(at), self.store.columns)
 
     def _texts(self, rows: StreamRows, source: Int) -> Texts:
         """Payload by source number."""
@@ -305,17 +382,34 @@ class Remembered:
         if not self.store.remember:
             return {"expired": len(rows.time)}
         stay, offsets, expired = survivors(segments.offsets, segments.time, segments.gone, floor)
-        if rows.payload is not None or self.payload is not None:
+        if not self.store.whole:
+            self._keep_omitted(segments, floor)
+        if segments.payload is not None:
             self.payload = segments.texts(stay)
         self.offsets, self.time = offsets, segments.time[stay]
         self.values = tuple(value[stay] for value in segments.values)
         self.chance = self.chance if segments.chance is None else segments.chance[stay]
-        gained, shed = len(stay) - before, segments.refused
-        left = len(rows.time) - gained - int(expired[0]) - shed
-        return {"retained": gained, "expired": int(expired[0]), "omitted": left, "shed": shed}
+        gained, shed, repeated = len(stay) - before, segments.refused, int(segments.repeated.sum())
+        left = len(rows.time) - gained - int(expired[0]) - shed - repeated
+        counts = {"retained": gained, "expired": int(expired[0]), "omitted": left, "shed": shed}
+        return counts | {"duplicates": repeated}
+
+    def _keep_omitted(self, segments: Segments, floor: Int) -> None:
+        """Replace the fingerprints of omitted rows: those at a newest time that rows can still have."""
+        marked = omitted_at_newest(segments.offsets, segments.time, segments.gone, self.newest)
+        marked[segments.place[segments.repeated]] = False
+        at = np.flatnonzero(marked)
+        key = np.searchsorted(segments.offsets, at, side="right") - 1
+        key = np.concatenate([self.omitted_key, key])
+        mark = np.concatenate([self.omitted_mark, self._fingerprints(segments, at)])
+        stay = self.newest[key] >= floor[key]
+        self.omitted_key, self.omitted_mark = key[stay], mark[stay]
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> int:
         """Forget keys; say how many rows went with them."""
+        there = ~gone[self.omitted_key]
+        self.omitted_key = (np.cumsum(~gone) - 1)[self.omitted_key[there]]
+        self.omitted_mark = self.omitted_mark[there]
         counts = np.diff(self.offsets)
         stay = np.repeat(~gone, counts)
         self.time, self.values = self.time[stay], tuple(value[stay] for value in self.values)
@@ -368,6 +462,8 @@ class Remembered:
         named[f"{prefix}time"] = self.time
         named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
         named |= {f"{prefix}chance": self.chance} if len(self.chance) else {}
+        if self.store.remember and not self.store.whole:
+            named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
         return named if self.payload is None else named | {f"{prefix}payload": self.payload}
 
     def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
@@ -381,3 +477,5 @@ class Remembered:
         self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
         self.payload = arrays.get(f"{prefix}payload")
         self.chance = arrays.get(f"{prefix}chance", np.ones(0))
+        if f"{prefix}omitted.key" in arrays and not self.store.whole:
+            self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]

@@ -11,7 +11,6 @@ Cost: 8 bytes a mark; O((n + room) log n) to look for n rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from typing import Any
 
@@ -20,21 +19,13 @@ from numpy.typing import NDArray
 
 from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int
-from tocsin.plan.payload import payload_alike
+from tocsin.plan.payload import payload_marks
 
 
 def marks(drawn: Float, texts: NDArray[Any] | None, read: Collection[str]) -> Int:
     """What rows are known by: the numbers drawn for them, and their columns that are not read."""
     mark = drawn.view(np.int64)
-    if texts is None:
-        return mark
-    return mark ^ np.fromiter((_digest(payload_alike(text, read)) for text in texts), np.int64, len(texts))
-
-
-def _digest(text: str | None) -> int:
-    if text is None:
-        return 0
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+    return mark if texts is None else mark ^ payload_marks(texts, read)
 
 
 @kernel

@@ -128,6 +128,27 @@ def _places(node: exp.Expr) -> Iterator[Place]:
         yield node.meta[_PLACE]
 
 
+def _join_texts(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens; texts without a gap between them, in equal quotes, become one token.
+
+    An escape in the tokenizer would also collapse the other kind of quote: Spark keeps `""` inside of `'...'`.
+    """
+    joined: list[Token] = []
+    for token in tokens:
+        last = joined[-1] if joined else token
+        quote = text[token.start]
+        if (
+            last.token_type == token.token_type == TokenType.STRING
+            and last.end + 1 == token.start
+            and text[last.start] == quote
+        ):
+            whole = f"{last.text}{quote}{token.text}"
+            joined[-1] = Token(TokenType.STRING, whole, last.line, last.col, last.start, token.end, token.comments)
+        else:
+            joined.append(token)
+    return joined
+
+
 class TocsinParser(SparkParser):
     """Reads statements; the first mistake ends it."""
 
@@ -141,6 +162,10 @@ class TocsinParser(SparkParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "error_level": ErrorLevel.IMMEDIATE})
+
+    def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+        """Parse statements; a doubled quote in a text stands for one quote, as in Spark 4 and standard SQL."""
+        return super().parse(_join_texts(raw_tokens, sql), sql)
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         """Tell a mistake in our words; sqlglot's own say little more than that there is one."""

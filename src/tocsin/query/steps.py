@@ -7,6 +7,7 @@ anytime join that `cpu` of a rule has.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from tocsin.plan import Plan, make_plan
 from tocsin.plan.select import Select
@@ -30,10 +31,10 @@ def rule_of(asked: Join) -> Rule:
     always = f"{' + '.join(terms)} > 0"
     expr = f"{always} and {asked.condition}" if asked.condition else always
     # Where all of a stream counts, the rows of a pair may be as far apart as can be said.
-    within = MOST_US if asked.layout.window_us is None else asked.layout.window_us
+    within_us = MOST_US if asked.layout.window_us is None else asked.layout.window_us
     # A share is given below; that there is one makes it an anytime join.
     cpu = None if asked.is_exact else "100%"
-    return Rule(ALERT, expr, within=within, on=[KEY], emit="all", cpu=cpu)
+    return Rule(ALERT, expr, within=timedelta(microseconds=within_us), on=[KEY], emit="all", cpu=cpu)
 
 
 def plan_of(asked: Join, *, bounded: bool) -> Plan:

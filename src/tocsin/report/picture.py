@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
-from tocsin.logic import Float, Int
+from tocsin.logic import Bools, Float, Int
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
 from tocsin.report.svg import Drawing
 from tocsin.trace import words
-from tocsin.trace.model import EXPIRED, FATES, KEPT, LATE, OMITTED, PASSED, StoreTrace, Traced
+from tocsin.trace.model import EXPIRED, FATES, KEPT, LATE, OMITTED, PASSED, Evaluation, Life, StoreTrace, Traced
 from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, PANEL, GAP, TOP, BOTTOM, BAR = 960, 70, 12, 96, 26, 18, 24, 18
@@ -71,17 +71,20 @@ def _inputs(store: StoreTrace, pick: Pick, units: Mapping[str, str]) -> list[Ser
     time = store.rows.time
     near = np.flatnonzero((time >= pick.from_us) & (time <= pick.to_us) & (store.fate > 0))
     near = near[np.argsort(time[near], kind="stable")]
-    shown = {part["stream"]: part["time"] for part in pick.life.witness}
+    shown = {part["stream"]: part for part in pick.life.witness}.get(store.store.stream)
     series = []
     for column in store.store.columns:
         value = store.rows.values[column]
-        at = near[_thinned(value[near])]
+        decisive = np.zeros(len(near), np.bool_)
+        if shown is not None:
+            decisive = (time[near] == shown["time"]) & (value[near] == shown["values"][column])
+        places = _thinned(value[near], decisive)
+        at = near[places]
         kinds = [_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[at]]
-        seen = [i for i, row in enumerate(at) if time[row] == shown.get(store.store.stream)]
         name = words.named(store.store.stream, column)
         name = f"{name} in {units[name]}" if name in units else name
         counts = Counter(_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[near])
-        series.append(Series(name, time[at], value[at], kinds, counts, seen[0] if seen else None))
+        series.append(Series(name, time[at], value[at], kinds, counts, _first(decisive[places])))
     return series
 
 
@@ -90,20 +93,34 @@ def _margins(traced: Traced, pick: Pick) -> Series:
     found = sorted((one for one in found if np.isfinite(one.margin)), key=lambda one: one.time_us)
     time = np.array([one.time_us for one in found], np.int64)
     margin = np.array([one.margin for one in found])
-    at = _thinned(margin)
+    decisive = np.array([_has_decided(traced, pick.life, one) for one in found], np.bool_)
+    at = _thinned(margin, decisive)
     kinds = ["true" if found[i].is_true else "false" for i in at.tolist()]
-    best = next((i for i, row in enumerate(at.tolist()) if found[row].margin == pick.life.margin), None)
     counts = Counter("true" if one.is_true else "false" for one in found)
-    return Series("margin", time[at], margin[at], kinds, counts, best)
+    return Series("margin", time[at], margin[at], kinds, counts, _first(decisive[at]))
 
 
-def _thinned(value: Float) -> Int:
-    """Positions of at most so many points: of each stretch the smallest and the largest."""
+def _has_decided(traced: Traced, life: Life, one: Evaluation) -> bool:
+    """Check whether an evaluation is the source of the margin and the witness of an alert."""
+    if one.margin != life.margin or one.is_late != life.is_late or not life.covers(one.time_us):
+        return False
+    times = {stream: int(traced.rows[stream].time[row]) for stream, row in one.partners}
+    return times == {part["stream"]: part["time"] for part in life.witness}
+
+
+def _first(chosen: Bools) -> int | None:
+    """Return the position of the first chosen point, or None if no point is chosen."""
+    return int(np.argmax(chosen)) if chosen.any() else None
+
+
+def _thinned(value: Float, decisive: Bools) -> Int:
+    """Return the positions of the points to draw: the extremes of each stretch and the first decisive point."""
     if len(value) <= _MOST_POINTS:
         return np.arange(len(value))
     cuts = np.linspace(0, len(value), _MOST_POINTS // 2 + 1).astype(np.int64)
     pairs = [(a + int(np.argmin(value[a:b])), a + int(np.argmax(value[a:b]))) for a, b in pairwise(cuts)]
-    return np.unique(np.array(pairs).ravel())
+    first = _first(decisive)
+    return np.unique([*np.array(pairs).ravel(), *([] if first is None else [first])])
 
 
 def _panel(drawing: Drawing, series: Series, x: Scale, top: float, *, is_margin: bool) -> None:

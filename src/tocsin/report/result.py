@@ -256,6 +256,7 @@ class Gatherer:
         return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
 
     def _limited(self) -> Iterator[Limited]:
+        self._sums.drop_recalls({life.alert for life in [*self.lives, *self._open.values()]})
         for watch in self.plan.watches:
             if watch.budget is not None:
                 for alert in dict.fromkeys(rule.alert for rule in watch.rules):

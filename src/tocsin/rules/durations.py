@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from tocsin.errors import RuleError
 
-Duration = str | int | timedelta
+# A number has no unit, so only 0 is a duration.
+Duration = str | timedelta | Literal[0]
 
 _UNITS = {
     "w": 604_800_000_000,
@@ -29,7 +31,7 @@ MOST_US = 10**17
 
 
 def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int:
-    """Read a duration; an int is microseconds already.
+    """Return a duration in microseconds. The only number that is a duration is the integer 0.
 
     >>> microseconds("1h30m", "rule")
     5400000000
@@ -49,8 +51,9 @@ def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int
 def _read(duration: Duration, where: str) -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
-    if isinstance(duration, int) and not isinstance(duration, bool):
-        return duration
+    number = isinstance(duration, int) and not isinstance(duration, bool)
+    if number and duration == 0:
+        return 0
     if isinstance(duration, str):
         text = duration.strip()
         sign = -1 if text.startswith("-") else 1
@@ -61,6 +64,8 @@ def _read(duration: Duration, where: str) -> int:
         if parts and "".join(number + unit for number, unit in parts) == body:
             return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
     message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'; got {duration!r}"
+    if number:
+        message += f", a number without a unit; for seconds write '{duration}s'"
     raise RuleError(message)
 
 

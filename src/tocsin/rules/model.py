@@ -34,6 +34,8 @@ _LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 class Rule:
     """Raise `alert` while `expr` holds for rows of several streams that belong together.
 
+    A duration is text such as `10s` or `1h30m`, a `datetime.timedelta`, or 0. Other numbers are rejected.
+
     Parameters
     ----------
     alert

@@ -116,7 +116,9 @@ def _numbers(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _positive(given: Mapping[str, Any], name: str, default: int) -> int:
-    value = _duration(given.get(name, default), f"quality.{name}")
+    if name not in given:
+        return default
+    value = _duration(given[name], f"quality.{name}")
     if not value:
         message = f"`quality.{name}` must be longer than 0; got {given[name]!r}"
         raise RuleError(message)

@@ -20,6 +20,8 @@ from tocsin.logic import Found, Shares
 PROGRESS = "progress.jsonl"
 # Enough for several lines as a rule; where it is not, more is read.
 _TAIL = 1 << 22
+# Seconds. If the first rows of a stream are older than this, the stream holds history and has no lag.
+HISTORY_S = 30 * 86_400.0
 
 Counts = Mapping[str, int]
 Waits = Mapping[str, tuple[int, float | None]]
@@ -83,7 +85,8 @@ class Progress:
     whose memory is limited, what it finds, of all buckets the worst; `shares` how many bytes or rows all of them may
     keep. `cpu` has, per alert whose processor time is limited, the least share of any bucket, of late: of the rows that
     were worked on, and of the results that were found, or None. `delays` has, per stream whose rows say when they
-    arrived, how many rows so far came how late, by classes (`delays.py`).
+    arrived, how many rows so far came how late, by classes (`delays.py`). `historic` lists the streams that hold
+    history (`historic_streams`).
     """
 
     batch: int
@@ -97,6 +100,7 @@ class Progress:
     delays: Mapping[str, Counts] = field(default_factory=dict)
     shares: Counts = field(default_factory=dict)
     cpu: Mapping[str, Shares] = field(default_factory=dict)
+    historic: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -105,8 +109,12 @@ class Progress:
 
     @property
     def lag_s(self) -> dict[str, float]:
-        """How far the newest row of each stream lies behind the clock; below 0 if a clock is ahead."""
-        return {name: round(self.seconds - time_us / 1e6, 3) for name, time_us in self.newest_us.items()}
+        """Distance of the newest row of each stream from the clock; below 0 if a clock is ahead.
+
+        A historic stream has no lag.
+        """
+        live = {name: time_us for name, time_us in self.newest_us.items() if name not in self.historic}
+        return {name: round(self.seconds - time_us / 1e6, 3) for name, time_us in live.items()}
 
     def line(self) -> bytes:
         """Write it as a line, without its end."""
@@ -125,6 +133,7 @@ class Progress:
         parts |= {"delays": self.delays} if self.delays else {}
         parts |= {"shares": self.shares} if self.shares else {}
         parts |= {"cpu": self.cpu} if self.cpu else {}
+        parts |= {"historic": self.historic} if self.historic else {}
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -193,11 +202,18 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
             waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
             memory = {alert: Found(*found) for alert, found in stored.get("memory", {}).items()}
             cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
-            times = (stored["newest_us"], stored["milliseconds"])
             delays, shares = stored.get("delays", {}), stored.get("shares", {})
-            yield Progress(stored["batch"], stored["time"], gained, total, *times, waits, memory, delays, shares, cpu)
+            historic = tuple(map(str, stored.get("historic", ())))
+            head = stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"]
+            yield Progress(*head, waits, memory, delays, shares, cpu, historic)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
+
+
+def historic_streams(before: Progress, newest_us: Counts, now_s: float) -> tuple[str, ...]:
+    """Return the streams whose rows were older than 30 days in every micro-batch so far."""
+    live = before.newest_us.keys() - set(before.historic)
+    return tuple(name for name, us in newest_us.items() if name not in live and now_s - us / 1e6 > HISTORY_S)
 
 
 def _short(tally: Tally) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
 from tocsin.spark.stateful import NO_DATA_BATCHES, SETTINGS, run_stateful
+from tocsin.spark.worker_python import check_worker_python
 
 METRICS = "tocsin"
 _SPARK_DEFAULT_PARTITIONS = "200"
@@ -179,7 +180,9 @@ def check_frames(streams: Mapping[str, DataFrame]) -> None:
         raise PlanError(message)
     for name, frame in streams.items():
         if not hasattr(frame, "isStreaming") or not hasattr(frame, "sparkSession"):
-            message = f"stream `{name}` must be a DataFrame of Spark; got {type(frame).__name__}"
+            kind = type(frame)
+            found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            message = f"stream `{name}` must be a DataFrame of Spark (pyspark.sql.DataFrame); got {found}"
             raise PlanError(message)
     kinds = {name: frame.isStreaming for name, frame in streams.items()}
     if len(set(kinds.values())) > 1:
@@ -194,6 +197,7 @@ def prepare(session: SparkSession, *, act_in_silence: bool | None) -> int:
 
     `act_in_silence` is None where the input is bounded: then it is left to the streaming queries of the session.
     """
+    check_worker_python(session)
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
     if act_in_silence is not None:
         session.conf.set(NO_DATA_BATCHES, str(act_in_silence).lower())

@@ -13,21 +13,28 @@ from tocsin.trace.words import date
 log = logging.getLogger("tocsin.run")
 # Ten years. History that old is rare; seconds read as milliseconds lie in 1970.
 FAR_US = 3_652 * 86_400_000_000
+# A year. A time this close to 1970 is itself a sign of a wrong unit, so no hint moves times there.
+_NEAR_1970_US = 365 * 86_400_000_000
 
 
 def far_off(stream: Stream, newest_us: int, now_us: int) -> str:
-    """Say that the newest row of a stream lies far from now, and which unit would bring it near; nothing if it is near.
+    """Return a warning if the newest row of a stream is more than ten years from now, else an empty text.
+
+    The warning names another unit if that unit brings the row closest to now.
 
     >>> from tocsin.rules.rulefile import Source
-    >>> far_off(Stream("air", Source("json"), time_unit="ms"), 1_790_000_000_000, 1_790_000_000_000_000)
-    'stream `air`: its newest row is at 1970-01-21T17:13:20Z, more than ten years from now; is `time_unit: s` meant?'
+    >>> far_off(Stream("air", Source("json"), time_unit="ms"), 1_370_000_000_000, 1_790_000_000_000_000)
+    'stream `air`: its newest row is at 1970-01-16T20:33:20Z, more than ten years ago; is `time_unit: s` meant?'
     """
     if abs(newest_us - now_us) <= FAR_US:
         return ""
     number = newest_us / PER_UNIT[stream.time_unit]
-    near = [unit for unit, scale in PER_UNIT.items() if abs(number * scale - now_us) <= FAR_US]
-    hint = f"; is `time_unit: {near[0]}` meant?" if near else ""
-    return f"stream `{stream.name}`: its newest row is at {date(newest_us)}, more than ten years from now{hint}"
+    times = {unit: number * scale for unit, scale in PER_UNIT.items()}
+    units = [unit for unit, time in times.items() if unit == stream.time_unit or abs(time) > _NEAR_1970_US]
+    closest = min(units, key=lambda unit: abs(times[unit] - now_us))
+    side = "ago" if newest_us < now_us else "from now"
+    hint = "" if closest == stream.time_unit else f"; is `time_unit: {closest}` meant?"
+    return f"stream `{stream.name}`: its newest row is at {date(newest_us)}, more than ten years {side}{hint}"
 
 
 class Warner:

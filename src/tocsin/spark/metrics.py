@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tocsin.errors import RunError
 from tocsin.plan import Plan
 from tocsin.rundir import Progress, Tally
 from tocsin.rundir.manifest import package_version
@@ -24,6 +22,7 @@ from tocsin.rundir.manifest import package_version
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 Sinks = Callable[[], Mapping[str, Mapping[str, Any]]]
+Sources = Callable[[], Mapping[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,16 @@ _BATCH_ROWS = Metric("tocsin_batch_rows", "gauge", (), "rows of the last micro-b
 _BATCH_TIME = Metric("tocsin_batch_timestamp_seconds", "gauge", (), "when the last micro-batch was done")
 _SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-batches, Spark's own work included")
 _STATE = Metric("tocsin_state_bytes", "gauge", (), "bytes of state")
+_SOURCE_UP = Metric(
+    "tocsin_source_up", "gauge", ("stream",), "1 if the Kafka or MQTT broker of the stream accepts connections, else 0"
+)
 _NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time seen")
-_LAG = Metric("tocsin_lag_seconds", "gauge", ("stream",), "how far that lies behind the clock now")
+_LAG = Metric(
+    "tocsin_lag_seconds",
+    "gauge",
+    ("stream",),
+    "how far that lies behind the clock now; absent if the stream holds history",
+)
 _WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
 _RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
 _PREDICTED = Metric(
@@ -103,7 +110,7 @@ _BOUGHT = (_ROWS_SHARE, _RESULTS_SHARE)
 METRICS = (
     *(_RECEIVED, _DEAD, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
-    *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _NEWEST, _LAG),
+    *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _SOURCE_UP, _NEWEST, _LAG),
     *(_WAIT, _RECALL, *_FOUND, *_BOUGHT),
     *_SINKS.values(),
     _INFO,
@@ -121,10 +128,10 @@ def markdown() -> str:
 
 
 class Meter(Collector):
-    """The numbers of one run, as of its last micro-batch; those of sinks and lag as of the moment they are asked."""
+    """The numbers of one run as of its last micro-batch; sinks, sources and lag are read at each request."""
 
-    def __init__(self, sinks: Sinks, progress: Progress | None, plan: Plan) -> None:
-        self.sinks, self.progress, self.noughts = sinks, progress, _noughts(plan)
+    def __init__(self, sinks: Sinks, progress: Progress | None, plan: Plan, sources: Sources = dict) -> None:
+        self.sinks, self.sources, self.progress, self.noughts = sinks, sources, progress, _noughts(plan)
         self.registry = CollectorRegistry()
         self.seconds = Histogram(_SECONDS.name, _SECONDS.meaning, registry=self.registry, buckets=_BUCKETS)
         self.registry.register(self)
@@ -148,6 +155,7 @@ class Meter(Collector):
         status = self.sinks()
         for name, metric in _SINKS.items():
             yield metric, {(sink,): float(told[name]) for sink, told in status.items()}
+        yield _SOURCE_UP, {(stream,): float(is_up) for stream, is_up in self.sources().items()}
         yield from _of_total(self.noughts.plus(Tally() if self.progress is None else self.progress.total))
         if self.progress is not None:
             yield from _of_progress(self.progress)
@@ -187,30 +195,10 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _BATCH_TIME, {(): progress.seconds}
     newest: Samples = {(stream,): time_us / 1e6 for stream, time_us in progress.newest_us.items()}
     yield _NEWEST, newest
-    yield _LAG, {labels: now - seconds for labels, seconds in newest.items()}
+    yield _LAG, {labels: now - seconds for labels, seconds in newest.items() if labels[0] not in progress.historic}
     yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
     yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
     for metrics, known in ((_FOUND, progress.memory), (_BOUGHT, progress.cpu)):
         for i, metric in enumerate(metrics):
             numbers = ((alert, told[i]) for alert, told in known.items())
             yield metric, {(alert,): number for alert, number in numbers if number is not None}
-
-
-@contextmanager
-def served(meter: Meter, address: str, port: int) -> Iterator[None]:
-    """Serve the numbers at `http://address:port/metrics`; port 0 serves nothing."""
-    if not port:
-        yield
-        return
-    try:
-        server, thread = start_http_server(port, addr=address, registry=meter.registry)
-    except (OSError, OverflowError) as error:
-        what = (getattr(error, "strerror", None) or str(error)).lower()
-        message = f"`--metrics-port` {port} must be free on {address}; {what}"
-        raise RunError(message) from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -29,7 +29,7 @@ from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.checksums import measure_file
 from tocsin.rundir.dead import Aside, late_line
-from tocsin.rundir.progress import sums
+from tocsin.rundir.progress import historic_streams, sums
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
@@ -137,10 +137,14 @@ class Recorder:
             newest[stream] = max(time_us, newest.get(stream, time_us))
         whole = before.total.plus(gained)
         said = self.said.whole()
-        kept = {**before.waits, **out.waits}, {**before.memory, **said.memory}
+        said.waits = {**before.waits, **out.waits}
+        said.memory, said.cpu = {**before.memory, **said.memory}, {**before.cpu, **said.cpu}
+        said.drop_recalls(whole.alerts)
         shares = {**before.shares, **self.allotment.shares}
-        more = (*kept, sums(before.delays, late), shares, {**before.cpu, **said.cpu})
-        progress = Progress(batch, time_text(time.time()), gained, whole, newest, milliseconds, *more)
+        now = time.time()
+        more = (said.waits, said.memory, sums(before.delays, late), shares, said.cpu)
+        historic = historic_streams(before, newest, now)
+        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic)
         if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:

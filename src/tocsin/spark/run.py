@@ -49,10 +49,12 @@ from tocsin.spark.blobs import ARRIVAL, TIME
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
-from tocsin.spark.metrics import Meter, served
+from tocsin.spark.metrics import Meter
+from tocsin.spark.metrics_server import serve_metrics
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
+from tocsin.spark.source_probe import ONCE_WAIT_S, SourceProbe
 from tocsin.spark.sources import check_paths, read, streams_of
 
 log = logging.getLogger("tocsin.run")
@@ -77,8 +79,8 @@ class Options:
         Where Spark runs, and its settings.
     buckets
         Into how many parts keys are divided; default: as many as shuffle partitions.
-    metrics_address, metrics_port
-        Where Prometheus finds the metrics; port 0: nowhere.
+    metrics_address, metrics_port, metrics_names
+        Where Prometheus finds the metrics, and under which host names besides addresses; port 0: nowhere.
     drain_s
         How long the end waits for sinks that have not delivered everything.
     repair
@@ -93,6 +95,7 @@ class Options:
     buckets: int | None = None
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 0
+    metrics_names: tuple[str, ...] = ()
     drain_s: float = 30.0
     repair: bool = False
 
@@ -138,39 +141,49 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         plan = plan if manifest.unit_ns is None else plan.calibrated(manifest.unit_ns)
         archive = None if file.archive is None else Archive(file.archive, manifest.run, manifest.first_batch)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
-        with _delivering(place, sinks) as delivery:
-            meter = Meter(delivery.status, last_progress(place.folder), plan)
+        with _delivering(place, sinks) as delivery, SourceProbe(streams.values()) as probe:
+            meter = Meter(delivery.status, last_progress(place.folder), plan, probe.status)
             log.info(_first_words(place, meter.progress, options))
-            with served(meter, options.metrics_address, options.metrics_port), open_session() as session:
-                listener = BatchListener(meter.seconds.observe, manifest.first_batch)
-                hearers = (meter.note, listener.note, report, Warner(streams).note)
-                recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers, manifest.first_batch)
-                stopped = stop.is_set()
-                if not stopped:
-                    rows = _rows(session, file, recorder, manifest, options)
-                    log.info(_opened(streams, manifest, place))
-                    with _listening(session, listener):
-                        query = _start(rows, recorder, options)
-                        listener.run_id = str(query.runId)
-                        replace(manifest, query=str(query.id)).write(place.folder)
-                        stopped = _wait(query, recorder, stop)
+            listener = BatchListener(meter.seconds.observe, manifest.first_batch)
+            hearers = (meter.note, listener.note, report, Warner(streams).note)
+            recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers, manifest.first_batch)
+            stopped = True
+            with serve_metrics(meter.registry, options.metrics_address, options.metrics_port, options.metrics_names):
+                if probe.wait(stop, ONCE_WAIT_S if options.once else None):
+                    log.info("starting Spark at %s", options.master)
+                    with open_session() as session:
+                        rows = _rows(session, file, recorder, manifest, options)
+                        log.info(_opened(streams, manifest, place, probe))
+                        with _listening(session, listener):
+                            stopped = _query_until_end(
+                                lambda: _start(rows, recorder, manifest, options, listener),
+                                recorder,
+                                probe,
+                                stop,
+                                once=options.once,
+                                secrets=secrets_of(file, conf=options.conf),
+                            )
             delivered = delivery.finish(options.drain_s)
         return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
 
 
 def _first_words(place: RunDir, progress: Progress | None, options: Options) -> str:
-    """Say where a run leaves what it finds, and what comes next; Spark takes some seconds to start."""
+    """Return a line with the run directory and the address of the metrics."""
     where = f"http://{options.metrics_address}:{options.metrics_port}/metrics"
     return (
         f"run directory {place.folder} {f'goes on after micro-batch {progress.batch}' if progress else 'is new'}; "
-        f"metrics {f'at {where}' if options.metrics_port else 'are not served'}; starting Spark at {options.master}"
+        f"metrics {f'at {where}' if options.metrics_port else 'are not served'}"
     )
 
 
-def _opened(streams: Iterable[str], manifest: Manifest, place: RunDir) -> str:
+def _opened(streams: Iterable[str], manifest: Manifest, place: RunDir, probe: SourceProbe) -> str:
     """Say what is read; the first micro-batch starts workers, which takes some seconds more."""
     told = [(name, manifest.streams[name]) for name in streams]
-    shown = ", ".join(f"{name} from {stream['source']} {stream['from']}".rstrip() for name, stream in told)
+    is_up = probe.status()
+    shown = ", ".join(
+        f"{name} from {stream['source']} {stream['from']}".rstrip() + ("" if is_up.get(name, True) else " (down)")
+        for name, stream in told
+    )
     return f"streams are open: {shown}; the first micro-batch begins, Spark's own log is {place.spark_log}"
 
 
@@ -283,12 +296,45 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     )
 
 
-def _start(rows: DataFrame, recorder: Recorder, options: Options) -> StreamingQuery:
+def _start(
+    rows: DataFrame, recorder: Recorder, manifest: Manifest, options: Options, listener: BatchListener
+) -> StreamingQuery:
     writer = rows.writeStream.foreachBatch(recorder).outputMode("append").queryName("tocsin-run")
     writer = writer.option("checkpointLocation", str(recorder.run.checkpoint.absolute()))
-    if options.once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{max(1, round(1000 * options.interval_s))} milliseconds").start()
+    interval = f"{max(1, round(1000 * options.interval_s))} milliseconds"
+    query = (writer.trigger(availableNow=True) if options.once else writer.trigger(processingTime=interval)).start()
+    listener.run_id = str(query.runId)
+    replace(manifest, query=str(query.id)).write(recorder.run.folder)
+    return query
+
+
+def _query_until_end(
+    start: Callable[[], StreamingQuery],
+    recorder: Recorder,
+    probe: SourceProbe,
+    stop: threading.Event,
+    *,
+    once: bool,
+    secrets: Iterable[str],
+) -> bool:
+    """Run the query until its end, and return whether it was stopped.
+
+    If it fails while a Kafka broker is down, start it again from its checkpoint when the broker is back. With `once`
+    the failure is a RunError that names the broker.
+    """
+    while not stop.is_set():
+        query = start()
+        try:
+            return _wait(query, recorder, stop)
+        except Exception as error:
+            probe.check()
+            if not probe.is_blocked:
+                raise
+            log.warning("the query failed while a Kafka broker is down: %s", sentence_of(error, secrets))
+            recorder.error = None
+        if probe.wait(stop, 0.0 if once else None):
+            log.info("the query starts again")
+    return True
 
 
 def _wait(query: StreamingQuery, recorder: Recorder, stop: threading.Event) -> bool:

@@ -11,6 +11,7 @@ The operator gives rows of text (`spark/results.py` reads them): alerts are few,
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from tocsin.logic import Logic, Out, Step
 from tocsin.rundir.progress import sums
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
+from tocsin.spark.logic_cache import LogicCache
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
@@ -54,6 +56,8 @@ ON_LOCAL_DISK = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+# The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
+DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 MAGIC, VERSION = "tocsin-state", 2
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
@@ -62,7 +66,6 @@ HEAD = "head"
 COUNTED = ("counts", "newest", "waits", "results", "memory", "cpu")
 
 _RAW = "kind string, json string"
-_ALIVE_LOGICS = 64
 
 # How late rows came: per stream, how many of each class of delays.
 Delays = Mapping[str, Mapping[str, int]]
@@ -140,9 +143,8 @@ def run_stateful(
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
 
 
-# Logics that a worker keeps between batches, by query and mark. Workers swap partitions and tasks are tried twice, so
-# every write of state bears a new mark: a logic is taken up again only if the state is the very one it wrote.
-_alive: dict[tuple[str, str], Logic] = {}
+# One per Python worker: a task finds the logics that earlier tasks of this worker kept.
+_logics = LogicCache()
 
 
 class _Operator(StatefulProcessor):
@@ -150,6 +152,10 @@ class _Operator(StatefulProcessor):
 
     def __init__(self, work: Work) -> None:
         self.work = work
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        _mute_driver_worker()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         _check_silence(self.work.acts)
@@ -197,7 +203,7 @@ class _Operator(StatefulProcessor):
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
         rested = self._rested_ms(head, now_ms)
-        logic = self._logic(head)
+        logic = self._logic(key[0], head)
         out = call(logic, (now_ms - rested) * 1000)
         sizes = self._write(logic.changed_pages(), head.get("sizes", {}))
         gained = sum(sizes.values()) - sum(head.get("sizes", {}).values())
@@ -208,7 +214,7 @@ class _Operator(StatefulProcessor):
         new_head = {**self.work.facts, "mark": mark, "timer": timer, "sizes": sizes}
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
-        _keep((self.work.query, mark), logic)
+        _logics.keep_logic(self.work.query, key[0], mark, logic)
         stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
         yield pd.DataFrame([*_raw(out, gained, delays, key[0]), *stats, *dead], columns=["kind", "json"])
 
@@ -241,8 +247,8 @@ class _Operator(StatefulProcessor):
             rested += max(0, now_ms - head["now"])
         return rested
 
-    def _logic(self, head: Mapping[str, Any]) -> Logic:
-        logic = _alive.pop((self.work.query, head.get("mark", "")), None)
+    def _logic(self, bucket: int, head: Mapping[str, Any]) -> Logic:
+        logic = _logics.take_logic(self.work.query, bucket, head.get("mark", ""))
         if logic is not None:
             return logic
         pages = {name[0]: bytes(page[0]) for name, page in self.pages.iterator()} if head else {}
@@ -263,6 +269,16 @@ class _Operator(StatefulProcessor):
         if new_ms is not None:
             self.handle.registerTimer(new_ms)
         return new_ms
+
+
+def _mute_driver_worker() -> None:
+    """Switch off `print` in the module of the driver worker; other output and all errors remain.
+
+    Spark starts this process once per query, and copies its standard output to the terminal of the user.
+    """
+    main = sys.modules["__main__"]
+    if getattr(main.__spec__, "name", None) == DRIVER_WORKER:
+        vars(main)["print"] = lambda *_: None
 
 
 def _unaddressed(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,12 +313,6 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
                 "run with what wrote it, or start with a new checkpoint"
             )
             raise RunError(message)
-
-
-def _keep(place: tuple[str, str], logic: Logic) -> None:
-    _alive[place] = logic
-    while len(_alive) > _ALIVE_LOGICS:
-        del _alive[next(iter(_alive))]
 
 
 def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:

@@ -58,7 +58,8 @@ def usable(fields: Fields, stream: Stream) -> DataFrame:
     given = fields.frame.select("*", *(picked[name][0].alias(_GIVEN.format(i)) for i, name in enumerate(used)))
     names = _Names({name: i for i, name in enumerate(used)})
     read = given.withColumns(_readings(stream, names, {name: kind for name, (_, kind) in picked.items()}))
-    told = read.withColumn(REASON, F.coalesce(fields.broken, _reasons(stream, names)))
+    time_kind = picked[stream.time][1]
+    told = read.withColumn(REASON, F.coalesce(fields.broken, _reasons(stream, names, time_kind)))
     return _without_the_dead(told, fields, stream, names)
 
 
@@ -96,13 +97,18 @@ def _readings(stream: Stream, names: _Names, kinds: Mapping[str, DataType]) -> d
     return columns
 
 
-def _reasons(stream: Stream, names: _Names) -> Column:
+def _reasons(stream: Stream, names: _Names, time_kind: DataType) -> Column:
     """Why a row cannot be used; empty if it can."""
     reasons = []
     for name in stream.keys:
         reasons.append(_why(names.given(name), F.is_valid_utf8(names.read(name)), f"key `{name}`", "text in UTF-8"))
     in_range = F.coalesce(_in_range(names.read(stream.time)), F.lit(False))
-    reasons.append(_why(names.given(stream.time), in_range, f"time `{stream.time}`", "a time from year 1 to 9999"))
+    no_form = f"time `{stream.time}` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
+    reasons.append(
+        F.when(_has_no_form(names.given(stream.time), names.read(stream.time), time_kind), no_form).otherwise(
+            _why(names.given(stream.time), in_range, f"time `{stream.time}`", "a time from year 1 to 9999")
+        )
+    )
     if stream.ahead_us is not None:
         reasons.append(_ahead(stream, names, stream.ahead_us))
     nothing = F.lit(bool(stream.values) and not stream.is_requests)
@@ -178,6 +184,13 @@ def _micros(given: Column, kind: DataType, unit: str) -> Column:
     else:
         micros = F.lit(None).cast("long")
     return micros
+
+
+def _has_no_form(given: Column, read: Column, kind: DataType) -> Column:
+    """Return whether a time is given in a form that `_micros` does not read, in whatever year."""
+    if isinstance(kind, NumericType | TimestampType | TimestampNTZType):
+        return F.lit(False)
+    return given.isNotNull() & read.isNull() & ~given.cast("string").rlike(_NUMBER)
 
 
 def _of_iso(given: Column) -> Column:

@@ -3,8 +3,8 @@
 Idea: rows are taken one at a time. A row probes the remembered rows of the other streams: those that arrived before it
 and had not yet gone, as the reduce stage dated them, so a whole batch is joined at once and still sees, row by row,
 what one-at-a-time processing would have seen. Partners are searched depth first in the rule's stream order inside the
-tightest implied bounds; candidates come in time order, so the first best found is the one with the earliest times,
-unless the most extreme ones come first:
+tightest implied bounds. Of equally good combinations the earliest times win, compared stream by stream; of equal times
+the rows that came first, since candidates come in order of time and arrival.
 
 Where it is known what a condition does with the last two streams, `candidates` says which rows need not be tried.
 
@@ -181,6 +181,16 @@ def set_order(order: Int, probe: int) -> None:
             at += 1
 
 
+@kernel
+def is_earlier(time: Int, chosen: Int, witness: Int, probe: int) -> bool:
+    """Tell whether the chosen rows have earlier times than the witness of a probe, compared stream by stream."""
+    for stream in range(chosen.shape[0]):
+        mine, other = time[chosen[stream]], time[witness[probe, stream]]
+        if mine != other:
+            return bool(mine < other)
+    return False
+
+
 def combine(
     tuples: Tuples, probes: Probes, condition: Condition, keys: int, *, every: bool
 ) -> tuple[Evaluations, Int, Float]:
@@ -282,7 +292,10 @@ def search(  # noqa: PLR0912, PLR0915 - one loop, for speed
                 continue
             if hop == 0 or share_window(order, chosen, time, condition):
                 m, ok, v = run_program(ops, args, consts, stack, x)
-                if not found[p] or m > best or (m == best and ok and not best_truth):
+                better = not found[p] or m > best or (m == best and ok and not best_truth)
+                if not better and m == best and ok == best_truth:
+                    better = is_earlier(time, chosen, witness, p)
+                if better:
                     best, best_truth = m, ok
                     found[p], margin[p], truth[p], value[p] = 1, m, ok, v
                     for i in range(streams):

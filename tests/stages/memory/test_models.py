@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.recordings import recording
 from naive import memory as naive
 from tocsin.stages.memory import frequency
 from tocsin.stages.memory.age import AgeCurve
@@ -18,7 +18,6 @@ from tocsin.stages.memory.frequencies import Frequencies
 from tocsin.stages.memory.models import found_recent, student
 from tocsin.stages.memory.monitor import Monitor
 
-DATA = Path(__file__).resolve().parents[3] / "../shared/data/equity_ticks_2013/trades.parquet"
 WINDOW, BUCKETS, UNIT = 500, 20, 1000
 AGES = np.arange(1, BUCKETS + 1)
 CURVES = {
@@ -288,11 +287,13 @@ def test_a_change_of_keys_is_seen_and_the_model_replaced() -> None:
     assert changed.shares(1, np.append(keys, 10**6)).tolist() == [*share.tolist(), 0.0]
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs the recording of trades")
+@pytest.mark.recordings
 @pytest.mark.parametrize("share", [0.1, 0.2])
 def test_trades_joined_by_symbol_want_prob_and_by_symbol_and_price_recent(share: float) -> None:
     """Every second trade against the others, a window of 1,000 trades of each; judged by the join itself."""
-    table = pytest.importorskip("pyarrow.parquet").read_table(DATA, columns=["symbol", "price"])
+    table = pytest.importorskip("pyarrow.parquet").read_table(
+        recording("equity_ticks_2013/trades.parquet"), columns=["symbol", "price"]
+    )
     symbol = np.unique(table["symbol"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1]
     price = np.round(table["price"].to_numpy() * 100).astype(np.int64)
     both = np.unique(symbol * 10**7 + price, return_inverse=True)[1]

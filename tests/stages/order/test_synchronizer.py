@@ -38,7 +38,7 @@ def feed(rows: list[tuple[int, int]], cut_at: set[int]) -> tuple[list[tuple[int,
 def test_rows_leave_as_algorithm_1_lets_them_go(rows: list[tuple[int, int]], cut_at: set[int]) -> None:
     oracle, left = Synchronizer(), []
     for number, (stream, time) in enumerate(rows):
-        left += [(row[0], number) for row in oracle.arrive((number, stream, time), set(range(STREAMS)))]
+        left += [(row[0], number) for row in oracle.arrive([(number, stream, time)], set(range(STREAMS)))]
     assert feed(rows, cut_at)[:2] == (left, sorted(row[0] for row in oracle.buffer))
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 import numpy as np
 import pytest
 
-from benchmarks.promising_data import PURCHASES, stores
+from benchmarks.promising_data import stores
 from tocsin.jit import enabled
 from tocsin.stages.promising.anytime_join import AnytimeJoin
 from tocsin.stages.promising.books import Pace
@@ -15,7 +15,7 @@ from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import ORDERS, Preference
 
-pytestmark = pytest.mark.skipif(not PURCHASES.exists(), reason="needs the recording of purchases")
+pytestmark = pytest.mark.recordings
 WINDOW = 60_000_000
 
 

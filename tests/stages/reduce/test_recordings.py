@@ -5,21 +5,19 @@ from __future__ import annotations
 import csv
 import gzip
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.recordings import recording
 from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
-DATA = Path(__file__).resolve().parents[3] / "../shared/data"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs the recordings of occupancy and DEBS 2012")
+pytestmark = pytest.mark.recordings
 
 
 def read(file: str, time: str, value: str) -> tuple[np.ndarray, np.ndarray]:
     """Give times (dates: in seconds) and values of one column."""
-    with gzip.open(DATA / file, "rt", encoding="utf-8") as lines:
+    with gzip.open(recording(file), "rt", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     texts = [row[time] for row in rows]
     if ":" in texts[0]:

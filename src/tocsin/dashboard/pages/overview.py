@@ -67,7 +67,7 @@ def charts(run: RunData) -> list[Markup]:
         trend_of("rows per second", [("rows/s", history["rows/s"])] if "rows/s" in history else [], short_number),
         trend_of("bytes of state", [("bytes", history["state bytes"])], size_text, 1024),
         trend_of("rows, for each way: kept, left out, received", plain, short_number),
-        trend_of("lag behind the clock, by stream", lags, lag_tick, 60),
+        *([trend_of("lag behind the clock, by stream", lags, lag_tick, 60)] if lags else []),
         trend_of("alerts that fire", [("firing", history["firing"])], short_number),
         trend_of("seconds to detect, archive and write, per micro-batch", took, lambda s: f"{s:.3g} s"),
     ]

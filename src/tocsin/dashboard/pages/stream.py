@@ -79,4 +79,5 @@ def _clock(run: RunData, name: str) -> dict[str, Any] | None:
     words = (
         f"{rounded(round(abs(lag) * 1e6))} {'ahead of' if lag < 0 else 'behind'} the clock" if abs(lag) < 1e9 else "far"
     )
-    return {"newest_us": last.newest_us[name], "lag": words, "is_ahead": lag < 0, "ahead": ahead, "received": received}
+    clock = {"newest_us": last.newest_us[name], "lag": words, "is_ahead": lag < 0, "ahead": ahead, "received": received}
+    return clock | {"is_historic": name in last.historic}

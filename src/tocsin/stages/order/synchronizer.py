@@ -2,13 +2,14 @@
 
 Idea: rows wait in one buffer. While it has a row of each stream that is waited for, the rows with the smallest time
 leave, and that time becomes T_sync: no stream in order can bring an earlier one. A row that comes with a time of at
-most T_sync leaves at once; it is behind, or beside, what has left.
+most T_sync leaves at once; it is behind, or beside, what has left. Rows that one arrival sends on enter the buffer
+together, before any row leaves.
 
 The paper waits for every stream, so one stream that ends stops all. Here a stream is not waited for while it is idle:
 it never delivered, or the clock of its K-slack lies more than `idle_us` behind the newest one (`NEVER_IDLE`: none is).
 
 Guarantee: streams that are in order and all waited for leave in order. T_sync never falls. Rows of one time that
-leave together do so in order of arrival.
+leave together do so in order of arrival. So rows that arrive in order of time over all streams leave as they arrived.
 Cost: per row O(1) in order and O(log held) behind its stream, and a look at the first row of each stream.
 Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, Algorithm 1.
 T_sync starts below every time, where the paper has 0; idle streams are ours.
@@ -74,6 +75,8 @@ def merge_rows(
             row, at = at, at + 1
         elif next_sent < coming and sent_by[next_sent] == at:
             row, next_sent = sent_row[next_sent], next_sent + 1
+            # Rows of one arrival enter together. Otherwise a row of another stream could overtake an equal time.
+            loads = next_sent < coming and sent_by[next_sent] == at
         else:
             # Only now may a stream become idle: what leaves K-slack together meets here before any of it leaves so.
             if idle_us < NEVER_IDLE and time[at] > newest[stream[at]]:

@@ -1,0 +1,102 @@
+"""Rules without a result: no statement has a recall of them, for each budget and each wait."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.test_laws import parts_of
+from tests.test_memory import zipf_streams
+from tocsin import Rule, local
+from tocsin.logic import Found, Out
+from tocsin.plan import Plan, make_plan
+from tocsin.report import Gatherer
+from tocsin.rundir.folder import RunDir
+from tocsin.rundir.progress import Progress
+from tocsin.spark.record import Recorder
+from tocsin.spark.stateful import COUNTED
+
+BUDGETS: dict[str, dict[str, Any]] = {
+    "memory": {"memory": "60 rows", "emit": "all"},
+    "memory of a sample": {"memory": "60 rows", "emit": "all", "prefer": "sample", "model": {"by": "key"}},
+    "memory that is not full": {"memory": "1MB"},
+    "cpu": {"cpu": "1 core", "emit": "all"},
+    "wait by results": {"quality": {"recall": 0.9, "in_order": True, "over": "1s", "every": "100ms"}},
+    "wait by delays": {
+        "quality": {"recall": 0.9, "in_order": True, "over": "1s", "every": "100ms", "strategy": "EqSel"}
+    },
+}
+ROWS = 1_500
+
+
+def planned(threshold: float, **given: Any) -> tuple[dict[str, Any], Plan]:
+    """Return streams with rows out of order, and the plan of a rule over them."""
+    streams = zipf_streams(ROWS, 20, 1, disorder=20_000)
+    settings = {"within": "100ms", "on": "machine", "outage": "200ms"} | given
+    columns = {name: list(table) for name, table in streams.items()}
+    return streams, make_plan(Rule("pair", f"a + b > {threshold}", **settings), columns, arrival="arrival")
+
+
+def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple[list[Progress], Gatherer, Out]:
+    """Run a rule in calls; return the progress of a run, the numbers of a backtest, and the output of the logic."""
+    streams, plan = planned(threshold, **given)
+    plan = plan.calibrated(100.0)
+    whole, progress = Out(), list[Progress]()
+    logic, gatherer = plan.build({}), Gatherer("rules.yaml", plan)
+    recorder = Recorder(RunDir(tmp_path), plan, [], None, [progress.append])
+    for batch, part in enumerate(parts_of(plan, streams, range(500, 2 * ROWS, 500), "arrival")):
+        out = logic.on_data(part)
+        whole.add(out)
+        counts = {name: getattr(out, name) for name in COUNTED}
+        row = json.loads(json.dumps(counts | {"bucket": 0, "delays": {}, "state_bytes": 0}))
+        rows = [("counts", json.dumps(row)), *(("alert", json.dumps(alert)) for alert in out.alerts)]
+        recorder(_Rows(rows), batch)  # type: ignore[arg-type]
+        gatherer.count(*(row[name] for name in COUNTED[:5]))
+        for alert in out.alerts:
+            gatherer.take(alert)
+    return progress, gatherer, whole
+
+
+class _Rows:
+    """Rows of the operator, as a micro-batch returns them."""
+
+    def __init__(self, rows: list[tuple[str, str]]) -> None:
+        self.rows = rows
+
+    def toArrow(self) -> pa.Table:
+        return pa.table({name: [row[i] for row in self.rows] for i, name in enumerate(("kind", "json"))})
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_no_recall_is_reported_when_a_rule_has_no_results(budget: str, tmp_path: Path) -> None:
+    progress, gatherer, _ = statements(tmp_path, 99.0, BUDGETS[budget])
+    assert progress
+    for one in progress:
+        assert {recall for _, recall in one.waits.values()} <= {None}
+        assert set(one.memory.values()) <= {Found()}
+        assert {results for _, results in one.cpu.values()} <= {None}
+    found = gatherer.result()
+    assert {one.found for one in found.limited} <= {Found()}
+    assert {one.whole for one in found.recalls} <= {None}
+    settings = {"within": "100ms", "on": "machine", "outage": "200ms"} | BUDGETS[budget]
+    streams = zipf_streams(ROWS, 20, 1, disorder=20_000)
+    result = local.run(streams, Rule("pair", "a + b > 99", **settings), arrival="arrival")
+    assert result.alerts == []
+    assert {recall for _, recall in result.waits.values()} <= {None}
+    assert set(result.memory.values()) <= {Found()}
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_recall_is_reported_when_a_rule_has_results(budget: str, tmp_path: Path) -> None:
+    progress, gatherer, whole = statements(tmp_path, 1.0, BUDGETS[budget])
+    assert whole.alerts
+    last = progress[-1]
+    if "wait" in budget:
+        assert last.waits["pair"][1] is not None
+    if "memory" in budget:
+        assert last.memory["pair"] != Found()
+        assert gatherer.result().limited[0].found != Found()
