@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from naive.deliveries import is_loss_possible, undelivered
 from run_dirs import ALERTS, QUERY, Crash, CrashError, SyntheticRun, alerts_of, copy_of
 from tocsin.deliver import Position, read_status
+from tocsin.errors import RunError
 from tocsin.rundir import apply_repair, last_progress, plan_repair, read_facts, read_manifest
 from tocsin.rundir.consistency import RepairPlan, RunFacts
 
@@ -134,17 +136,18 @@ def damage(name: str) -> Callable[[SyntheticRun], None]:
 
 LAST = "checkpoint/offsets/4", "checkpoint/offsets/3", "checkpoint/commits/4", "checkpoint/commits/3"
 NEW = f"number the next micro-batch {BATCHES.stop + 1}; its alerts may repeat alerts of the log"
+RESTART = "rename `checkpoint` to `checkpoint.damaged`, read all sources from their start without retained rows"
 FAULTS = {
     "checkpoint removed": (
         remove("checkpoint"),
         "`checkpoint` has no micro-batch, but results up to micro-batch 4 are recorded",
-        ["read all sources from their start; the retained rows are lost", NEW],
+        [RESTART, NEW],
         0,
     ),
     "offsets and commits removed": (
         remove("checkpoint/offsets", "checkpoint/commits"),
         "`checkpoint` has no micro-batch, but results up to micro-batch 4 are recorded",
-        ["read all sources from their start; the retained rows are lost", NEW],
+        [RESTART, NEW],
         0,
     ),
     "two micro-batches rolled back": (
@@ -156,7 +159,7 @@ FAULTS = {
     "another checkpoint": (
         lambda run: (run.checkpoint / "metadata").write_text('{"id": "other"}'),
         f"`checkpoint` must belong to query {QUERY}; it belongs to query other",
-        ["rename `checkpoint` to `checkpoint.damaged` and read all sources from their start", NEW],
+        [RESTART, NEW],
         0,
     ),
     "empty offsets after the commit": (
@@ -206,13 +209,13 @@ FAULTS = {
     "all offsets empty": (
         empty(*(f"offsets/{batch}" for batch in BATCHES)),
         "`checkpoint` has no intact micro-batch; empty or damaged: offsets/4, offsets/3, offsets/2 and 2 more",
-        ["rename `checkpoint` to `checkpoint.damaged` and read all sources from their start", NEW],
+        [RESTART, NEW],
         0,
     ),
     "empty metadata": (
         empty("metadata"),
         "`checkpoint/metadata` has no query id",
-        ["write the query id into `checkpoint/metadata`"],
+        ["write a query id into `checkpoint/metadata`"],
         5,
     ),
     "commit without offsets": (
@@ -281,6 +284,17 @@ def test_repair_loses_no_alert_when_one_part_is_lost(
     check_continuation(run)
 
 
+def test_repair_finds_a_damaged_file_when_its_micro_batch_is_repeated_under_a_new_number(run: SyntheticRun) -> None:
+    remove("checkpoint/offsets/4", "checkpoint/offsets/3", *(f"checkpoint/commits/{batch}" for batch in (4, 3, 2)))(run)
+    damage("alerts/000000000002.jsonl")(run)
+    move_cursor(2, 50)(run)
+    facts = facts_of(run)
+    assert (facts.next_batch, facts.checkpoint.is_planned) == (2, True)
+    plan = repair(run)
+    assert [fault.split(" ")[0] for fault in plan.faults] == ["`checkpoint`", "file", "sink"]
+    check_continuation(run)
+
+
 def test_totals_continue_from_the_resume_point_when_micro_batches_are_repeated(run: SyntheticRun) -> None:
     remove(*LAST)(run)
     repair(run)
@@ -316,18 +330,34 @@ def test_cursor_starts_at_the_log_start_when_no_delivery_is_known(run: Synthetic
     assert read_status(run.place.delivery)["fast"]["position"] is None
 
 
+def test_metadata_has_a_new_query_id_when_no_id_is_recorded(run: SyntheticRun) -> None:
+    manifest = read_manifest(run.folder)
+    assert manifest is not None
+    replace(manifest, query=None).write(run.folder)
+    empty("metadata")(run)
+    repair(run)
+    assert facts_of(run).checkpoint.query
+
+
 def test_damaged_checkpoint_stays_beside_the_new_checkpoint_when_it_is_replaced_twice(run: SyntheticRun) -> None:
     for _ in range(2):
         (run.checkpoint / "metadata").write_text('{"id": "other"}')
         repair(run)
         run.run(range(1), SINKS)
         manifest = read_manifest(run.folder)
-        manifest.__class__(**{**vars(manifest), "query": "new"}).write(run.folder)
+        assert manifest is not None
+        replace(manifest, query="new").write(run.folder)
     assert sorted(path.name for path in run.folder.glob("checkpoint*")) == [
         "checkpoint",
         "checkpoint.damaged",
         "checkpoint.damaged1",
     ]
+
+
+def test_start_names_the_alert_file_when_it_is_a_folder(run: SyntheticRun) -> None:
+    (run.folder / "alerts/000000000009.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"alert log: `.*000000000009.jsonl` must be a readable file; is a directory"):
+        facts_of(run)
 
 
 CHANGES = st.lists(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -281,6 +283,22 @@ def test_the_line_of_a_batch_has_counts_that_add_up() -> None:
     assert logged(progress, {}).startswith("batch=7 rows=9 retained=7 expired=4 omitted=6 late=0 quarantined=0 dead=0")
 
 
+def test_listener_logs_the_number_of_the_run_directory_when_a_repair_moved_the_numbers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from tocsin.spark.listener import BatchListener
+
+    seconds: list[float] = []
+    listener = BatchListener(seconds.append, first_batch=6)
+    listener.run_id = "r"
+    listener.note(Progress(7, "1970-01-01T00:00:10.000000Z", Tally({"air": 1}), Tally({"air": 1})))
+    spark = SimpleNamespace(batchId=1, runId="r", batchDuration=1500)
+    with caplog.at_level(logging.INFO, logger="tocsin.run"):
+        listener.onQueryProgress(SimpleNamespace(progress=spark))
+    assert seconds == [1.5]
+    assert caplog.messages[0].startswith("batch=7 rows=1 ")
+
+
 def test_progress_has_no_lag_when_the_first_rows_of_a_stream_are_history() -> None:
     from tocsin.rundir.progress import historic_streams, parse_progress
     from tocsin.spark.listener import line_of as logged
@@ -326,7 +344,8 @@ def test_run_directory_with_a_lost_checkpoint_is_repaired_only_when_asked(capsys
     line = refused(capsys)
     assert line == (
         "tocsin run: run directory run: its parts must fit together; `checkpoint` has no micro-batch, but results up "
-        "to micro-batch 1 are recorded: start again with `--repair` to read all sources from their start; the retained "
-        "rows are lost; number the next micro-batch 3; its alerts may repeat alerts of the log"
+        "to micro-batch 1 are recorded: start again with `--repair` to rename `checkpoint` to "
+        "`checkpoint.damaged`, read all sources from their start without retained rows; number the next micro-batch 3; "
+        "its alerts may repeat alerts of the log"
     )
     assert refused(capsys) == line

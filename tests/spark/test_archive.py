@@ -55,6 +55,16 @@ def test_a_batch_that_is_run_again_and_cut_otherwise_replaces_its_files(tmp_path
     assert [path.name for path in (tmp_path / "air").iterdir()] == ["7-000000000004-00000.parquet"]
 
 
+def test_archive_keeps_earlier_files_when_a_repair_moved_the_numbers(tmp_path: Path) -> None:
+    for first_batch, number in ((0, 1), (6, 2)):
+        archive = Archive(str(tmp_path), "7", first_batch)
+        task(archive, 4, 0, rows(number))
+        archive.commit(4)
+    assert kept(tmp_path) == [1, 2]
+    names = ["7-000000000004-00000.parquet", "7-000000000010-00000.parquet"]
+    assert sorted(path.name for path in (tmp_path / "air").iterdir()) == names
+
+
 def test_files_of_an_earlier_try_are_replaced_wherever_it_was_cut_off(tmp_path: Path) -> None:
     for step in range(4):
         folder = tmp_path / str(step)

@@ -1,4 +1,4 @@
-"""A run whose checkpoint, alert log or cursor is lost is refused, and `--repair` delivers every alert."""
+"""Runs that lose their checkpoint, alert log or cursor: the start fails, and `--repair` delivers every alert."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Change = tuple[str, str]
 
 @dataclass
 class Repaired:
-    """One fault: the refusal, the messages of the repair, and the alerts before and after it."""
+    """Result of one fault: the error of the start, the messages of the repair, and the alerts around the repair."""
 
-    refusal: str
+    error: str
     messages: list[str]
     before: dict[int, list[Change]]
     after: dict[int, list[Change]]
@@ -51,7 +51,7 @@ def inside(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InP
 
 @pytest.fixture(scope="module")
 def story(inside: InProcess) -> dict[str, Repaired]:
-    """All faults, one after the other, in one run directory whose whole input has been read."""
+    """Cause all faults in one run directory, one after another; return the result of each fault."""
     inside.run()
     checkpoint = inside.folder / "run" / "checkpoint"
 
@@ -116,7 +116,7 @@ def changes(log: dict[int, list[Change]], first: int = 0) -> list[Change]:
 
 
 @pytest.mark.parametrize("fault", ["rolled back", "empty offsets", "cursor", "alert log", "emptied"])
-def test_run_is_refused_and_names_the_repair_when_a_part_is_lost(story: dict[str, Repaired], fault: str) -> None:
+def test_start_fails_and_names_the_repair_when_a_part_is_lost(story: dict[str, Repaired], fault: str) -> None:
     expected = {
         "rolled back": "`checkpoint` continues at micro-batch 2, but results up to micro-batch 3 are recorded",
         "empty offsets": r"`checkpoint` has files that Spark cannot use; empty or damaged: offsets/\d+",
@@ -124,8 +124,8 @@ def test_run_is_refused_and_names_the_repair_when_a_part_is_lost(story: dict[str
         "alert log": r"files 000000000000\.jsonl, .* missing in the alert log \(\d+ changes of state\)",
         "emptied": r"`checkpoint` has no micro-batch, but results up to micro-batch \d+ are recorded",
     }
-    assert re.search(expected[fault], story[fault].refusal)
-    assert ": start again with `--repair` to " in story[fault].refusal
+    assert re.search(expected[fault], story[fault].error)
+    assert ": start again with `--repair` to " in story[fault].error
     assert story[fault].messages[0].startswith("found: ")
     assert story[fault].messages[-1].startswith("done: ")
 

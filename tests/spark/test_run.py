@@ -299,13 +299,11 @@ def test_a_run_is_stopped_fails_is_refused_and_goes_on_each_time(inside: InProce
     ended = inside.run(stop_after=1)
     assert (ended.stopped, ended.delivered, ended.progress.batch) == (True, True, 0)
     assert {path.name for path in (place / "checkpoint" / "commits").glob("[0-9]*")} == {"0"}
-    # Failed: the alert log cannot be written, since a file stands in the place of its folder.
-    (place / "alerts").rename(inside.folder / "alerts")
-    (place / "alerts").write_text("")
-    with pytest.raises(RunError, match=r"alerts: file exists \(.*spark.log has more\)$"):
+    # Failed: the next alert file cannot be written, because a folder has its temporary name.
+    (place / "alerts" / ".000000000001.jsonl.tmp").mkdir()
+    with pytest.raises(RunError, match=r"000000000001.jsonl.tmp: is a directory \(.*spark.log has more\)$"):
         inside.run()
-    (place / "alerts").unlink()
-    (inside.folder / "alerts").rename(place / "alerts")
+    (place / "alerts" / ".000000000001.jsonl.tmp").rmdir()
     # Refused by the operator itself; its words come out of a stack of two languages.
     manifest = (place / "manifest.json").read_text()
     (place / "manifest.json").write_text(manifest.replace('"buckets": 2', '"buckets": 3'))

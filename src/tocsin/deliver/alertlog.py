@@ -32,10 +32,10 @@ _MOST_LINE = 1 << 26
 _log = logging.getLogger("tocsin.deliver")
 
 
-def batch_of(name: str) -> int | None:
+def parse_batch(name: str) -> int | None:
     """Return the number of the micro-batch in the name of an alert file; None for other names.
 
-    >>> batch_of("000000000007.jsonl"), batch_of("checksums.jsonl")
+    >>> parse_batch("000000000007.jsonl"), parse_batch("checksums.jsonl")
     (7, None)
     """
     match = _NAME.fullmatch(name)
@@ -104,7 +104,7 @@ class AlertLog:
             return []
         # JSON comes last here, and so wins where a batch is there in both forms.
         for name in sorted(names, reverse=True):
-            batch = batch_of(name)
+            batch = parse_batch(name)
             if batch is not None and batch >= since:
                 found[batch] = self.folder / name
         return sorted(found.items())

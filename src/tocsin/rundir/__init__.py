@@ -16,7 +16,7 @@
 Nothing here knows of Spark: a dashboard reads a run without a JVM.
 """
 
-from tocsin.rundir.consistency import RepairPlan, plan_repair, read_facts, refusal
+from tocsin.rundir.consistency import RepairPlan, format_refusal, plan_repair, read_facts
 from tocsin.rundir.dead import DeadWriter, read_dead
 from tocsin.rundir.folder import RunDir
 from tocsin.rundir.manifest import Manifest, read_manifest, refusals
@@ -38,6 +38,6 @@ __all__ = [
     "read_facts",
     "read_manifest",
     "read_progress",
-    "refusal",
+    "format_refusal",
     "refusals",
 ]

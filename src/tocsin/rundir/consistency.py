@@ -21,8 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tocsin.deliver.alertlog import AlertLog, Position, batch_of
+from tocsin.deliver.alertlog import AlertLog, Position, parse_batch
 from tocsin.deliver.ledger import TAKEN, read_status
+from tocsin.errors import RunError
 from tocsin.rundir.checkpoint import METADATA, Checkpoint, read_checkpoint
 from tocsin.rundir.checksums import UNKNOWN, Checksum, measure_file
 from tocsin.rundir.folder import CHECKPOINT, RunDir
@@ -80,7 +81,7 @@ class RunFacts:
     @property
     def recorded(self) -> int:
         """Newest number that the run directory has results of; -1 without results."""
-        listed = (batch_of(name) for name in self.listed)
+        listed = (parse_batch(name) for name in self.listed)
         progress = -1 if self.last is None else self.last.batch
         return max([progress, self.rows, *self.files, *(batch for batch in listed if batch is not None)])
 
@@ -104,8 +105,8 @@ class RepairPlan:
     ----------
     faults, steps
         Texts for the user.
-    removals, restored_query, sets_aside
-        What happens to the checkpoint: removed files, the id for its `metadata`, or all of it set aside.
+    removals, restores_metadata, sets_aside
+        Steps for the checkpoint: removed files, a new file `metadata`, or a new checkpoint.
     first_batch, before
         New number of Spark's micro-batch 0, and the progress whose totals continue; None if the numbers stay.
     cursors
@@ -119,7 +120,7 @@ class RepairPlan:
     faults: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     removals: tuple[str, ...] = ()
-    restored_query: str | None = None
+    restores_metadata: bool = False
     sets_aside: bool = False
     first_batch: int | None = None
     before: Progress | None = None
@@ -159,7 +160,7 @@ def read_facts(place: RunDir, manifest: Manifest, *, has_new_rules: bool) -> Run
     )
 
 
-def refusal(place: RunDir, plan: RepairPlan) -> str:
+def format_refusal(place: RunDir, plan: RepairPlan) -> str:
     """Return the message of a start that needs a repair."""
     return (
         f"run directory {place.folder}: its parts must fit together; {'; '.join(plan.faults)}: "
@@ -179,19 +180,22 @@ def plan_repair(facts: RunFacts) -> RepairPlan:
 
 def _check_checkpoint(facts: RunFacts, plan: RepairPlan) -> None:
     found, checkpoint = facts.checkpoint, f"`{CHECKPOINT}`"
-    if found.is_lost or facts.is_foreign:
+    is_behind = facts.recorded >= facts.next_batch and not facts.is_rewritten(facts.recorded)
+    if found.is_lost or facts.is_foreign or (found.is_empty and is_behind):
         if facts.is_foreign:
             fault = f"{checkpoint} must belong to query {facts.query}; it belongs to query {found.query}"
-        else:
+        elif found.is_lost:
             fault = f"{checkpoint} has no intact micro-batch; empty or damaged: {_names(found.unreadable)}"
-        plan.add(fault, f"rename {checkpoint} to `{CHECKPOINT}.damaged` and read all sources from their start")
+        else:
+            fault = f"{checkpoint} has no micro-batch, but results up to micro-batch {facts.recorded} are recorded"
+        step = f"rename {checkpoint} to `{CHECKPOINT}.damaged`, read all sources from their start without retained rows"
+        plan.add(fault, step)
         plan.sets_aside = True
         _renumber(facts, plan, resume=0, before=None)
         return
     if METADATA in found.unreadable:
-        plan.restored_query = facts.query
-        step = f"write the query id into `{CHECKPOINT}/{METADATA}`" if facts.query else "let Spark write a new query id"
-        plan.add(f"`{CHECKPOINT}/{METADATA}` has no query id", step)
+        plan.add(f"`{CHECKPOINT}/{METADATA}` has no query id", f"write a query id into `{CHECKPOINT}/{METADATA}`")
+        plan.restores_metadata = True
     if found.removals:
         damaged = [name for name in found.unreadable if name != METADATA]
         fault = f"empty or damaged: {_names(damaged)}" if damaged else f"not in order: {_names(found.removals)}"
@@ -199,20 +203,13 @@ def _check_checkpoint(facts: RunFacts, plan: RepairPlan) -> None:
         step = f"remove {_names(found.removals)} and {again} micro-batch {facts.next_batch}"
         plan.add(f"{checkpoint} has files that Spark cannot use; {fault}", step)
         plan.removals = found.removals
-    is_rewritten = facts.is_rewritten(facts.recorded)
-    if facts.recorded >= facts.next_batch and not is_rewritten:
-        if found.is_empty:
-            fault = f"{checkpoint} has no micro-batch, but results up to micro-batch {facts.recorded} are recorded"
-            step = "read all sources from their start; the retained rows are lost"
-            plan.sets_aside = True
-        else:
-            fault = (
-                f"{checkpoint} continues at micro-batch {facts.next_batch}, "
-                f"but results up to micro-batch {facts.recorded} are recorded"
-            )
-            step = f"repeat the rows of micro-batches {facts.next_batch} to {facts.recorded}"
-        plan.add(fault, step)
-        _renumber(facts, plan, found.resume, None if found.is_empty else facts.before)
+    if is_behind:
+        plan.add(
+            f"{checkpoint} continues at micro-batch {facts.next_batch}, "
+            f"but results up to micro-batch {facts.recorded} are recorded",
+            f"repeat the rows of micro-batches {facts.next_batch} to {facts.recorded}",
+        )
+        _renumber(facts, plan, found.resume, facts.before)
 
 
 def _renumber(facts: RunFacts, plan: RepairPlan, resume: int, before: Progress | None) -> None:
@@ -225,7 +222,7 @@ def _renumber(facts: RunFacts, plan: RepairPlan, resume: int, before: Progress |
 
 
 def _check_alert_files(facts: RunFacts, plan: RepairPlan) -> None:
-    listed = {batch: one for name, one in facts.listed.items() if (batch := batch_of(name)) is not None}
+    listed = {batch: one for name, one in facts.listed.items() if (batch := parse_batch(name)) is not None}
     missing, damaged, unlisted = [], [], []
     for batch in sorted({*listed, *facts.files}):
         known, file = listed.get(batch), facts.files.get(batch)
@@ -298,13 +295,13 @@ def _is_place(facts: RunFacts, cursor: Position) -> bool:
         return False
     if facts.is_rewritten(cursor.batch) or cursor.line < 0:
         return True
-    listed = [one.alerts for name, one in facts.listed.items() if batch_of(name) == cursor.batch]
+    listed = [one.alerts for name, one in facts.listed.items() if parse_batch(name) == cursor.batch]
     file = facts.files.get(cursor.batch)
     return cursor.line < max([*listed, 0 if file is None else file.alerts])
 
 
 def _number(name: str) -> int:
-    return -1 if (batch := batch_of(name)) is None else batch
+    return -1 if (batch := parse_batch(name)) is None else batch
 
 
 def _undelivered(files: Iterable[Checksum], cursors: Mapping[str, Position]) -> str:
@@ -336,7 +333,11 @@ def _names(names: Sequence[str]) -> str:
 
 def _measured(log: AlertLog, path: Path, listed: Checksum | None) -> Checksum:
     """Return the checksum of an alert file; its lines are counted only if the file is not as listed."""
-    found = measure_file(path, 0 if listed is None else listed.alerts)
+    try:
+        found = measure_file(path, 0 if listed is None else listed.alerts)
+    except OSError as error:
+        message = f"alert log: `{path}` must be a readable file; {(error.strerror or 'it is unreadable').lower()}"
+        raise RunError(message) from None
     return found if found == listed else found._replace(alerts=log.count(path))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -39,8 +40,10 @@ def apply_repair(place: RunDir, plan: RepairPlan, facts: RunFacts, manifest: Man
         _set_aside(place.checkpoint)
     for name in plan.removals:
         _remove(place.checkpoint / name)
-    if METADATA in facts.checkpoint.unreadable and not plan.sets_aside:
-        _restore_metadata(place.checkpoint, plan.restored_query)
+    if plan.restores_metadata:
+        query = {"id": manifest.query or str(uuid.uuid4())}
+        replace_file(place.checkpoint / METADATA, json.dumps(query).encode())
+        _remove(place.checkpoint / f".{METADATA}.crc")
     manifest.write(place.folder)
     return manifest
 
@@ -63,9 +66,3 @@ def _remove(path: Path) -> None:
     for one in (path, path.with_name(f".{path.name}.crc")):
         one.unlink(missing_ok=True)
     sync_path(path.parent)
-
-
-def _restore_metadata(checkpoint: Path, query: str | None) -> None:
-    _remove(checkpoint / METADATA)
-    if query is not None:
-        replace_file(checkpoint / METADATA, json.dumps({"id": query}).encode())

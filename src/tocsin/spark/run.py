@@ -35,11 +35,11 @@ from tocsin.rundir import (
     RepairPlan,
     RunDir,
     apply_repair,
+    format_refusal,
     last_progress,
     plan_repair,
     read_facts,
     read_manifest,
-    refusal,
     refusals,
 )
 from tocsin.rundir.manifest import describe
@@ -210,7 +210,7 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     facts = read_facts(place, before, has_new_rules=has_new_rules)
     repair = plan_repair(facts)
     if repair.faults and not options.repair:
-        raise RunError(refusal(place, repair))
+        raise RunError(format_refusal(place, repair))
     now = apply_repair(place, repair, facts, admit(before, now))
     if options.repair:
         _log_repair(place, repair)
