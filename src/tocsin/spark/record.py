@@ -9,6 +9,7 @@ together. Many dead rows are written by the tasks that met them, and only their 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -32,7 +33,9 @@ from tocsin.rundir.progress import historic_streams, sums
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
+from tocsin.spark.unreadable import UnreadableFiles
 
+log = logging.getLogger("tocsin.run")
 # How often a run with nothing to do says so in its progress.
 _QUIET_S = 60.0
 
@@ -51,9 +54,10 @@ class Recorder:
         rules: Iterable[Rule | Ranges],
         archive: Archive | None,
         hearers: Iterable[Callable[[Progress], None]],
+        unreadable: UnreadableFiles,
     ) -> None:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
-        self.log = run.progress()
+        self.log, self.unreadable = run.progress(), unreadable
         self.rules = list(rules)
         self.agreement, self.allotment, self.said = Agreement(plan.watches), Allotment(plan.watches), Said()
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
@@ -87,14 +91,18 @@ class Recorder:
         archived = time.monotonic()
         alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
         self.run.alerts.write(batch, alerts)
-        dead = self.run.dead.write(batch, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
+        files = self.unreadable.take()
+        for file in files:
+            log.warning("%s", file)
+        aside = [Aside(**json.loads(text)) for text in found["aside"]]
+        dead = self.run.dead.write(batch, found["dead"], aside, [file.dead_line for file in files])
         self.run.late.write(batch, map(late_line, found["late"]))
         self._control(batch, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
         hear_buckets(self.said, found["counts"])
         gained = self._gained(out, alerts, dead, state_bytes)
-        self._note(batch, gained, out, delays(found["counts"]), _spans(marks))
+        self._note(batch, gained, out, delays(found["counts"]), _spans(marks), Counter(file.stream for file in files))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
         """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.
@@ -124,7 +132,15 @@ class Recorder:
         gained = Tally(shared, kept, states, dead, state_bytes)
         return gained if gained.is_quiet else replace(gained, batches=1)
 
-    def _note(self, batch: int, gained: Tally, out: Out, late: Delays, milliseconds: Mapping[str, int]) -> None:
+    def _note(
+        self,
+        batch: int,
+        gained: Tally,
+        out: Out,
+        late: Delays,
+        milliseconds: Mapping[str, int],
+        files: Mapping[str, int],
+    ) -> None:
         before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
         newest = dict(before.newest_us)
         for stream, time_us in out.newest.items():
@@ -136,8 +152,9 @@ class Recorder:
         now = time.time()
         more = (*kept, sums(before.delays, late), shares, {**before.cpu, **said.cpu})
         historic = historic_streams(before, newest, now)
-        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic)
-        if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
+        unreadable = dict(Counter(before.unreadable) + Counter(files))
+        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic, unreadable)
+        if gained.is_quiet and not files and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:
             self.log.add(progress)
