@@ -35,7 +35,7 @@ _CONNECTOR = "spark-sql-kafka-0-10"
 _CLUSTER_PARTITIONS = 8
 _LOG_BYTES = 10 << 20
 # Spark deletes the last file of a source again after each micro-batch, and warns that it is not there.
-_DELETE_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.FileStreamSource"
+_DELETE_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.FileStreamSource$SourceFileRemover"
 _LOG = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
