@@ -79,7 +79,7 @@ def _tocsin(folder: Path, command: str, *more: str) -> subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a stream with one usable and two damaged files, and a stream with a damaged file alone."""
+    """Write a stream with one usable and two damaged files, and a stream with only a damaged file."""
     place = tmp_path_factory.mktemp("unreadable ü")
     (place / "rules.yaml").write_text(RULES)
     for name in ("air", "oil"):

@@ -37,12 +37,12 @@ def unreadable_lines(files: Mapping[str, int]) -> Iterator[str]:
     """Return a line for each stream with files that were skipped.
 
     >>> list(unreadable_lines({"air": 2}))
-    ['2 files of `air` could not be read, and were skipped from the damaged place on']
+    ['2 files of `air` skipped from the damaged place on']
     """
     from tocsin.trace.words import counted
 
     for stream, number in files.items():
-        yield f"{counted(number, 'file')} of `{stream}` could not be read, and were skipped from the damaged place on"
+        yield f"{counted(number, 'file')} of `{stream}` skipped from the damaged place on"
 
 
 def remarks(

@@ -82,7 +82,7 @@ _LAG = Metric(
     "tocsin_lag_seconds",
     "gauge",
     ("stream",),
-    "how far that lies behind the clock now; absent if the stream holds history",
+    "distance of this time from the clock now; absent if the stream holds history",
 )
 _WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
 _RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")

@@ -1,4 +1,4 @@
-"""Unreadable files: source files that Spark skipped because their content is damaged, such as a `.gz` that is no gzip.
+"""Unreadable files: source files that Spark skipped because their content is damaged, as in a `.gz` file without gzip data.
 
 Spark names a skipped file only in its log. So the log settings of a local session copy these messages to a file of the
 run directory, and the caller reads new messages after each micro-batch or at the end of a backtest. Tasks write a
@@ -40,7 +40,7 @@ class UnreadableFile(NamedTuple):
 
     @property
     def described_reason(self) -> str:
-        """Reason in words."""
+        """Reason as `RUN/dead` and messages have it."""
         return f"the file cannot be read: {self.reason}"
 
     def __str__(self) -> str:
