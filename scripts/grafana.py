@@ -84,6 +84,7 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         "timeseries",
         (
             ("rate(tocsin_rows_dead_total{$run}[5m])", "{{instance}} {{stream}} not usable"),
+            ("rate(tocsin_files_unreadable_total{$run}[5m])", "{{instance}} {{stream}} files not readable"),
             ("rate(tocsin_rows_out_of_domain_total{$run}[5m])", "{{instance}} {{stream}} outside the domain"),
             ("rate(tocsin_rows_without_limits_total{$run}[5m])", "{{instance}} {{stream}} without limits"),
         ),

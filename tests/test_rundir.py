@@ -35,7 +35,7 @@ from tocsin.rundir import (
 from tocsin.rundir.dead import Aside, late_line
 from tocsin.rundir.delays import delay_class, delay_counts
 from tocsin.rundir.manifest import describe
-from tocsin.rundir.progress import PROGRESS
+from tocsin.rundir.progress import PROGRESS, unusable_streams
 
 NAMES = st.sampled_from(["air", "surface", 'a "quoted" name', "Ünïcode"])
 COUNTS = st.dictionaries(NAMES, st.integers(-5, 10**12), max_size=3)
@@ -371,3 +371,13 @@ def test_a_manifest_describes_every_rule_of_its_plan(tmp_path: Path) -> None:
                 assert one["condition"]
                 assert {proof["verdict"] for proof in one["proofs"].values()} <= set(VERDICTS)
                 assert [line for line in read.plan.splitlines() if one["does"] in line]
+
+
+def test_stream_is_unusable_when_all_its_rows_are_dead_under_every_name() -> None:
+    counted = [("air(a)", "air"), ("air(b)", "air"), ("oil", "oil"), ("gas", "gas")]
+    all_dead, one_used = {"received": 6, "quarantined": 6}, {"received": 6, "quarantined": 5}
+    assert unusable_streams(counted, {"air(a)": all_dead, "oil": one_used}, ["air", "oil", "air"]) == ("air",)
+    assert unusable_streams(counted, {"air(a)": all_dead, "air(b)": one_used}, ["air"]) == ()
+    # Its files were unreadable, so it has no rows.
+    assert unusable_streams(counted, {"oil": all_dead}, ["gas"]) == ("gas",)
+    assert unusable_streams(counted, {}, []) == ()

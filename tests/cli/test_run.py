@@ -349,3 +349,27 @@ def test_run_directory_with_a_lost_checkpoint_is_repaired_only_when_asked(capsys
         "its alerts may repeat alerts of the log"
     )
     assert refused(capsys) == line
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_run_fails_with_the_stream_in_the_first_line_when_none_of_its_rows_was_usable(
+    once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tocsin.rules.rulefile import RuleFile
+    from tocsin.spark.run import Ended, Options
+
+    def run(file: RuleFile, options: Options, *_: Any) -> Ended:
+        lines = ({"stream": "air", "reason": f"reason {place // 2}", "raw": ""} for place in range(3))
+        with RunDir(options.run_dir).held() as place:
+            place.dead.write(0, map(json.dumps, lines))
+        return Ended(stopped=False, progress=None, delivered=True, sinks={}, unusable=["air"])
+
+    monkeypatch.setattr("tocsin.spark.run.run", run)
+    (tmp_path / "good.yaml").write_text(GOOD)
+    code = main(["run", str(tmp_path / "good.yaml"), "--run-dir", str(tmp_path / "run"), "--json", *["--once"] * once])
+    out, err = capsys.readouterr()
+    line = "stream `air`: no row could be used (reason 0; and other reasons)"
+    assert code == (1 if once else 0)
+    assert json.loads(out)["ok"] == (not once)
+    assert json.loads(out)["unusable"] == ([line] if once else [])
+    assert (err.splitlines()[0] == f"tocsin run: {line}") == once

@@ -241,3 +241,19 @@ def test_a_span_without_rows_says_where_the_rows_lie_and_times_far_off_are_told(
     assert err == ""
     assert main(["backtest", str(rules)]) == 0
     assert "tocsin backtest: stream `air`: its newest row is at 1970-" in capsys.readouterr().err
+
+
+def test_backtest_fails_with_the_stream_in_the_first_line_when_none_of_its_rows_is_usable(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = write(tmp_path)
+    lines = [json.dumps({"site": "s", "machine": "m1", "time": place, "value": 1}) for place in range(5)]
+    (tmp_path / "data" / "surface" / "rows.json").write_text("\n".join(lines) + "\n")
+    assert main(["backtest", str(rules)]) == 1
+    line = "stream `surface`: no row could be used (time `ts` is missing)"
+    assert capsys.readouterr().err.splitlines()[0] == f"tocsin backtest: {line}"
+    # Usable rows outside the span are no reason to fail.
+    usable = {"site": "s", "machine": "m1", "ts": 1, "value": 1}
+    (tmp_path / "data" / "surface" / "more.json").write_text(json.dumps(usable) + "\n")
+    assert main(["backtest", str(rules), "--from", "2020-01-01T00:00:00Z", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unusable"] == []

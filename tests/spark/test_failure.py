@@ -24,7 +24,15 @@ from spark.child import PATIENCE_S, kill, start, tail, wait_until
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
 from tocsin.spark.failure import secrets_of, sentence_of
-from tocsin.spark.session import _end_of_jvm, _is_not_of_py4j, partitions_of, run_session, settings
+from tocsin.spark.session import (
+    _end_of_jvm,
+    _is_not_of_py4j,
+    _said_since,
+    limit_log,
+    partitions_of,
+    run_session,
+    settings,
+)
 
 FACTORY = Path(__file__).resolve().parents[2] / "examples" / "factory.yaml"
 
@@ -53,9 +61,22 @@ Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting fo
 """
 
 
+# As PySpark 4.2 gave it in `foreachBatch`, shortened.
+FILE = """\
+[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink.
+Traceback (most recent call last):
+py4j.protocol.Py4JJavaError: An error occurred while calling o53.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///in/bad%20one.json.gz.  SQLSTATE: KD001
+Caused by: java.io.EOFException: Unexpected end of input stream
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        (FILE, "file file:///in/bad one.json.gz must be readable; EOFException: Unexpected end of input stream"),
         (OPERATOR, "state in the checkpoint must have the plan 'a'; it has 'b': run with what wrote it"),
         (PYTHON, "OSError: [Errno 28] No space left on device: '***'"),
         (JAVA, "TimeoutException: Timed out waiting for a node assignment."),
@@ -230,3 +251,25 @@ def _children(pid: int) -> list[int]:
 def test_stacks_that_py4j_logs_under_no_name_are_not_printed(module: ModuleType, printed: bool) -> None:
     record = logging.makeLogRecord({"name": "root", "pathname": module.__file__})
     assert _is_not_of_py4j(record) is printed
+
+
+def test_log_moves_to_a_second_file_when_it_is_too_long_and_writers_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.spark.session._LOG_BYTES", 10)
+    log = tmp_path / "spark.log"
+    limit_log(log)
+    assert not log.exists()
+    # As the JVM and its workers do.
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"0123456789")
+        limit_log(log)
+        assert not log.with_name("spark.log.1").exists()
+        writer.write(b"first")
+        limit_log(log)
+        writer.write(b"second")
+    assert log.with_name("spark.log.1").read_bytes() == b"0123456789first"
+    assert log.read_bytes() == b"second"
+    # A place in the log before it was emptied means the start of it.
+    assert _said_since(log, 15) == "second"
+    assert _said_since(log, 3) == "ond"

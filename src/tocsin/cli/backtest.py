@@ -47,7 +47,7 @@ the run directory (--run-dir):
 
 exit codes:
   0  done, whatever was found
-  1  mistakes in a rule file, sources that cannot be read, or a run that failed
+  1  mistakes in a rule file, sources that cannot be read, a stream without a usable row, or a run that failed
   2  wrong usage
 
 Rows before --from are not read, so alerts and partners that began earlier are not known. It needs Java 17 or newer,
@@ -72,12 +72,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _backtest(arguments: argparse.Namespace) -> int:
-    from tocsin.cli.history import reach_of, run_versions, scratch, session, warnings_of, write_manifests, write_summary
+    from tocsin.cli.history import (
+        reach_of,
+        run_versions,
+        scratch,
+        session,
+        unusable_streams,
+        warnings_of,
+        write_manifests,
+        write_summary,
+    )
     from tocsin.cli.progress import Bar
     from tocsin.cli.tables import lines_of, object_of
     from tocsin.errors import TocsinError
     from tocsin.report import compare
     from tocsin.spark.failure import secrets_of, sentence_of
+    from tocsin.spark.unreadable import UnreadableFiles, skip_settings
 
     conf, span = settings(arguments), ends(arguments)
     if arguments.report:
@@ -89,20 +99,23 @@ def _backtest(arguments: argparse.Namespace) -> int:
     with (
         run_errors(),
         scratch(arguments.run_dir) as run,
-        session(run, files, streams, arguments.master, conf) as started,
+        session(run, files, streams, arguments.master, {**skip_settings(arguments.master, conf), **conf}) as started,
     ):
         # Before the work, so that what an interrupted one leaves is known for what it is.
         write_manifests(run, versions)
         write_summary(run, {})
         with Bar("backtest", quiet=arguments.json) as bar:
             results, seconds, warnings = run_versions(started, versions, span, run, bar.told)
-        for text in [*warnings, *warnings_of(versions, results)]:
+        unreadable = UnreadableFiles(run.skipped, streams).take()
+        unusable = unusable_streams(started, versions, results, span, unreadable)
+        for text in [*unusable, *map(str, unreadable), *warnings, *warnings_of(versions, results)]:
             print(f"tocsin backtest: {text}", file=sys.stderr)
         # A look at all rows, but only where there is nothing else to tell.
         is_empty = results[0].oldest_us is None and span != (None, None)
         reach = reach_of(started, versions[0]) if is_empty else None
         difference = compare(*results) if len(results) > 1 else None
-        summary = object_of(results, difference, seconds)
+        summary = object_of(results, difference, seconds) | {"ok": not unusable, "unusable": unusable}
+        summary["unreadable"] = [file._asdict() for file in unreadable]
         if reach is not None:
             summary["elsewhere"] = {"oldest_us": reach[0], "newest_us": reach[1]}
         if arguments.report:
@@ -121,7 +134,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
             print(line)
     if failed:
         print(f"tocsin backtest: --report: {failed}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed or unusable else 0
 
 
 def _version(path: str, arguments: argparse.Namespace) -> Version:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.given import GivenUpError, in_a_sentence, needs_spark
+from tocsin.cli.remarks import unusable_lines
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.rundir import RunDir
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tocsin.report import Pick, Result
     from tocsin.rules import Ranges, Rule
     from tocsin.spark.quiet import Told
+    from tocsin.spark.unreadable import UnreadableFile
     from tocsin.trace import Traced
 
 Ends = tuple[int | None, int | None]
@@ -185,6 +187,26 @@ def warnings_of(versions: Sequence[Version], results: Sequence[Result]) -> list[
         if name in result.newest
     ]
     return [text for text in dict.fromkeys(found) if text]
+
+
+def unusable_streams(
+    started: Session,
+    versions: Sequence[Version],
+    results: Sequence[Result],
+    ends: Ends,
+    unreadable: Sequence[UnreadableFile],
+) -> list[str]:
+    """Return a line for each stream without a usable row. Rows outside `ends` count as usable."""
+    from tocsin.spark.history import has_usable_row
+
+    found = {
+        name: None
+        for version, result in zip(versions, results, strict=True)
+        for name in result.unusable(file.stream for file in unreadable)
+        if ends == (None, None) or not has_usable_row(started, version.streams[name])
+    }
+    reasons = [(row.stream, row.reason) for result in results for row in result.dead]
+    return list(unusable_lines(found, [*reasons, *((file.stream, file.described_reason) for file in unreadable)]))
 
 
 def reach_of(started: Session, version: Version) -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ class Live:
             from rich.live import Live as MovingLine
             from rich.spinner import Spinner
 
-            self._spinner = Spinner("dots", text="starting Spark", style="status.spinner")
+            self._spinner = Spinner("dots", text="waiting for the first micro-batch", style="status.spinner")
             # What is printed meanwhile goes above the line: as it is, and only if it was meant for the terminal.
             self._line = MovingLine(
                 self._spinner,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tocsin.logic import Found
 
@@ -15,6 +15,34 @@ _OF_STORES = {
     "unprocessed": "went before all work on them was done, for want of processor time",
     "held": "still waiting to be taken in order, which the next run goes on with",
 }
+
+
+def unusable_lines(unusable: Iterable[str], reasons: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Return a line for each stream without a usable row; `reasons` are streams and reasons, the most frequent first.
+
+    >>> list(unusable_lines(["air"], [("oil", "no"), ("air", "time `ts` is missing"), ("air", "no")]))
+    ['stream `air`: no row could be used (time `ts` is missing; and other reasons)']
+    >>> list(unusable_lines(["air"], []))
+    ['stream `air`: no row could be used']
+    """
+    from tocsin.rules.mistakes import printable
+
+    for stream in unusable:
+        mine = [reason for name, reason in reasons if name == stream]
+        more = "; and other reasons" if len(mine) > 1 else ""
+        yield printable(f"stream `{stream}`: no row could be used{f' ({mine[0]}{more})' if mine else ''}")
+
+
+def unreadable_lines(files: Mapping[str, int]) -> Iterator[str]:
+    """Return a line for each stream with files that were skipped.
+
+    >>> list(unreadable_lines({"air": 2}))
+    ['2 files of `air` skipped from the damaged place on']
+    """
+    from tocsin.trace.words import counted
+
+    for stream, number in files.items():
+        yield f"{counted(number, 'file')} of `{stream}` skipped from the damaged place on"
 
 
 def remarks(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.beside import dashboard_beside, needs_dashboard
 from tocsin.cli.given import GivenUpError, add_spark, give_up, needs_spark, settings
-from tocsin.cli.remarks import bought, found_with_memory, remarks
+from tocsin.cli.remarks import bought, found_with_memory, remarks, unreadable_lines, unusable_lines
 from tocsin.dashboard import PORT
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ what it says:
 exit codes:
   0  the input was taken to its end (--once), or a signal asked to stop. That a sink has not been reached is said, and
      is no failure: the alerts are in the log, and the next run delivers them
-  1  mistakes in the rule file, a run directory that is in use or whose state does not fit, or a run that failed
+  1  mistakes in the rule file, a run directory that is in use or whose state does not fit, or a run that failed; with
+     --once also a stream of which rows were read but no row could be used
   1  a run directory with lost or damaged files, without --repair
   2  wrong usage
   130, 143  a second signal came
@@ -194,10 +195,19 @@ def _run(file: RuleFile, options: Options, arguments: argparse.Namespace) -> int
             failure = ""
     if failure:
         return give_up("run", GivenUpError(failure), as_json=arguments.json)
-    print(f"tocsin run: {_told(ended, stop, options)}", file=sys.stderr)
+    unusable = _unusable(ended, options)
+    for line in [*unusable, _told(ended, stop, options)]:
+        print(f"tocsin run: {line}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(_object(ended, options), indent=2))
-    return 0
+        print(json.dumps(_object(ended, options) | {"ok": not unusable, "unusable": unusable}, indent=2))
+    return 1 if unusable else 0
+
+
+def _unusable(ended: Ended, options: Options) -> list[str]:
+    """Return a line for each stream without a usable row, if the run took its input to the end."""
+    if not options.once or ended.stopped or not ended.unusable:
+        return []
+    return list(unusable_lines(ended.unusable, _reasons(options.run_dir)))
 
 
 class Stop:
@@ -238,6 +248,7 @@ def _told(ended: Ended, stop: Stop, options: Options) -> str:
         why,
         f"{counted(sum(whole.rows.values()), 'row')} in all, {_alerts(whole)}",
         *remarks(dead, _reasons(options.run_dir) if dead else [], whole.counts),
+        *unreadable_lines(ended.progress.unreadable if ended.progress else {}),
         *bought(ended.progress.cpu if ended.progress else {}),
         *found_with_memory(ended.progress.memory if ended.progress else {}),
     ]
@@ -276,7 +287,6 @@ def _reasons(run_dir: Path) -> list[tuple[str, str]]:
 def _object(ended: Ended, options: Options) -> dict[str, Any]:
     progress = ended.progress
     return {
-        "ok": True,
         "run_dir": str(options.run_dir),
         "stopped": ended.stopped,
         "batch": None if progress is None else progress.batch,

@@ -16,6 +16,7 @@ from tocsin.plan.steps import Silence
 from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
 from tocsin.rundir.manifest import passing_of
+from tocsin.rundir.progress import unusable_streams
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
@@ -152,6 +153,12 @@ class Result:
             streams.setdefault(stream, []).append(name)
         sums = [sum(received.get(name, 0) for name in dict.fromkeys(names)) // len(names) for names in streams.values()]
         return sum(sums)
+
+    def unusable(self, unreadable: Iterable[str] = ()) -> tuple[str, ...]:
+        """Return the streams without a usable row; `unreadable` names the streams with files that were skipped."""
+        counted = [pair for watch in self.plan.key_sets for pair in watch.counted]
+        bad = [*(row.stream for row in self.dead), *unreadable]
+        return unusable_streams(counted, {store.name: store.counts for store in self.stores}, bad)
 
     @cached_property
     def by_rule(self) -> list[Alerts]:

@@ -12,6 +12,7 @@
     RUN/ticks/              a file per start, which sets a query in motion whose input is silent, and waits that buckets
                             agreed on; a file that was read is gone
     RUN/lock, RUN/spark.log one run at a time; what the JVM says
+    RUN/skipped.log         Spark's messages about damaged source files
 
 Nothing here knows of Spark: a dashboard reads a run without a JVM.
 """

@@ -62,8 +62,13 @@ class DeadWriter:
         """Forget what an earlier try of a micro-batch put aside."""
         shutil.rmtree(self.aside, ignore_errors=True)
 
-    def write(self, batch: int, lines: Iterable[str], aside: Sequence[Aside] = ()) -> Mapping[str, int]:
-        """Write rows, each a JSON object with stream, reason and raw; give how many there are per stream."""
+    def write(
+        self, batch: int, lines: Iterable[str], aside: Sequence[Aside] = (), files: Sequence[str] = ()
+    ) -> Mapping[str, int]:
+        """Write rows, each a JSON object with stream, reason and raw; return the number of rows per stream.
+
+        `files` has lines about unreadable files. They are written but do not count as rows.
+        """
         counts: Counter[str] = Counter()
         written = []
         for line in lines:
@@ -71,7 +76,8 @@ class DeadWriter:
             written.append(f"{line}\n".encode("utf-8", "replace"))
         for part in aside:
             counts[part.stream] += part.rows
-        if counts:
+        written += [f"{line}\n".encode() for line in files]
+        if counts or files:
             self.folder.mkdir(parents=True, exist_ok=True)
             copied = (chunk for part in aside for chunk in self._chunks(part.file))
             replace_file(self.folder / f"{batch:012}.jsonl", chain(written, copied))

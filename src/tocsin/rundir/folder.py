@@ -19,6 +19,7 @@ from tocsin.rundir.manifest import MANIFEST
 from tocsin.rundir.progress import PROGRESS, ProgressLog
 
 CHECKPOINT, TICKS, LOCK, SPARK_LOG, LOG_SETTINGS = "checkpoint", "ticks", "lock", "spark.log", "log4j2.properties"
+SKIPPED = "skipped.log"
 # What only a backtest leaves.
 SUMMARY = "summary.json"
 
@@ -32,6 +33,7 @@ class RunDir:
         self.delivery = self.folder / DELIVERY
         self.spark_log = self.folder / SPARK_LOG
         self.log_settings = self.folder / LOG_SETTINGS
+        self.skipped = self.folder / SKIPPED
         self.ticks = self.folder / TICKS
         self.summary = self.folder / SUMMARY
         self.alerts = AlertWriter(self.folder / ALERTS)
@@ -81,6 +83,6 @@ class RunDir:
         except OSError as error:
             message = f"run directory {self.folder} must be a folder; {(error.strerror or 'it is not').lower()}"
             raise RunError(message) from None
-        if MANIFEST not in names and names - {LOCK, SPARK_LOG, LOG_SETTINGS}:
+        if MANIFEST not in names and names - {LOCK, SPARK_LOG, LOG_SETTINGS, SKIPPED}:
             message = f"run directory {self.folder} must be new, empty, or that of a run; it has other files"
             raise RunError(message)

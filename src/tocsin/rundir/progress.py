@@ -86,7 +86,7 @@ class Progress:
     keep. `cpu` has, per alert whose processor time is limited, the least share of any bucket, of late: of the rows that
     were worked on, and of the results that were found, or None. `delays` has, per stream whose rows say when they
     arrived, how many rows so far came how late, by classes (`delays.py`). `historic` lists the streams that hold
-    history (`historic_streams`).
+    history (`historic_streams`). `unreadable` counts per stream the source files that were skipped so far.
     """
 
     batch: int
@@ -101,6 +101,7 @@ class Progress:
     shares: Counts = field(default_factory=dict)
     cpu: Mapping[str, Shares] = field(default_factory=dict)
     historic: tuple[str, ...] = ()
+    unreadable: Counts = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -134,6 +135,7 @@ class Progress:
         parts |= {"shares": self.shares} if self.shares else {}
         parts |= {"cpu": self.cpu} if self.cpu else {}
         parts |= {"historic": self.historic} if self.historic else {}
+        parts |= {"unreadable": self.unreadable} if self.unreadable else {}
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -203,9 +205,9 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
             memory = {alert: Found(*found) for alert, found in stored.get("memory", {}).items()}
             cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
             delays, shares = stored.get("delays", {}), stored.get("shares", {})
-            historic = tuple(map(str, stored.get("historic", ())))
+            historic, files = tuple(map(str, stored.get("historic", ()))), stored.get("unreadable", {})
             head = stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"]
-            yield Progress(*head, waits, memory, delays, shares, cpu, historic)
+            yield Progress(*head, waits, memory, delays, shares, cpu, historic, files)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
 
@@ -214,6 +216,22 @@ def historic_streams(before: Progress, newest_us: Counts, now_s: float) -> tuple
     """Return the streams whose rows were older than 30 days in every micro-batch so far."""
     live = before.newest_us.keys() - set(before.historic)
     return tuple(name for name, us in newest_us.items() if name not in live and now_s - us / 1e6 > HISTORY_S)
+
+
+def unusable_streams(
+    counted: Iterable[tuple[str, str]], counts: Mapping[str, Counts], bad: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the streams of `bad` without a usable row.
+
+    `counted` has pairs of the name under which rows are counted and the name of their stream. `bad` has the streams
+    with dead rows or unreadable files.
+    """
+    used = set()
+    for name, stream in counted:
+        parts = counts.get(name, {})
+        if parts.get("received", 0) > parts.get("quarantined", 0):
+            used.add(stream)
+    return tuple(stream for stream in dict.fromkeys(bad) if stream not in used)
 
 
 def _short(tally: Tally) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from tocsin.errors import TocsinError
 from tocsin.rules.rulefile import RuleFile
@@ -16,6 +16,7 @@ from tocsin.rules.secret import Secret
 _OURS = re.compile(r"tocsin\.errors\.\w+: (.+)")
 _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\] Encountered error while reading file (\S+?)\.?\s")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _LONGEST = 500
 # The first is Spark's own, `spark.redaction.regex`.
@@ -72,6 +73,9 @@ def text_of(error: BaseException) -> str:
 def _reduced(text: str) -> str:
     if ours := _OURS.findall(text):
         return str(ours[-1])
+    if files := _FILE.findall(text):
+        causes = [": ".join(part for part in cause if part) for cause in _CAUSE.findall(text)]
+        return f"file {unquote(files[-1])} must be readable; {causes[-1] if causes else 'Spark failed to read it'}"
     # A traceback of Python inside a stack of Java: its last line says it. What wraps it says less.
     if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
         return ": ".join(part for part in found[-1] if part)

@@ -93,6 +93,11 @@ def reach(frames: Mapping[str, DataFrame]) -> tuple[int, int] | None:
     return (min(first for first, _ in found), max(last for _, last in found)) if found else None
 
 
+def has_usable_row(session: SparkSession, stream: Stream) -> bool:
+    """Return whether any row of a stream, at any time, can be used. The first usable row ends the search."""
+    return not read(session, stream, streaming=False).where(F.col(REASON).isNull()).isEmpty()
+
+
 def arriving(frames: Mapping[str, DataFrame]) -> frozenset[str]:
     """The streams that say when their rows arrived."""
     return frozenset(name for name, frame in frames.items() if ARRIVAL in frame.columns)

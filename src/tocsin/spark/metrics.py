@@ -63,6 +63,9 @@ _SINKS = {
 }
 _RECEIVED = _rows("received_total", "rows received")
 _DEAD = _rows("dead_total", "rows written to `RUN/dead`, with the reason")
+_UNREADABLE = Metric(
+    "tocsin_files_unreadable_total", "counter", ("stream",), "source files with damaged content, skipped"
+)
 _ALERTS = Metric("tocsin_alerts_total", "counter", ("alert", "state"), "changes of state")
 _FIRING = Metric("tocsin_alerts_firing", "gauge", ("alert",), "alerts that fire now")
 _BATCHES = Metric("tocsin_batches_total", "counter", (), "micro-batches in which something happened")
@@ -78,7 +81,7 @@ _LAG = Metric(
     "tocsin_lag_seconds",
     "gauge",
     ("stream",),
-    "how far that lies behind the clock now; absent if the stream holds history",
+    "distance of this time from the clock now; absent if the stream holds history",
 )
 _WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
 _RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
@@ -109,7 +112,7 @@ _FOUND = (_PREDICTED, _REACHED, _ERROR_PREDICTED, _ERROR_REACHED)
 _BOUGHT = (_ROWS_SHARE, _RESULTS_SHARE)
 
 METRICS = (
-    *(_RECEIVED, _DEAD, *_COUNTED.values()),
+    *(_RECEIVED, _DEAD, _UNREADABLE, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
     *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _SOURCE_UP, _NEWEST, _LAG),
     *(_WAIT, _RECALL, *_FOUND, *_BOUGHT),
@@ -191,6 +194,7 @@ def _of_total(whole: Tally) -> Iterator[tuple[Metric, Samples]]:
 
 
 def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
+    yield _UNREADABLE, {(stream,): progress.unreadable.get(stream, 0) for stream in progress.total.rows}
     yield _BATCH_ROWS, {(): sum(progress.gained.rows.values())}
     now = time.time()
     yield _BATCH_TIME, {(): progress.seconds}

@@ -9,6 +9,7 @@ together. Many dead rows are written by the tasks that met them, and only their 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -33,7 +34,9 @@ from tocsin.rundir.progress import historic_streams, sums
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
+from tocsin.spark.unreadable import UnreadableFiles
 
+log = logging.getLogger("tocsin.run")
 # How often a run with nothing to do says so in its progress.
 _QUIET_S = 60.0
 
@@ -52,12 +55,13 @@ class Recorder:
         rules: Iterable[Rule | Ranges],
         archive: Archive | None,
         hearers: Iterable[Callable[[Progress], None]],
+        unreadable: UnreadableFiles,
         first_batch: int = 0,
     ) -> None:
         # The number of Spark's micro-batch 0 in the run directory.
         self.first_batch = first_batch
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
-        self.log = run.progress()
+        self.log, self.unreadable = run.progress(), unreadable
         self.rules = list(rules)
         self.agreement, self.allotment, self.said = Agreement(plan.watches), Allotment(plan.watches), Said()
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
@@ -93,14 +97,18 @@ class Recorder:
         path = self.run.alerts.write(number, alerts)
         if path is not None:
             self.run.checksums.add(measure_file(path, len(alerts)))
-        dead = self.run.dead.write(number, found["dead"], [Aside(**json.loads(text)) for text in found["aside"]])
+        files = self.unreadable.take()
+        for file in files:
+            log.warning("%s", file)
+        aside = [Aside(**json.loads(text)) for text in found["aside"]]
+        dead = self.run.dead.write(number, found["dead"], aside, [file.dead_line for file in files])
         self.run.late.write(number, map(late_line, found["late"]))
         self._control(number, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
         hear_buckets(self.said, found["counts"])
         gained = self._gained(out, alerts, dead, state_bytes)
-        self._note(number, gained, out, delays(found["counts"]), _spans(marks))
+        self._note(number, gained, out, delays(found["counts"]), _spans(marks), Counter(file.stream for file in files))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
         """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.
@@ -130,7 +138,15 @@ class Recorder:
         gained = Tally(shared, kept, states, dead, state_bytes)
         return gained if gained.is_quiet else replace(gained, batches=1)
 
-    def _note(self, batch: int, gained: Tally, out: Out, late: Delays, milliseconds: Mapping[str, int]) -> None:
+    def _note(
+        self,
+        batch: int,
+        gained: Tally,
+        out: Out,
+        late: Delays,
+        milliseconds: Mapping[str, int],
+        files: Mapping[str, int],
+    ) -> None:
         before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
         newest = dict(before.newest_us)
         for stream, time_us in out.newest.items():
@@ -144,8 +160,9 @@ class Recorder:
         now = time.time()
         more = (said.waits, said.memory, sums(before.delays, late), shares, said.cpu)
         historic = historic_streams(before, newest, now)
-        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic)
-        if gained.is_quiet and time.monotonic() - self._line_at < _QUIET_S:
+        unreadable = dict(Counter(before.unreadable) + Counter(files))
+        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic, unreadable)
+        if gained.is_quiet and not files and time.monotonic() - self._line_at < _QUIET_S:
             self.log.note(progress)
         else:
             self.log.add(progress)

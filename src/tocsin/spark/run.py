@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tocsin.rundir import (
     Progress,
     RepairPlan,
     RunDir,
+    Tally,
     apply_repair,
     format_refusal,
     last_progress,
@@ -43,6 +44,7 @@ from tocsin.rundir import (
     refusals,
 )
 from tocsin.rundir.manifest import describe
+from tocsin.rundir.progress import sums, unusable_streams
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
@@ -53,9 +55,10 @@ from tocsin.spark.metrics import Meter
 from tocsin.spark.metrics_server import serve_metrics
 from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
-from tocsin.spark.session import MASTER, PARTITIONS, partitions_of, run_session
+from tocsin.spark.session import MASTER, PARTITIONS, limit_log, partitions_of, run_session
 from tocsin.spark.source_probe import ONCE_WAIT_S, SourceProbe
 from tocsin.spark.sources import check_paths, read, streams_of
+from tocsin.spark.unreadable import UnreadableFiles, skip_settings
 
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
@@ -102,12 +105,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: after its last micro-batch, with sinks that have all, or not."""
+    """How a run ended: after its last micro-batch, with sinks that have all, or not.
+
+    `unusable` has the streams of which this start read rows or files but could use no row.
+    """
 
     stopped: bool
     progress: Progress | None
     delivered: bool
     sinks: Mapping[str, Mapping[str, Any]]
+    unusable: Sequence[str] = ()
 
 
 Report = Callable[[Progress], None]
@@ -142,11 +149,14 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
         archive = None if file.archive is None else Archive(file.archive, manifest.run, manifest.first_batch)
         open_session = sessions or (lambda: _session(place, file, manifest, options))
         with _delivering(place, sinks) as delivery, SourceProbe(streams.values()) as probe:
-            meter = Meter(delivery.status, last_progress(place.folder), plan, probe.status)
-            log.info(_first_words(place, meter.progress, options))
+            before = last_progress(place.folder)
+            meter = Meter(delivery.status, before, plan, probe.status)
+            log.info(_first_words(place, before, options))
             listener = BatchListener(meter.seconds.observe, manifest.first_batch)
             hearers = (meter.note, listener.note, report, Warner(streams).note)
-            recorder = Recorder(place, plan, [*file.rules, *file.ranges], archive, hearers, manifest.first_batch)
+            unreadable = UnreadableFiles(place.skipped, streams.values())
+            rules = [*file.rules, *file.ranges]
+            recorder = Recorder(place, plan, rules, archive, hearers, unreadable, manifest.first_batch)
             stopped = True
             with serve_metrics(meter.registry, options.metrics_address, options.metrics_port, options.metrics_names):
                 if probe.wait(stop, ONCE_WAIT_S if options.once else None):
@@ -164,7 +174,17 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
                                 secrets=secrets_of(file, conf=options.conf),
                             )
             delivered = delivery.finish(options.drain_s)
-        return Ended(stopped, last_progress(place.folder), delivered, delivery.status())
+        after = last_progress(place.folder)
+        return Ended(stopped, after, delivered, delivery.status(), _unusable(recorder, before, after))
+
+
+def _unusable(recorder: Recorder, before: Progress | None, after: Progress | None) -> tuple[str, ...]:
+    """Return the streams of which a start read rows or files but could use no row."""
+    old, new = (Progress(-1, "", Tally(), Tally()) if progress is None else progress for progress in (before, after))
+    negative = {name: {part: -number for part, number in parts.items()} for name, parts in old.total.counts.items()}
+    pairs = ((new.total.dead, old.total.dead), (new.unreadable, old.unreadable))
+    bad = [stream for now, then in pairs for stream, number in now.items() if number > then.get(stream, 0)]
+    return unusable_streams(recorder.streams.items(), sums(new.total.counts, negative), bad)
 
 
 def _first_words(place: RunDir, progress: Progress | None, options: Options) -> str:
@@ -246,7 +266,8 @@ def _session(
     place: RunDir, file: RuleFile, manifest: Manifest, options: Options
 ) -> contextlib.AbstractContextManager[SparkSession]:
     kafka = any(stream.source.kind == "kafka" for stream in file.streams.values())
-    return run_session(place, master=options.master, conf=options.conf, partitions=manifest.partitions, kafka=kafka)
+    conf = {**skip_settings(options.master, options.conf), **options.conf}
+    return run_session(place, master=options.master, conf=conf, partitions=manifest.partitions, kafka=kafka)
 
 
 @contextlib.contextmanager
@@ -341,6 +362,7 @@ def _wait(query: StreamingQuery, recorder: Recorder, stop: threading.Event) -> b
     """Wait for the end of the query. When it is to stop, the micro-batch that runs is finished and no other begun."""
     try:
         while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+            limit_log(recorder.run.spark_log)
             if stop.is_set():
                 recorder.stopping.set()
                 if not query.status["isTriggerActive"]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -19,9 +21,11 @@ from pyspark.sql import SparkSession
 
 from tocsin.errors import RunError
 from tocsin.rundir import RunDir
+from tocsin.rundir.folder import TICKS
 from tocsin.spark.failure import blotted, secrets_of, sentence_of, text_of
 from tocsin.spark.readers import NAMED_SOURCES
 from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
+from tocsin.spark.unreadable import LINE_PATTERN, SCAN_LOGGER
 
 MASTER = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -30,6 +34,8 @@ _CONNECTOR = "spark-sql-kafka-0-10"
 # For a cluster, whose cores are not known before it answers.
 _CLUSTER_PARTITIONS = 8
 _LOG_BYTES = 10 << 20
+# Spark deletes the last file of a source again after each micro-batch, and warns that it is not there.
+_DELETE_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.FileStreamSource$SourceFileRemover"
 _LOG = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -37,7 +43,22 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+appender.skipped.type = File
+appender.skipped.name = skipped
+appender.skipped.fileName = {skipped}
+appender.skipped.layout.type = PatternLayout
+appender.skipped.layout.alwaysWriteExceptions = false
+appender.skipped.layout.pattern = {line_pattern}
+logger.scan.name = {scan_logger}
+logger.scan.level = warn
+logger.scan.appenderRef.skipped.ref = skipped
+logger.delete.name = {delete_logger}
+logger.delete.level = warn
+logger.delete.filter.again.type = RegexFilter
+logger.delete.filter.again.regex = Failed to remove .*/{ticks}/.* / skip removing file.*
+logger.delete.filter.again.onMatch = DENY
+logger.delete.filter.again.onMismatch = NEUTRAL
 """
 
 
@@ -77,9 +98,9 @@ def run_session(
     # Py4J would print the stack of every error that we report in a sentence, some of them under no name.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_is_not_of_py4j)
-    run.log_settings.write_text(_LOG)
-    if run.spark_log.exists() and run.spark_log.stat().st_size > _LOG_BYTES:
-        run.spark_log.replace(run.spark_log.with_name(f"{run.spark_log.name}.1"))
+    run.log_settings.write_text(_log_settings(run), "ascii")
+    run.skipped.unlink(missing_ok=True)
+    limit_log(run.spark_log)
     builder = SparkSession.builder.appName("tocsin-run")
     for name, value in settings(run, master=master, conf=conf, partitions=partitions, kafka=kafka).items():
         builder = builder.config(name, value)
@@ -100,6 +121,24 @@ def run_session(
     finally:
         with suppress(Py4JError, OSError):
             session.stop()
+
+
+def _log_settings(run: RunDir) -> str:
+    """Return the settings of Log4j. A file of properties takes ASCII, with escapes for all other characters."""
+    path = json.dumps(str(run.skipped.absolute()))[1:-1]
+    return _LOG.format(
+        skipped=path, line_pattern=LINE_PATTERN, scan_logger=SCAN_LOGGER, delete_logger=_DELETE_LOGGER, ticks=TICKS
+    )
+
+
+def limit_log(log: Path) -> None:
+    """Move the content of a log to `<log>.1` if it has more than 10 MB.
+
+    The JVM and its workers keep the file open and append to it, so it is copied and emptied, not renamed.
+    """
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -175,7 +214,7 @@ def _end_of_jvm(session: SparkSession, log: Path, begun: int, error: Exception) 
 
 def _said_since(log: Path, begun: int) -> str:
     with log.open("rb") as file:
-        file.seek(begun)
+        file.seek(begun if begun <= log.stat().st_size else 0)
         return file.read().decode("utf-8", "replace")
 
 

@@ -154,7 +154,7 @@ class SourceProbe:
         return {name: broker not in self.failures for broker in self.brokers for name in broker.streams}
 
     def check(self) -> None:
-        """Probe all brokers. Log a broker when it goes down or comes back, and as a reminder while it stays down."""
+        """Probe all brokers, and log each change. Log a broker that is down again after `_REMINDER_S`."""
         with self._lock:
             before, self.failures = self.failures, _probe(self.brokers)
             now = time.monotonic()
