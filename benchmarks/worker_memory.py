@@ -1,8 +1,9 @@
 """Memory of Python workers over many micro-batches: two workers, four buckets that move between them.
 
-The rule keeps all rows of two minutes, so the size of its state is constant after the first micro-batches. After each
-micro-batch the benchmark samples the memory of each worker and the number of logics that the worker holds. With
-`--other` it measures another source tree of Tocsin too, each tree in a process of its own.
+Two processes call the stateful operator as the Python workers of Spark do, and the parent process stores the state in
+place of Spark. So the moves are seeded, and no JVM disturbs the numbers. In each micro-batch each worker gets one of
+two partitions, by chance. The rule holds all rows of two minutes, so its state is constant after the first
+micro-batches. With `--other` another source tree of Tocsin is measured too, in workers of its own.
 """
 
 from __future__ import annotations
@@ -10,37 +11,46 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
+from weakref import WeakSet
 
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.backtest import cpu_seconds, memory
 from benchmarks.conditions import conditions
-from benchmarks.threshold_spark import ROOT, versions
-from benchmarks.worker_memory_queries import Size, summarize, write
+from benchmarks.workloads import readings
 
+ROOT = Path(__file__).resolve().parent.parent
 PLOT = ROOT / "benchmarks" / "plots" / "worker_memory.png"
-CHILD = "import sys; from benchmarks.worker_memory_queries import child; child(*sys.argv[1:])"
+CHILD = "from benchmarks.worker_memory import work_off; work_off()"
+WORKERS = PARTITIONS = 2
+BUCKETS, KEYS, ROWS, WAIT = 4, 500, 1000, "2m"
+WARM_UP = 0.2
+
+State = dict[Any, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Measure each tree, print and write the results, draw the plot."""
+    """Measure each source tree, print and write the results, draw the plot."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks worker-memory", description=__doc__)
     parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--plot", type=Path, default=PLOT, help="file for the plot")
     parser.add_argument("--batches", type=int, default=500, help="micro-batches (default 500)")
     parser.add_argument("--other", type=Path, help="source tree of another version, measured first")
-    parser.add_argument("--quick", action="store_true", help="6 micro-batches; checks only that the benchmark runs")
+    parser.add_argument("--quick", action="store_true", help="20 micro-batches; checks only that the benchmark runs")
     options = parser.parse_args(argv)
-    size = Size(6, 50, 200) if options.quick else Size(options.batches)
+    batches = 20 if options.quick else options.batches
     trees = ({"other": options.other} if options.other else {}) | {"this": ROOT}
-    results: dict[str, Any] = conditions() | {"versions": versions(), "quick": options.quick, "size": asdict(size)}
-    with tempfile.TemporaryDirectory() as scratch:
-        write(Path(scratch) / size.name, size)
-        runs = {name: _measure(tree, size, Path(scratch)) for name, tree in trees.items()}
+    results: dict[str, Any] = conditions() | {"quick": options.quick, "batches": batches}
+    runs = {name: measure(tree, batches) for name, tree in trees.items()}
     results |= {"summary": {name: summarize(run) for name, run in runs.items()}, "runs": runs}
     print(json.dumps(results["summary"], indent=1))
     if options.json:
@@ -49,21 +59,127 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _measure(tree: Path, size: Size, scratch: Path) -> dict[str, Any]:
-    """Run the query with the sources of one tree."""
-    path = os.pathsep.join(filter(None, [str(ROOT), str(tree.resolve() / "src"), os.environ.get("PYTHONPATH")]))
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | python
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(dir=scratch) as work:
-        answer = Path(work) / "answer.json"
-        command = [sys.executable, "-c", CHILD, json.dumps(asdict(size)), str(scratch / size.name), work, str(answer)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            message = f"{tree}: child process ended with {done.returncode}:\n{done.stderr[-4000:]}"
-            raise RuntimeError(message)
-        run: dict[str, Any] = {"load_before": load} | json.loads(answer.read_text("utf-8"))
-    return run
+def measure(tree: Path, batches: int, seed: int = 1) -> dict[str, Any]:
+    """Run all micro-batches with the sources of one tree; return memory and logics of each worker after each."""
+    rng, states = np.random.default_rng(seed), [State() for _ in range(BUCKETS)]
+    workers = [_start(tree) for _ in range(WORKERS)]
+    samples, begin = [], time.perf_counter()
+    for batch in range(batches):
+        blobs = _fold(readings(rng, KEYS, ROWS, batch * ROWS))
+        for worker, partition in zip(workers, rng.permutation(PARTITIONS).tolist(), strict=True):
+            mine = range(partition, BUCKETS, PARTITIONS)
+            _send(worker.stdin, (batch, {bucket: (states[bucket], blobs.get(bucket, [])) for bucket in mine}))
+        sample = []
+        for worker in workers:
+            changed, logics = pickle.load(worker.stdout)
+            for bucket, state in changed.items():
+                states[bucket] = state
+            sample.append({"bytes": memory(worker.pid), "logics": logics})
+        samples.append(sample)
+    seconds, spent = time.perf_counter() - begin, sum(cpu_seconds(worker.pid) for worker in workers)
+    for worker in workers:
+        worker.stdin.close()
+        worker.wait()
+    size = sum(len(page) for state in states for (page,) in state.values())
+    return {"seconds": seconds, "cpu_seconds": spent, "state_bytes": size, "samples": samples}
+
+
+def _start(tree: Path) -> Any:
+    path = os.pathsep.join([str(ROOT), str(tree.resolve() / "src")])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command, pipe = [sys.executable, "-c", CHILD], subprocess.PIPE
+    return subprocess.Popen(command, env=environment | {"PYTHONPATH": path}, stdin=pipe, stdout=pipe)
+
+
+def _send(stream: IO[bytes], message: Any) -> None:
+    pickle.dump(message, stream)
+    stream.flush()
+
+
+def _feed() -> Any:
+    from tocsin.spark.blobs import Feed
+
+    return Feed(0, "r", ("key",), ("value",))
+
+
+def _fold(rows: pa.Table) -> dict[int, list[bytes]]:
+    """Return the blobs of each bucket."""
+    from tocsin.spark.blobs import TIME, VALUE
+    from tocsin.spark.rows import fold_partition
+
+    rows = rows.set_column(1, TIME, rows["ts"].cast(pa.int64())).rename_columns(["key", TIME, f"{VALUE}value"])
+    found: dict[int, list[bytes]] = {}
+    for blobs in fold_partition(rows.to_batches(), [(0, _feed())], range(BUCKETS)):
+        for row in blobs.to_pylist():
+            found.setdefault(row["bucket"], []).append(row["blob"])
+    return found
+
+
+class Pages(State):
+    """The map state of one bucket, as the operator uses it."""
+
+    getValue = dict.get
+    updateValue = dict.__setitem__
+    removeKey = dict.pop
+    iterator = dict.items
+
+
+class CountedStep:
+    """A step that counts its logics of this process."""
+
+    def __init__(self, step: Any) -> None:
+        self.step, self.alive = step, WeakSet[Any]()
+
+    def build(self, pages: Mapping[str, bytes]) -> Any:
+        logic = self.step.build(pages)
+        self.alive.add(logic)
+        return logic
+
+
+def work_off() -> None:
+    """Call the operator for each message of the parent process; the body of a worker."""
+    import pandas as pd
+
+    from tocsin import Rule
+    from tocsin.local import explain
+    from tocsin.spark.stateful import Work, _Operator
+
+    plan = explain({"r": {"key": [], "ts": [], "value": []}}, Rule("Hot", "r > 30", on=["key"], wait=WAIT))
+    step = CountedStep(plan)
+    operator = _Operator(Work(step, (_feed(),), tuple(range(BUCKETS)), PARTITIONS, query="benchmark"))
+    timers: dict[str, Any] = {"registerTimer": lambda _: None, "deleteTimer": lambda _: None}
+    while True:
+        try:
+            batch, calls = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        times = SimpleNamespace(getCurrentProcessingTimeInMs=lambda batch=batch: 1000 * batch)
+        changed = {}
+        for bucket, (state, blobs) in calls.items():
+            pages = Pages(state)
+            operator.init(SimpleNamespace(getMapState=lambda *_, pages=pages: pages, **timers))  # type: ignore[arg-type]
+            rows = iter([pd.DataFrame({"blob": blobs})])
+            list(operator.handleInputRows((bucket,), rows, times))  # type: ignore[arg-type]
+            changed[bucket] = State(pages)
+        _send(sys.stdout.buffer, (changed, len(step.alive)))
+
+
+def summarize(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the most logics in a worker, and its memory after a fifth of the micro-batches and at the end."""
+    samples = run["samples"]
+    early = samples[int(WARM_UP * len(samples))]
+    return {
+        "most_logics_in_a_worker": max(one["logics"] for sample in samples for one in sample),
+        "early_mb_by_worker": _megabytes(early),
+        "late_mb_by_worker": _megabytes(samples[-1]),
+        "state_mb": round(run["state_bytes"] / 1e6, 1),
+        "cpu_seconds": round(run["cpu_seconds"], 1),
+        "seconds": round(run["seconds"], 1),
+    }
+
+
+def _megabytes(sample: Sequence[Mapping[str, int]]) -> list[float]:
+    return [round(one["bytes"] / 1e6, 1) for one in sample]
 
 
 def draw(runs: Mapping[str, Mapping[str, Any]], file: Path) -> None:
@@ -74,16 +190,13 @@ def draw(runs: Mapping[str, Mapping[str, Any]], file: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), dpi=110)
-    memory, logics = figure.subplots(1, 2)
-    for color, (name, run) in zip(("tab:red", "tab:blue"), runs.items(), strict=False):
-        workers = dict.fromkeys(pid for row in run["samples"] for pid in row["workers"])
-        for number, pid in enumerate(workers):
-            rows = [(row["batch"], row["workers"][pid]) for row in run["samples"] if pid in row["workers"]]
-            x, style = [batch for batch, _ in rows], {"color": color, "ls": ("-", "--", ":")[number % 3]}
-            label = f"{name}, worker {number + 1}"
-            memory.plot(x, [one["bytes"] / 1e6 for _, one in rows], label=label, **style)
-            logics.plot(x, [one["logics"] for _, one in rows], label=label, **style)
-    for axis, title in ((memory, "memory of a Python worker, MB"), (logics, "logics in a Python worker")):
+    axes = figure.subplots(1, 2)
+    titles = {"bytes": ("memory of a Python worker, MB", 1e6), "logics": ("logics in a Python worker", 1)}
+    for axis, (field, (title, unit)) in zip(axes, titles.items(), strict=True):
+        for color, (name, run) in zip(("tab:blue", "tab:red"), list(runs.items())[::-1], strict=False):
+            for number, style in enumerate(("-", "--")):
+                heights = [sample[number][field] / unit for sample in run["samples"]]
+                axis.plot(heights, color=color, ls=style, label=f"{name}, worker {number + 1}")
         axis.set(xlabel="micro-batch", title=title, ylim=(0, None))
         axis.legend()
     figure.tight_layout()

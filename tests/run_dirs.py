@@ -100,10 +100,12 @@ class SyntheticRun:
     def run(self, batches: range, sinks: dict[str, int | None] | None = None) -> None:
         """Run micro-batches as Spark does: plan, record, commit; sinks then deliver all but some of the lines."""
         from tocsin.spark.record import Recorder
+        from tocsin.spark.unreadable import UnreadableFiles
 
         manifest, path = self.manifest(), self.folder.with_name(f"{self.folder.name}.yaml")
         file = load_file(path)
-        recorder = Recorder(self.place, plan_file(file), file.rules, None, (), manifest.first_batch)
+        unreadable = UnreadableFiles(self.place.skipped, ())
+        recorder = Recorder(self.place, plan_file(file), file.rules, None, (), unreadable, manifest.first_batch)
         self._spark("metadata", json.dumps({"id": manifest.query or "new"}))
         for batch in batches:
             self._spark(f"sources/air/{batch}", f'v1\n{{"path":"{batch}"}}')

@@ -19,6 +19,7 @@ from tocsin.rundir.folder import RunDir
 from tocsin.rundir.progress import Progress
 from tocsin.spark.record import Recorder
 from tocsin.spark.stateful import COUNTED
+from tocsin.spark.unreadable import UnreadableFiles
 
 BUDGETS: dict[str, dict[str, Any]] = {
     "memory": {"memory": "60 rows", "emit": "all"},
@@ -47,7 +48,8 @@ def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple
     plan = plan.calibrated(100.0)
     whole, progress = Out(), list[Progress]()
     logic, gatherer = plan.build({}), Gatherer("rules.yaml", plan)
-    recorder = Recorder(RunDir(tmp_path), plan, [], None, [progress.append])
+    run = RunDir(tmp_path)
+    recorder = Recorder(run, plan, [], None, [progress.append], UnreadableFiles(run.skipped, ()))
     for batch, part in enumerate(parts_of(plan, streams, range(500, 2 * ROWS, 500), "arrival")):
         out = logic.on_data(part)
         whole.add(out)

@@ -169,8 +169,8 @@ def test_what_is_no_text_is_refused_and_nothing_but_a_duration_may_be_a_word() -
         rule(wait="-5s")
 
 
-def test_a_stream_may_bound_how_far_its_times_run_ahead(tmp_path: Path) -> None:
+def test_ahead_is_one_day_unless_a_stream_sets_it(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(FILE.format(line="wait: 5s").replace("keys: [m]}", "keys: [m], ahead: 5m}", 1))
     streams = load_rule_file(path, make_plan, {}).streams
-    assert [stream.ahead_us for stream in streams.values()] == [300_000_000, None]
+    assert [stream.ahead_us for stream in streams.values()] == [300_000_000, 86_400_000_000]

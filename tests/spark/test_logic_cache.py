@@ -47,7 +47,7 @@ def count_logics() -> int:
     return sum(isinstance(found, ToyLogic) for found in gc.get_objects())
 
 
-def mark_of(pages: Pages) -> Any:
+def read_mark(pages: Pages) -> Any:
     return json.loads(pages[HEAD,][0])["mark"]
 
 
@@ -71,7 +71,7 @@ def test_worker_reuses_the_logic_when_no_other_worker_wrote_the_state(monkeypatc
     pages, marks = Pages(), set()
     for _ in range(5):
         call(operator, pages, 0)
-        marks.add(mark_of(pages))
+        marks.add(read_mark(pages))
     assert (len(built), len(marks)) == (1, 5)
 
 

@@ -6,9 +6,9 @@ refused); no script but ours runs, whatever labels or rows contain; nothing is a
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import hmac
-import secrets
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import parse_qs, quote
 
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tocsin.dashboard.login import SESSION_S, FailedLogins, Sessions
 from tocsin.hosts import KnownHosts
 
 COOKIE = "tocsin_session"
@@ -45,7 +46,7 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str | None = None, names: Iterable[str] = ()) -> None:
         self.app, self.token = app, token
         self.hosts = KnownHosts(names)
-        self._secret = secrets.token_bytes(32)
+        self.sessions, self.failures = Sessions(), FailedLogins()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it."""
@@ -62,7 +63,17 @@ class Guard:
         if scope["path"] == LOGIN and scope["method"] == "POST":
             await (await self._log_in(Request(scope, receive)))(scope, receive, _with_headers(send))
             return
-        await self.app(scope, receive, _with_headers(send))
+        await self._serve(scope, receive, _with_headers(send))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass until its session ends: a page that listens for news must not outlast it."""
+        has_session = self.token is not None and not _is_open(scope) and _bearer(scope) is None
+        try:
+            async with asyncio.timeout(self._remaining_s(scope) if has_session else None) as limit:
+                await self.app(scope, receive, send)
+        except TimeoutError:
+            if not limit.expired():
+                raise
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -73,28 +84,34 @@ class Guard:
             return PlainTextResponse("only GET is answered here\n", 405)
         if scope["method"] == "POST" and scope["path"] != LOGIN:
             return PlainTextResponse("nothing can be changed here\n", 405)
-        is_open = scope["path"] == LOGIN or scope["path"].startswith(_STATIC)
-        if self.token is None or is_open or self._has_token(headers, scope):
+        if self.token is None or _is_open(scope):
+            return None
+        given = _bearer(scope)
+        if given is not None:
+            return self._token_refusal(given, scope, _unauthorized())
+        if self._remaining_s(scope):
             return None
         if headers.get("sec-fetch-mode", "navigate") == "navigate" and "text/html" in headers.get("accept", ""):
             # Whatever bytes a query has: those that are no ASCII are quoted once more.
             asked = scope["query_string"].decode("latin-1")
             back = quote(scope["path"] + (f"?{asked}" if asked else ""))
             return RedirectResponse(f"{LOGIN}?back={back}", 303)
-        return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
+        return _unauthorized()
 
-    def _has_token(self, headers: Headers, scope: Scope) -> bool:
-        given = headers.get("authorization", "")
-        if given.lower().startswith("bearer "):
-            return self._is_token(given[7:].strip())
-        return hmac.compare_digest(Request(scope).cookies.get(COOKIE, "").encode(), self._session().encode())
+    def _token_refusal(self, given: str, scope: Scope, wrong: Response) -> Response | None:
+        """Return None for the right token, `wrong` for a wrong one, and 429 if its client must wait."""
+        address = (scope.get("client") or ("", 0))[0]
+        pause_s = math.ceil(self.failures.pause_s(address))
+        if pause_s:
+            text = f"too many wrong tokens from this address; try again in {pause_s} s\n"
+            return PlainTextResponse(text, 429, {"Retry-After": str(pause_s)})
+        if hmac.compare_digest(given.encode("utf-8", "replace"), (self.token or "").encode()):
+            return None
+        self.failures.record_failure(address)
+        return wrong
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), (self.token or "").encode())
-
-    def _session(self) -> str:
-        """What a browser keeps instead of the token; it ends with this process."""
-        return hmac.new(self._secret, (self.token or "").encode(), hashlib.sha256).hexdigest()
+    def _remaining_s(self, scope: Scope) -> float:
+        return self.sessions.remaining_s(Request(scope).cookies.get(COOKIE, ""))
 
     async def _log_in(self, request: Request) -> Response:
         body = b""
@@ -106,12 +123,32 @@ class Guard:
         back = fields.get("back", ["/"])[0]
         # An address of another server would be a way to lead people there.
         back = back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
-        if self.token is None or not self._is_token(fields.get("token", [""])[0].strip()):
-            return RedirectResponse(f"{LOGIN}?wrong=1&back={quote(back)}", 303)
+        wrong = RedirectResponse(f"{LOGIN}?wrong=1&back={quote(back)}", 303)
+        if self.token is None:
+            return wrong
+        refused = self._token_refusal(fields.get("token", [""])[0].strip(), request.scope, wrong)
+        if refused is not None:
+            return refused
         answer = RedirectResponse(quote(back, safe="/?=&%~"), 303)
         is_secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, self._session(), httponly=True, samesite="strict", secure=is_secure, path="/")
+        session = self.sessions.begin_session()
+        answer.set_cookie(COOKIE, session, SESSION_S, path="/", secure=is_secure, httponly=True, samesite="strict")
         return answer
+
+
+def _is_open(scope: Scope) -> bool:
+    """Return whether a path needs no token."""
+    return bool(scope["path"] == LOGIN or scope["path"].startswith(_STATIC))
+
+
+def _bearer(scope: Scope) -> str | None:
+    """Return the token that a program sends, or None."""
+    given = Headers(scope=scope).get("authorization", "")
+    return given[7:].strip() if given.lower().startswith("bearer ") else None
+
+
+def _unauthorized() -> Response:
+    return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _with_headers(send: Send, kept: Mapping[str, str] = _NOTHING) -> Callable[[Message], Awaitable[None]]:

@@ -28,6 +28,9 @@ _PART = re.compile(r"([0-9]{1,15})(ms|us|w|d|h|m|s)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 3,000 years: sums of a few bounds stay far from the ends of int64.
 MOST_US = 10**17
+# Default limit for times in the future. It is longer than any offset of a time zone, so a local time without a zone
+# stays usable, and shorter than a wrong date.
+AHEAD = "1d"
 
 
 def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tocsin.rules.durations import AHEAD
 from tocsin.rules.memory import PREFERS, SUBSET
 from tocsin.rules.model import CLOSED, EMITS
 
@@ -73,7 +74,12 @@ STREAM = (
     Field("arrival", "text", "column by which rows arrived; without it, event time"),
     Field("values", "part", "value columns; one column `value` if there is nothing here"),
     Field("idle", "duration", "stop waiting for this stream after so long; a rule takes the longest of its streams"),
-    Field("ahead", "duration", "a row whose time is further ahead of its arrival than this cannot be used"),
+    Field(
+        "ahead",
+        "duration",
+        "a row whose time is later than its arrival or the clock by more than this is quarantined",
+        default=AHEAD,
+    ),
     Field("no_data", "part", "raise `NoData` when a key of this stream is silent"),
 )
 VALUE = (

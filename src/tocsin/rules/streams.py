@@ -81,7 +81,7 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
         arrival=fields["arrival"],
         values={name: Value(name) for name in columns},
         idle_us=None if fields["idle"] is None else fields["idle"] // MICROSECOND,
-        ahead_us=None if fields["ahead"] is None else fields["ahead"] // MICROSECOND,
+        ahead_us=fields["ahead"] // MICROSECOND,
     )
     _check_columns(context, fields, stream, where)
     is_clear = context.mistakes.count == before and _is_whole(fields, keys)

@@ -14,9 +14,9 @@ from tocsin.plan import Plan, make_plan
 from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.rules import AnyRule
 from tocsin.rules.cpu import read_cpu
-from tocsin.rules.durations import Duration
+from tocsin.rules.durations import AHEAD, Duration, microseconds
 from tocsin.rules.memory import read_memory
-from tocsin.spark.feeds import feeds_of
+from tocsin.spark.feeds import feeds_of, without_future
 from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
@@ -52,12 +52,13 @@ _NOTHING = Beside()
 _NO_LIMITS: Mapping[str, Any] = {}
 
 
-def alerts(
+def alerts(  # noqa: PLR0913 - all but two are options by name
     streams: Mapping[str, DataFrame],
     rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
+    ahead: Duration | None = AHEAD,
     buckets: int | None = None,
     key_ttl: Duration | None = None,
     act_in_silence: bool = False,
@@ -80,6 +81,10 @@ def alerts(
     arrival
         Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in
         order of event time.
+    ahead
+        In a streaming query, a row whose event time is later than the time of its micro-batch by more than this is
+        quarantined: otherwise one row with a wrong date makes all later rows of its key late. None accepts all times.
+        A bounded input is not checked, because its rows need not come from the present.
     buckets
         Into how many parts keys are divided, at most 32,767; default: as many as shuffle partitions. State is bound to
         this number.
@@ -101,6 +106,11 @@ def alerts(
     Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
     them.
     """
+    ahead_us = None if ahead is None else microseconds(ahead, "`ahead`")
+
+    def passing(_: str, frame: DataFrame) -> DataFrame:
+        return frame if ahead_us is None or not frame.isStreaming else without_future(frame, time, ahead_us)
+
     return public_alerts(
         rows_of(
             streams,
@@ -110,6 +120,7 @@ def alerts(
             buckets=buckets,
             key_ttl=key_ttl,
             act_in_silence=act_in_silence,
+            beside=Beside(passing),
             limits={"memory": None if memory is None else read_memory(memory), "cpu": read_cpu(cpu, None)},
         )
     )

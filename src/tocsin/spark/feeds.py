@@ -113,6 +113,24 @@ def _key(stream: str, column: str, kind: DataType) -> Column:
     return F.when(F.is_valid_utf8(text), text).alias(column)
 
 
+def latest_us(ahead_us: int) -> Column:
+    """Return the time of the micro-batch plus `ahead_us`; a repeated micro-batch has the time of its first run."""
+    return F.unix_micros(F.current_timestamp()) + F.lit(ahead_us)
+
+
+def without_future(frame: DataFrame, time: str, ahead_us: int) -> DataFrame:
+    """Return the rows with null for each time that is after `latest_us`, so that they are quarantined."""
+    latest, kind = latest_us(ahead_us), frame.schema[time].dataType
+    if isinstance(kind, TimestampType):
+        latest = F.timestamp_micros(latest)
+    elif isinstance(kind, TimestampNTZType):
+        # A cast to this type would use the time zone of the session.
+        latest = F.timestamp_add("MICROSECOND", latest, F.lit("1970-01-01").cast(kind))
+    elif not isinstance(kind, WHOLE):
+        return frame  # `micros` rejects the column.
+    return frame.withColumn(time, F.when(by_name(time) <= latest, by_name(time)))
+
+
 def micros(stream: str, column: str, kind: DataType) -> Column:
     """A column of times as the operator reads it."""
     if isinstance(kind, TimestampType):

@@ -2,7 +2,7 @@
 
 A worker that builds a logic from state pages in every micro-batch loses much time. But workers exchange partitions
 between micro-batches, Spark runs failed tasks again, and later queries of a session reuse the worker. So a copy can be
-stale, and a copy that nobody uses again must not keep its memory.
+stale, and an unused copy must not keep its memory.
 
 Guarantees:
     - `take_logic` returns a logic only if its mark equals the mark in the state. Every write of state has a new mark.

@@ -28,7 +28,7 @@ from tocsin.hosts import KnownHosts
 MOST_CONNECTIONS, LONGEST_S = 16, 10.0
 # Longest wait for the thread of a connection that was closed to make room.
 _ROOM_S = 1.0
-# How often the server looks for connections that are open for too long.
+# Time between two checks for connections that are open for too long.
 _CHECK_S = 0.5
 _UNKNOWN_HOST = b"unknown host name; allow it with `--metrics-name`\n"
 
@@ -45,7 +45,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
         self.address_family = family
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        # Connections with the time at which each began, the oldest first.
+        # Start time of each connection, the oldest connection first.
         self._open: dict[Any, float] = {}
         self._lock = threading.Lock()
         super().__init__(address, _Handler)

@@ -28,6 +28,7 @@ from tocsin.errors import RunError, TocsinError
 from tocsin.plan import Plan, describe_plan, plan_changes
 from tocsin.plan.calibrate import unit_nanoseconds
 from tocsin.plan.file import plan_file
+from tocsin.rules import Ranges, Rule
 from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import (
     Manifest,
@@ -155,7 +156,7 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
             listener = BatchListener(meter.seconds.observe, manifest.first_batch)
             hearers = (meter.note, listener.note, report, Warner(streams).note)
             unreadable = UnreadableFiles(place.skipped, streams.values())
-            rules = [*file.rules, *file.ranges]
+            rules: list[Rule | Ranges] = [*file.rules, *file.ranges]
             recorder = Recorder(place, plan, rules, archive, hearers, unreadable, manifest.first_batch)
             stopped = True
             with serve_metrics(meter.registry, options.metrics_address, options.metrics_port, options.metrics_names):

@@ -29,6 +29,7 @@ from tocsin.logic import FIRST_US, LAST_US
 from tocsin.rules.durations import duration_text
 from tocsin.rules.rulefile import Stream
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
+from tocsin.spark.feeds import latest_us
 from tocsin.spark.fields import Fields
 
 # Most characters that are shown of a row that cannot be used.
@@ -122,10 +123,16 @@ def _reasons(stream: Stream, names: _Names, time_kind: DataType) -> Column:
 
 
 def _ahead(stream: Stream, names: _Names, ahead_us: int) -> Column:
-    """Refuse a time ahead of the moment of arrival; where none is told, of that of the micro-batch."""
-    clock = F.unix_micros(F.current_timestamp()) if stream.arrival is None else names.read(stream.arrival)
-    reason = f"time `{stream.time}` is more than `ahead`, {duration_text(ahead_us)}, ahead of its arrival"
-    return F.when(_in_range(names.read(stream.time)) & (names.read(stream.time) > clock + F.lit(ahead_us)), reason)
+    """Reject a time that is later than the arrival or than the time of the micro-batch by more than `ahead`."""
+    reason = (
+        f"time `{stream.time}` is later than its arrival or the clock by more than `ahead`, {duration_text(ahead_us)}"
+    )
+    latest = latest_us(ahead_us)
+    if stream.arrival is not None:
+        arrival = names.read(stream.arrival)
+        # A device that sends a wrong time may send a wrong arrival too. `least` ignores an arrival that is null.
+        latest = F.least(latest, F.when(_in_range(arrival), arrival + F.lit(ahead_us)))
+    return F.when(_in_range(names.read(stream.time)) & (names.read(stream.time) > latest), reason)
 
 
 def _without_the_dead(told: DataFrame, fields: Fields, stream: Stream, names: _Names) -> DataFrame:
