@@ -27,7 +27,8 @@ with run.held(), run_session(run, master="local[1]", conf=settings, partitions=1
     for number in range(4):
         (rows / f"{number}.txt").write_text("row")
         query.processAllAvailable()
-    spark._jvm.org.apache.log4j.Logger.getLogger("org.apache.spark.Other").warn("Failed to remove x / skip removing file.")
+    other = spark._jvm.org.apache.log4j.Logger.getLogger("org.apache.spark.Other")
+    other.warn("Failed to remove x / skip removing file.")
     query.stop()
     print("batches:", len(list(pathlib.Path("check/commits").glob("[0-9]*"))), "ticks:", list(run.ticks.iterdir()))
 """
