@@ -187,7 +187,7 @@ def test_state_must_bear_our_mark() -> None:
         check_head({**facts, "version": 2}, facts)
 
 
-def test_state_of_version_2_is_rejected_because_it_has_no_fingerprints() -> None:
+def test_state_is_rejected_when_it_has_version_2() -> None:
     from tocsin.spark.stateful import VERSION, check_head
 
     facts = {"magic": "m", "version": VERSION, "buckets": 1, "partitions": 1}

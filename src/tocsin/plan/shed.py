@@ -186,7 +186,7 @@ class Shedder:
         return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
 
     def drop_fingerprints(self, pages: Sequence[Page]) -> int:
-        """Remove the fingerprints of omitted rows from all pages, and return the bytes (0 if the budget is in rows)."""
+        """Remove the fingerprints of omitted rows; return their bytes, or 0 if the budget counts rows."""
         freed = 0
         for page in pages:
             size = sum(memory.drop_fingerprints() for memory in page.remembered)
