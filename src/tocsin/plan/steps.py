@@ -269,6 +269,8 @@ class Watch:
     order: Order | None = None
     budget: Budget | None = None
     anytime: Anytime | None = None
+    # Whether firing alerts have `emitted_us`, their emission time (`emission.py`).
+    has_emission_times: bool = False
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
