@@ -24,7 +24,7 @@ Streams = dict[str, dict[str, np.ndarray]]
 
 
 def alert_name(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what names a firing alert: its id is that of its rule, labels and start."""
+    """Return the id and the start of a firing alert."""
     return row["id"], row["startsAt"]
 
 
@@ -35,7 +35,7 @@ def emitted(out: Out) -> dict[tuple[Any, ...], int | None]:
 
 
 def oracle(streams: Streams, rule: Rule) -> dict[tuple[Any, ...], int | None]:
-    """Take rows one by one: an alert is emitted at the newest usable row of its key so far, or at the end."""
+    """Return the emission times if each call has one row: the newest usable row of the key, or None at the end."""
     plan = plan_of(streams, rule, arrival="arrival")
     rows = sum(len(table["ts"]) for table in streams.values())
     driver, newest, found = Driver(plan, through_pages=False), dict[str, int](), dict[tuple[Any, ...], int | None]()
@@ -55,7 +55,7 @@ def oracle(streams: Streams, rule: Rule) -> dict[tuple[Any, ...], int | None]:
 
 
 def whole(streams: Streams, rule: Rule, cuts: list[int]) -> dict[tuple[Any, ...], int | None]:
-    """Take rows in few calls, as a backtest does."""
+    """Return the emission times if calls have many rows, as in a backtest."""
     plan = plan_of(streams, rule, arrival="arrival").with_emission_times()
     return emitted(Driver(plan, through_pages=False).run(parts_of(plan, streams, cuts, "arrival")))
 
@@ -81,7 +81,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=15, phases=[Phase.generate])
 @given(st.integers(0, 2**32), st.sampled_from([0, 5, 40]), st.lists(st.integers(1, 49), max_size=4).map(sorted))
-def test_the_emission_time_is_that_of_single_rows_when_calls_have_many(
+def test_the_emission_time_equals_the_oracle_when_calls_have_many_rows(
     shape: str, seed: int, lag: int, cuts: list[int]
 ) -> None:
     streams = distinct_times(seed, lag)
@@ -91,9 +91,7 @@ def test_the_emission_time_is_that_of_single_rows_when_calls_have_many(
 
 @settings(max_examples=30, phases=[Phase.generate])
 @given(cases(), CUTS)
-def test_the_emission_time_is_not_after_that_of_single_rows_when_rows_are_arbitrary(
-    case: Case, cuts: list[int]
-) -> None:
+def test_the_emission_time_is_not_after_the_oracle_when_rows_are_arbitrary(case: Case, cuts: list[int]) -> None:
     rule = Rule(**case.keywords())
     found, expected = whole(case.arrays(), rule, cuts), oracle(case.arrays(), rule)
     assert found.keys() == expected.keys()

@@ -1,7 +1,7 @@
 """Emission times: for the arrivals of a call, how far each row moves the watermark of its key for one rule.
 
 A backtest takes many rows in one call, and alerts come out at its end. The emission time of an alert is the newest
-event time of its key at the row that moves the watermark to the evaluation. The cut into calls does not change it. It
+event time of its key at the row that moves the watermark to the evaluation. Batch boundaries do not change it. It
 is a lower bound if an evaluation has the time of an earlier row, or if the rule has `for`.
 """
 

@@ -44,8 +44,8 @@ Alerts = tuple[Watch | RangeWatch, AnyStep, list[Life]]
 class RuleSummary:
     """What a rule did: how many alerts fired, for how many keys, how long in all and at most.
 
-    `delay_us` is the median delay from the time at which an alert had to fire to the newest event time of its key when
-    it was emitted, `longest_delay_us` the maximum. Both are None without alerts whose emission time is known.
+    `delay_us` is the median of the newest event time of the key when an alert was emitted, minus the time at which the
+    alert was due; `longest_delay_us` is the maximum. Both are None without alerts whose emission time is known.
     """
 
     alert: str
