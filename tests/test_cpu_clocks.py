@@ -44,7 +44,13 @@ def streams_of(rows: list[tuple[int, str, int]]) -> Columns:
 
 
 def exact(streams: Columns, **more: Any) -> Counter[Any]:
-    return matches(local.run(streams, pairs(**more), arrival="arrival").alerts)
+    return matches(
+        local.run(
+            streams,
+            pairs(**{name: us(value) if isinstance(value, int) else value for name, value in more.items()}),
+            arrival="arrival",
+        ).alerts
+    )
 
 
 # Each key has a clock of its own that goes on by small steps, may stand far from the others, and leaps now and then.

@@ -33,7 +33,7 @@ DELAYED = st.lists(st.tuples(SENT, st.integers(0, 12)), max_size=25).map(
 )
 ROWS = st.one_of(TIMED, DELAYED, TIMED.map(lambda rows: sorted(rows, key=lambda row: row[2])))
 SILENCES = st.lists(
-    st.builds(NoData, st.sampled_from(NAMES), st.sampled_from([1, 3, 7, 20]), st.just("m")),
+    st.builds(NoData, st.sampled_from(NAMES), st.sampled_from([1, 3, 7, 20]).map(us), st.just("m")),
     min_size=1, max_size=3, unique_by=lambda silence: silence.stream,
 )  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_a_rule_beside_silences_and_silences_beside_a_rule_notice_nothing(
 @given(cases(shaped=True), CUTS)
 def test_any_rule_is_itself_beside_a_silence_of_its_streams(case: Case, cuts: list[int]) -> None:
     streams, rule = case.arrays(), Rule(**case.keywords())
-    silences = [NoData(name, 4, "machine") for name in streams]
+    silences = [NoData(name, us(4), "machine") for name in streams]
     alone = local.run(streams, rule, arrival="arrival", cuts=cuts)
     together = local.run(streams, [rule, *silences], arrival="arrival", cuts=cuts)
     assert stories(row for row in together.alerts if row["alert"] != "NoData") == stories(alone.alerts)
@@ -167,7 +167,7 @@ def test_a_gap_is_told_by_the_row_that_ends_it_and_the_end_of_input_is_no_gap() 
 def test_a_backlog_behind_another_stream_is_one_silence() -> None:
     # b runs ahead to 100; a comes back with 1, 2, 3 ... and is silent until it has come within 10 of b.
     rows = [("a", "x", 0, True), ("b", "x", 100, True), *one_stream(*range(1, 100))]
-    out = drive(rows, [NoData("a", 10, "m"), NoData("b", 500, "m")], [3, 50])
+    out = drive(rows, [NoData("a", us(10), "m"), NoData("b", us(500), "m")], [3, 50])
     assert [(row["state"], row["startsAt"], row["endsAt"]) for row in out.alerts] == [
         ("firing", 10, None),
         ("resolved", 10, 90),
@@ -220,8 +220,8 @@ def test_rows_of_a_stream_that_is_only_heard_are_counted() -> None:
 
 def test_a_stream_without_keys_is_silent_as_a_whole() -> None:
     rows = {"ts": [0, 9], "m": ["x", "y"], "value": [1.0, 1.0]}
-    assert [row["labels"] for row in run_local({"a": rows}, NoData("a", 5))] == [{"stream": "a"}] * 2
-    assert run_local({"a": rows}, NoData("a", 5, "m")) == []
+    assert [row["labels"] for row in run_local({"a": rows}, NoData("a", "5us"))] == [{"stream": "a"}] * 2
+    assert run_local({"a": rows}, NoData("a", "5us", "m")) == []
 
 
 def test_the_plan_says_what_is_watched_for_silence() -> None:

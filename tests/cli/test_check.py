@@ -39,12 +39,23 @@ bad.yaml:9:20: stream "air": no_data: `for` must not be negative; got '-5s'
 bad.yaml:26:14: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
 bad.yaml:44:1: rule file: `archiv` is not a key of a rule file; did you mean `archive`?
 """
+DELAY = "alerts start and end up to 1m later if a stream is slow; `idle` of the streams changes this"
+
+
+def fine(path: str, streams: int = 2, first_line: int = 22) -> str:
+    """Return the output for a file without mistakes, with its rules of two streams."""
+    lines = [f"{path}: 1 group, 3 rules, {streams} streams: ok"]
+    for name, line in (("Condensation", first_line), ("Pair", first_line + 13)):
+        lines.append(f'{path}:{line}:16: note: group "cold-store": rule "{name}": {DELAY}')
+    return "".join(f"{line}\n" for line in lines)
+
+
 WARNING = 'spare.yaml:14:3: warning: stream "spare": it should be read by a rule; none does\n'
 
 
-def test_a_file_that_is_fine_gives_one_line_and_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_fine_gives_one_line_its_notes_and_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "good.yaml"]) == 0
-    assert capsys.readouterr() == ("good.yaml: 1 group, 3 rules, 2 streams: ok\n", "")
+    assert capsys.readouterr() == (fine("good.yaml"), "")
 
 
 def test_mistakes_go_to_standard_error_a_line_each_and_give_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,14 +66,42 @@ def test_mistakes_go_to_standard_error_a_line_each_and_give_1(capsys: pytest.Cap
 def test_several_files_are_checked_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "bad.yaml", "good.yaml", "none.yaml"]) == 1
     none = "none.yaml:1:1: rule file: a file must be readable; no such file or directory\n"
-    assert capsys.readouterr() == ("good.yaml: 1 group, 3 rules, 2 streams: ok\n", MISTAKES + none)
+    assert capsys.readouterr() == (fine("good.yaml"), MISTAKES + none)
 
 
 def test_warnings_change_the_exit_code_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "spare.yaml"]) == 0
-    assert capsys.readouterr() == ("spare.yaml: 1 group, 3 rules, 3 streams: ok\n", WARNING)
+    assert capsys.readouterr() == (fine("spare.yaml", 3, 23), WARNING)
     assert main(["check", "--strict", "spare.yaml"]) == 1
     assert main(["check", "--strict", "good.yaml"]) == 0
+
+
+def test_check_reports_no_delay_when_no_stream_can_be_slow(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("alone.yaml").write_text(
+        "streams:\n  air: {source: {json: {path: air}}, keys: [m]}\n  oil: {source: {json: {path: oil}}, keys: [m]}\n"
+        "groups:\n  - name: g\n    rules:\n      - {alert: Hot, expr: air > 30, on: [m]}\n"
+        "      - {alert: Each, expr: air > oil, within: 1h, on: [m], emit: all}\n"
+    )
+    assert main(["check", "alone.yaml"]) == 0
+    assert capsys.readouterr() == ("alone.yaml: 1 group, 2 rules, 2 streams: ok\n", "")
+
+
+@pytest.mark.parametrize(("given", "delay"), [("", "1h"), (", idle: 5m", "5m"), (", wait: 30s, within: 5s", "1m")])
+def test_check_and_explain_report_the_idle_timeout_as_delay_when_streams_are_joined(
+    given: str, delay: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_stream = given if "idle" in given else ""
+    rule = "within: 1h" if "within" not in given else given.removeprefix(", ")
+    Path("slow.yaml").write_text(
+        f"streams:\n  air: {{source: {{json: {{path: air}}}}, keys: [m]{on_stream}}}\n"
+        "  oil: {source: {json: {path: oil}}, keys: [m]}\n"
+        f"groups:\n  - name: g\n    rules:\n      - {{alert: Apart, expr: air > oil, on: [m], for: 1s, {rule}}}\n"
+    )
+    said = f"alerts start and end up to {delay} later if a stream is slow"
+    assert main(["check", "slow.yaml"]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["explain", "slow.yaml"]) == 0
+    assert f"    Delay: {said}" in capsys.readouterr().out
 
 
 def test_a_program_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +111,7 @@ def test_a_program_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, spare = answer["files"]
     assert err == ""
     assert answer["ok"] is False
+    assert [(note["line"], note["message"]) for note in good.pop("notes")] == [(22, DELAY), (35, DELAY)]
     assert good == {
         "file": "good.yaml", "ok": True, "groups": 1, "rules": 3, "streams": 2, "mistakes": [], "warnings": []
     }  # fmt: skip
@@ -177,7 +217,7 @@ def test_help_and_check_import_nothing_heavy() -> None:
 
 def test_the_module_is_the_command() -> None:
     done = _run("-m", "tocsin", "check", EXAMPLE)
-    assert (done.returncode, done.stdout) == (0, f"{EXAMPLE}: 1 group, 3 rules, 3 streams: ok\n")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{EXAMPLE}: 1 group, 3 rules, 3 streams: ok")
     assert _run("-m", "tocsin").returncode == 2
 
 

@@ -26,6 +26,7 @@ Watch on machine; outage 6h
   Store air(value): keep the largest of every 10s (about 2 rows); shared by 3 rules
   Store surface(temp): keep the smallest of every 10s (about 2 rows); shared by 2 rules
   Threshold alert "DoorOpen" if air - surface > 15 within 10s (keep_firing_for 30s, stale 10s)
+    Delay: alerts start and end up to 1m later if a stream is slow; `idle` of the streams changes this
     air.value: increasing: composition of -; to the last bit
     surface.temp: decreasing: composition of -; to the last bit
 """

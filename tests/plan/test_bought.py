@@ -58,7 +58,7 @@ def test_the_share_is_unknown_when_a_row_of_the_last_window_was_out_of_order() -
     assert bought.results is None
 
 
-def test_the_share_is_that_of_rows_in_order_when_the_window_of_disorder_has_passed() -> None:
+def test_the_share_counts_only_rows_in_order_when_the_window_of_disorder_has_passed() -> None:
     bought = Bought(WINDOW_US, limited=True)
     block(bought, [5, 3, 6], expected=100.0, found=1.0)
     block(bought, [16, 17], expected=10.0, found=4.0)

@@ -174,7 +174,9 @@ def test_a_second_backtest_takes_the_place_of_the_first_and_tables_are_for_peopl
     out = capsys.readouterr().out
     assert list((run / "alerts").iterdir()) == []
     assert json.loads((run / "summary.json").read_text())["newest_us"] == 20 * 60_000_000
-    assert "rule  alerts  keys  firing  longest  late  not ended\nWarm       0     0      0s" in out
+    assert (
+        "rule  alerts  keys  firing  longest  late  not ended  delay  longest delay\nWarm       0     0      0s" in out
+    )
     assert "rows that could not be used: 2" in out
     assert "1 of air: it is not a JSON object in UTF-8; such as nonsense" in out
     assert "a plain join keeps" in out

@@ -10,8 +10,8 @@ A mistake is one line, as compilers write them:
     cold-store.yaml:12:9: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
 
 A warning says that something may be meant so and often is not: a stream that no rule reads, a password that stands in
-the file, a rule that will flap. Nothing is run and nothing is connected to. `${VAR}` is looked up in the environment,
-and never shown; tables of limits are read.
+the file, a rule that will flap. A note reports a property of a rule, such as a delay of its alerts. Nothing is run and
+nothing is connected to. `${VAR}` is looked up in the environment, and never shown; tables of limits are read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ exit codes:
   1  mistakes found, or a file that cannot be read
   2  wrong usage
 
-Mistakes and warnings go to standard error, one line per file that is fine to standard output; with --json all goes to
-standard output. docs/reference/rule-file.md describes the file.
+Mistakes and warnings go to standard error. One line per file without mistakes, and notes on its rules, go to standard
+output. With --json, standard output has everything. docs/reference/rule-file.md describes the file.
 """
 
 
@@ -77,10 +77,11 @@ def _is_fine(checked: Sequence[Checked], arguments: argparse.Namespace) -> bool:
 def write_mistakes(checked: Checked) -> None:
     """Write the mistakes and warnings of a file to standard error, a line each."""
     from tocsin.cli.terminal import write_line
+    from tocsin.rules.mistakes import ERROR
 
     # Tables of limits come after the file that names them.
     for mistake in sorted([*checked.mistakes, *checked.warnings], key=lambda one: (one.file != checked.path, one)):
-        write_line(str(mistake), sys.stderr, "yellow" if mistake.warning else "red")
+        write_line(str(mistake), sys.stderr, "red" if mistake.kind == ERROR else "yellow")
 
 
 def _print(checked: Checked, *, proofs: bool) -> None:
@@ -92,9 +93,11 @@ def _print(checked: Checked, *, proofs: bool) -> None:
         counts = _counts(checked)
         parts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items())
         write_line(f"{checked.path}: {parts}: ok", sys.stdout, "green")
+        for note in checked.notes:
+            print(note)
         for watch in _watches(checked) if proofs else ():
             used = sorted({store for rule in watch.rules for store in rule.stores})
-            for line in [*watch.store_lines(used), *(line for rule in watch.rules for line in rule.lines)]:
+            for line in [*watch.store_lines(used), *(line for rule in watch.rules for line in watch.rule_lines(rule))]:
                 print("  " + printable(line))
 
 
@@ -129,10 +132,11 @@ def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:
         **_counts(checked),
         "mistakes": [place(mistake) for mistake in checked.mistakes],
         "warnings": [place(mistake) for mistake in checked.warnings],
+        "notes": [place(note) for note in checked.notes],
         **({"rules_proved": told} if proofs else {}),
     }
 
 
 def place(mistake: Any) -> dict[str, Any]:
     """A mistake as a program reads it."""
-    return {name: value for name, value in asdict(mistake).items() if name != "warning"}
+    return {name: value for name, value in asdict(mistake).items() if name != "kind"}

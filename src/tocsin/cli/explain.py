@@ -181,7 +181,7 @@ def _plan_object(shown: list[Shown], ranges: Sequence[RangeWatch]) -> dict[str, 
 def _plan_lines(shown: list[Shown]) -> Iterator[str]:
     for watch, stores, rules, silences in shown:
         yield from watch.head_lines
-        lines = watch.store_lines(stores) + [line for rule in rules for line in rule.lines]
+        lines = watch.store_lines(stores) + [line for rule in rules for line in watch.rule_lines(rule)]
         lines += [f"NoData {silence}" for silence in silences]
         yield from (f"  {line}" for line in lines)
 

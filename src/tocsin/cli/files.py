@@ -12,7 +12,7 @@ from tocsin.errors import PlanError
 from tocsin.plan import make_plan
 from tocsin.plan.file import plan_file
 from tocsin.rules.load import WHERE, Checked, check_rule_file
-from tocsin.rules.mistakes import Mistake
+from tocsin.rules.mistakes import WARNING, Mistake
 
 # What decides nothing makes no rule wrong; the plan that runs is made when all rules are read.
 _planned = partial(make_plan, bounded=False)
@@ -34,7 +34,7 @@ def check_file(path: str | Path, environment: Mapping[str, str]) -> Checked:
         idle.append(f"`{name}` changes nothing: no rule of this file emits all over one or two streams, without a wait")
     if file.memory is not None and not any(watch.budget for watch in watches):
         idle.append("`memory` changes nothing: no rule of this file joins streams without a wait")
-    warnings = [replace(_of_file(checked, sentence), warning=True) for sentence in idle]
+    warnings = [replace(_of_file(checked, sentence), kind=WARNING) for sentence in idle]
     return replace(checked, warnings=(*checked.warnings, *warnings))
 
 

@@ -55,7 +55,7 @@ def _result(result: Result) -> Iterator[str]:
     yield printable(f"{result.path}: {span}")
     yield ""
     yield from table(
-        ["rule", "alerts", "keys", "firing", "longest", "late", "not ended"],
+        ["rule", "alerts", "keys", "firing", "longest", "late", "not ended", "delay", "longest delay"],
         [_rule(rule) for rule in result.rules],
     )
     yield ""
@@ -85,7 +85,8 @@ def _alive(result: Result) -> Iterator[str]:
 
 def _rule(rule: RuleSummary) -> list[str]:
     times = [rounded(rule.firing_us), rounded(rule.longest_us)]
-    return [rule.alert, *_numbers(rule.alerts, rule.keys), *times, *_numbers(rule.late, rule.open)]
+    delays = ["-" if us is None else rounded(us) for us in (rule.delay_us, rule.longest_delay_us)]
+    return [rule.alert, *_numbers(rule.alerts, rule.keys), *times, *_numbers(rule.late, rule.open), *delays]
 
 
 def _recalls(recalls: Sequence[Recall]) -> Iterator[str]:

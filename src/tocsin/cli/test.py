@@ -162,7 +162,7 @@ def _object(
 
     files = []
     for file, found in zip(checked, results, strict=True):
-        mistakes = [{k: v for k, v in asdict(mistake).items() if k != "warning"} for mistake in file.mistakes]
+        mistakes = [{k: v for k, v in asdict(mistake).items() if k != "kind"} for mistake in file.mistakes]
         tests = [as_object(result, is_debugging=arguments.debug) for result in found]
         ok = not mistakes and all(result.ok for result in found)
         files.append({"file": file.path, "ok": ok, "mistakes": mistakes, "tests": tests})

@@ -6,7 +6,7 @@ join was idle at some moment: then it had caught up. Of the results of the next 
 was lost for a window and the join does not lag behind.
 A row is out of order if it is older than the newest row of the bucket. Its partners differ from the partners that the
 time of the bucket suggests, so the number of expected results is wrong for a window. In this time the share of results
-is not known, and blocks do not count for later estimates. Without results there is no share either.
+is not known, and blocks do not count for later estimates. The share needs at least one result.
 Guarantee: blocks end at numbers of rows, so any cut into calls gives the same judgements.
 Cost: O(1) per block.
 """

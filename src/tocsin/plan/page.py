@@ -15,6 +15,7 @@ from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Int, Out
 from tocsin.pages import arrays_size, pack, packed_size, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
+from tocsin.plan.emission import EmissionTimes
 from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
@@ -189,10 +190,12 @@ class Page:
         merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
+            has_times = self.watch.has_emission_times and followed.lived.lives
+            times = EmissionTimes.of(followed, arrivals) if has_times else None
             changes, matches = followed.evaluate(arrived)
             if self.hold is not None:
                 followed.count_left_out(arrived)
-            self._report(followed, changes, out)
+            self._report(followed, changes, out, times)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
 
@@ -305,12 +308,15 @@ class Page:
             named = dict(zip(self.watch.on, self.keys[k], strict=True))
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
-    def _report(self, followed: Followed, changes: Sequence[Any], out: Out) -> None:
+    def _report(self, followed: Followed, changes: Sequence[Any], out: Out, times: EmissionTimes | None = None) -> None:
         for key, state, start, end, shown, late in changes:
             # What is missing may have begun this life, or a life before that would not have ended yet.
             since = min(start, int(shown.times.min())) - followed.rule.keep_us - followed.rule.stale_us
             quality = f"{self._promise(since)}{' late' * late}"
-            out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
+            row = self._row(followed, key, state, (start, end), shown, quality)
+            if times is not None and state == "firing" and not late:
+                row["emitted_us"] = times.find(key, start + followed.rule.for_us)
+            out.alerts.append(row)
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):

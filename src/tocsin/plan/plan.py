@@ -50,6 +50,11 @@ class Plan:
         """The same plan with what may be kept divided over buckets; `told`: shares then follow demand (`allot.py`)."""
         return replace(self, watches=over_buckets(self.watches, buckets, told=told))
 
+    def with_emission_times(self) -> Plan:
+        """Return this plan with emission times of alerts in order. Rules whose rows wait for order have none."""
+        watches = (replace(watch, has_emission_times=watch.order is None) for watch in self.watches)
+        return replace(self, watches=tuple(watches))
+
     def most_buckets(self, wanted: int) -> int:
         """So many buckets as are wanted, or fewer where they would have too little memory each to learn anything."""
         return most_buckets(self.watches, wanted)

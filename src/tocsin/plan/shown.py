@@ -23,7 +23,7 @@ def watch_object(
             {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
             for store in [watch.stores[i] for i in used]
         ],
-        "rules": [rule_object(rule) for rule in rules],
+        "rules": [rule_object(watch, rule) for rule in rules],
         "no_data": [str(silence) for silence in silences],
     }
 
@@ -41,13 +41,14 @@ def memory_object(budget: Budget) -> dict[str, Any]:
     }
 
 
-def rule_object(rule: Threshold) -> dict[str, Any]:
-    """A rule: its condition, what it does, and what was proved of it."""
+def rule_object(watch: Watch, rule: Threshold) -> dict[str, Any]:
+    """Return a rule of a watch: its condition, its effect, the delay by a slow stream, and its proofs."""
     return {
         "alert": rule.alert,
         "labels": dict(rule.labels),
         "condition": str(rule.condition),
         "does": str(rule),
+        "idle_delay_us": watch.idle_delay_us(rule),
         "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
     }
 
@@ -80,7 +81,7 @@ def rules_shown(plan: Plan) -> Iterator[dict[str, Any]]:
             streams = list(dict.fromkeys(watch.stores[i].stream for i in rule.stores))
             more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "keeps": keeps}
             asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory, "cpu": work}
-            yield {**rule_object(rule), **more, **asks}
+            yield {**rule_object(watch, rule), **more, **asks}
         for silence in watch.silences:
             told = {"alert": silence.alert, "labels": dict(silence.labels), "kind": "silence", "on": list(watch.on)}
             yield {**told, "does": str(silence), "streams": [silence.stream]}

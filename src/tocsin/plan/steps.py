@@ -23,6 +23,8 @@ from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
+DELAY = "alerts start and end up to {} later if a stream is slow; `idle` of the streams changes this"
+
 
 @dataclass(frozen=True)
 class Store:
@@ -267,6 +269,8 @@ class Watch:
     order: Order | None = None
     budget: Budget | None = None
     anytime: Anytime | None = None
+    # Whether firing alerts have `emitted_us`, their emission time (`emission.py`).
+    has_emission_times: bool = False
 
     def columns(self, stream: str) -> list[str]:
         """The value columns that are read of a stream, each once."""
@@ -361,6 +365,23 @@ class Watch:
         reaches = [2 * max(store.above_us, store.below_us) + store.hop_us for store in self.stores]
         return self.outage_us + max(spans + reaches, default=0)
 
+    def idle_delay_us(self, rule: Threshold) -> int:
+        """Return how long a slow stream can delay the alerts of a rule, or 0 if it cannot delay them."""
+        if len(rule.stores) < 2 or rule.emit == "all":
+            return 0
+        return rule.idle_us if self.order is None else max(rule.idle_us, self.order.idle_us)
+
+    def delay_text(self, rule: Threshold) -> str:
+        """Describe the delay by a slow stream, or return an empty text if there is no delay."""
+        delay_us = self.idle_delay_us(rule)
+        return DELAY.format(duration_text(delay_us)) if delay_us else ""
+
+    def rule_lines(self, rule: Threshold) -> list[str]:
+        """Describe a rule of this watch: its alert, the delay by a slow stream, and the proofs."""
+        alert, *proofs = rule.lines
+        delay = self.delay_text(rule)
+        return [alert, *([f"  Delay: {delay}"] if delay else []), *proofs]
+
     @property
     def head_lines(self) -> list[str]:
         """What holds for all of its rules."""
@@ -376,6 +397,6 @@ class Watch:
         """Draw the tree."""
         lines = self.head_lines
         lines += [f"  {line}" for line in self.store_lines(range(len(self.stores)))]
-        lines += [f"  {line}" for rule in self.rules for line in rule.lines]
+        lines += [f"  {line}" for rule in self.rules for line in self.rule_lines(rule)]
         lines += [f"  NoData {silence}" for silence in self.silences]
         return "\n".join(lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import median_low
 from typing import Any
 
 from tocsin.logic import FATES, Found, Out
@@ -43,7 +44,11 @@ Alerts = tuple[Watch | RangeWatch, AnyStep, list[Life]]
 
 @dataclass(frozen=True)
 class RuleSummary:
-    """What a rule did: how many alerts fired, for how many keys, how long in all and at most."""
+    """What a rule did: how many alerts fired, for how many keys, how long in all and at most.
+
+    `delay_us` is the median of the newest event time of the key when an alert was emitted, minus the time at which the
+    alert was due; `longest_delay_us` is the maximum. Both are None without alerts whose emission time is known.
+    """
 
     alert: str
     labels: Labels
@@ -54,6 +59,8 @@ class RuleSummary:
     late: int
     open: int
     pending: int
+    delay_us: int | None = None
+    longest_delay_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -279,6 +286,8 @@ class Gatherer:
 def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary:
     fired = [life for life in mine if life.has_fired]
     lengths = [result.end_of(life) - life.start_us for life in fired]
+    for_us = rule.for_us if isinstance(rule, Threshold) else 0
+    delays = [max(life.emitted_us - life.start_us - for_us, 0) for life in fired if life.emitted_us is not None]
     # Requests of a key are told apart by their label.
     apart = QUERY if isinstance(rule, RangeWatch) else ""
     return RuleSummary(
@@ -291,4 +300,6 @@ def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary
         sum(life.is_late for life in fired),
         sum(life.end_us is None for life in fired),
         len(mine) - len(fired),
+        median_low(delays) if delays else None,
+        max(delays, default=None),
     )

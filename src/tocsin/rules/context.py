@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar, place_in
-from tocsin.rules.mistakes import Mistakes
+from tocsin.rules.mistakes import NOTE, WARNING, Mistakes
 
 
 @dataclass
@@ -28,7 +28,11 @@ class Context:
 
     def warn(self, node: Node, where: str, message: str) -> None:
         """Note a warning at a node."""
-        self.mistakes.add(node.line, node.column, where, message, warning=True)
+        self.mistakes.add(node.line, node.column, where, message, kind=WARNING)
+
+    def note(self, node: Node, where: str, message: str) -> None:
+        """Add a note at a node."""
+        self.mistakes.add(node.line, node.column, where, message, kind=NOTE)
 
 
 def found(node: Node) -> str:

@@ -19,7 +19,7 @@ from tocsin.rules.cpu import Cpu, check_apart, read_cpu
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.groups import read_groups
 from tocsin.rules.memory import Memory, read_memory
-from tocsin.rules.mistakes import Mistake, Mistakes, RuleFileError, TooManyMistakes
+from tocsin.rules.mistakes import NOTE, WARNING, Mistake, Mistakes, RuleFileError, TooManyMistakes
 from tocsin.rules.options import ARCHIVE, FILE, SINKS
 from tocsin.rules.references import Known, Planner
 from tocsin.rules.rulefile import RuleFile, Sink
@@ -33,12 +33,13 @@ MakeSink = Callable[[str, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of a file: its mistakes and warnings by place, and the RuleFile if there are no mistakes."""
+    """A checked file: its mistakes, warnings and notes by place, and the RuleFile if there are no mistakes."""
 
     path: str
     file: RuleFile | None
     mistakes: tuple[Mistake, ...]
     warnings: tuple[Mistake, ...]
+    notes: tuple[Mistake, ...] = ()
 
 
 def load_rule_file(
@@ -73,7 +74,8 @@ def check_rule_file(
     with contextlib.suppress(TooManyMistakes):
         node = compose_file(context, Path(path))
         file = None if node is None else _read(context, node, plan, make_sink)
-    return Checked(str(path), None if mistakes.count else file, mistakes.sorted(), mistakes.sorted(warnings=True))
+    file = None if mistakes.count else file
+    return Checked(str(path), file, mistakes.sorted(), mistakes.sorted(WARNING), mistakes.sorted(NOTE))
 
 
 def compose_file(context: Context, path: Path) -> Node | None:

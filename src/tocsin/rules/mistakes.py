@@ -11,6 +11,10 @@ LONGEST = 500
 MOST = 1000
 
 
+# Kinds of `Mistake`. A note reports a property of a correct rule.
+ERROR, WARNING, NOTE = "error", "warning", "note"
+
+
 @dataclass(frozen=True, order=True)
 class Mistake:
     """One thing that cannot be meant as written; a warning may be meant so, and often is not."""
@@ -20,11 +24,11 @@ class Mistake:
     column: int
     where: str
     message: str
-    warning: bool = False
+    kind: str = ERROR
 
     def __str__(self) -> str:
         """Write it as compilers do: `file:line:col: where: what must hold; what was found`."""
-        parts = ["warning"] * self.warning + [self.where] * bool(self.where) + [self.message]
+        parts = [self.kind] * (self.kind != ERROR) + [self.where] * bool(self.where) + [self.message]
         return f"{printable(self.file)}:{self.line}:{self.column}: {': '.join(parts)}"
 
 
@@ -48,21 +52,21 @@ class Mistakes:
         self.count = 0
         self._found: dict[Mistake, None] = {}
 
-    def add(self, line: int, column: int, where: str, message: str, *, file: str = "", warning: bool = False) -> None:
+    def add(self, line: int, column: int, where: str, message: str, *, file: str = "", kind: str = ERROR) -> None:
         """Note a mistake; the same one at the same place, seen through an alias, is noted once."""
-        mistake = Mistake(file or self.file, line, column, printable(where), printable(message), warning)
+        mistake = Mistake(file or self.file, line, column, printable(where), printable(message), kind)
         if mistake in self._found:
             return
-        if self.count == MOST and not warning:
+        if self.count == MOST and kind == ERROR:
             message = f"a file must have fewer than {MOST:,} mistakes to be checked whole; the rest is not"
             self._found[Mistake(self.file, line, column, "", message)] = None
             raise TooManyMistakes
         self._found[mistake] = None
-        self.count += not warning
+        self.count += kind == ERROR
 
-    def sorted(self, *, warnings: bool = False) -> tuple[Mistake, ...]:
-        """Give the mistakes, or the warnings, by their place: those of the rule file first."""
-        noted = (mistake for mistake in self._found if mistake.warning == warnings)
+    def sorted(self, kind: str = ERROR) -> tuple[Mistake, ...]:
+        """Return the mistakes of a kind by their place: those of the rule file first."""
+        noted = (mistake for mistake in self._found if mistake.kind == kind)
         return tuple(sorted(noted, key=lambda mistake: (mistake.file != self.file, mistake)))
 
 

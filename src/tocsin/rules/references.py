@@ -115,6 +115,10 @@ class Placed:
         """Note a warning at the nearest part that is there."""
         self.context.warn(self._nearest(path), self.where, message)
 
+    def note(self, message: str, *path: object) -> None:
+        """Add a note at the nearest part that exists."""
+        self.context.note(self._nearest(path), self.where, message)
+
     def _nearest(self, path: tuple[object, ...]) -> compose.Node:
         while path and path not in self.places:
             path = path[:-1]

@@ -10,11 +10,14 @@ from tocsin.rules.references import Placed, Read
 
 
 def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: bool) -> None:
-    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these.
+    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these. Add notes.
 
     `shared`: the file limits the memory that its joins share.
     """
-    (threshold,) = plan.watches[0].rules
+    (watch,) = plan.watches
+    (threshold,) = watch.rules
+    if delay := watch.delay_text(threshold):
+        placed.note(delay, "alert")
     _warn_of_idle(placed, rule, shares=shared and len(read.streams) > 1 and rule.spending is None)
     if threshold.no_wait:
         placed.warn(f"`quality` changes nothing ({threshold.no_wait})", "quality")

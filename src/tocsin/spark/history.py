@@ -123,7 +123,7 @@ def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan]) -> Ite
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
     session, buckets = next(iter(frames.values())).sparkSession, buckets_for(plans)
     prepare(session, act_in_silence=None)
-    versions = Versions.of([plan.over(buckets) for plan in plans])
+    versions = Versions.of([plan.with_emission_times().over(buckets) for plan in plans])
     versions.warm_up()
     feeds = feeds_of(dict(frames), versions.watches(), TIME, ARRIVAL)
     rows = run_stateful(feeds, versions, buckets).persist(StorageLevel.DISK_ONLY)

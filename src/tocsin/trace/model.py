@@ -78,6 +78,8 @@ class Life:
     witness: tuple[Mapping[str, Any], ...]
     is_late: bool
     has_fired: bool
+    # Newest event time of the key when the alert began to fire; None if it is not known.
+    emitted_us: int | None = None
 
     def covers(self, time_us: int) -> bool:
         """Tell whether a time lies in it."""
@@ -191,4 +193,5 @@ def life_of(change: Mapping[str, Any], before: Life | None = None) -> Life:
         tuple(change["witness"]),
         "late" in change["quality"].split(),
         fired or (before is not None and before.has_fired),
+        change.get("emitted_us", None if before is None else before.emitted_us),
     )

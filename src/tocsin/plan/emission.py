@@ -1,0 +1,58 @@
+"""Emission times: for the arrivals of a call, how far each row moves the watermark of its key for one rule.
+
+A backtest takes many rows in one call, and alerts come out at its end. The emission time of an alert is the newest
+event time of its key at the row that moves the watermark to the evaluation. Batch boundaries do not change it. It
+is a lower bound if an evaluation has the time of an earlier row, or if the rule has `for`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.jit import kernel
+from tocsin.logic import NEVER_SEEN, Int
+from tocsin.plan.arrived import Arrivals
+from tocsin.plan.follow import Followed, bring_on
+
+
+@kernel
+def track_watermarks(
+    stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_us: int, lag_us: int
+) -> tuple[Int, Int]:
+    """Return the watermark and the newest event time of the key after each row. `stream` is -1 for unused rows."""
+    watermark, front = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
+    for i in range(key.shape[0]):
+        k = key[i]
+        if stream[i] >= 0:
+            newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
+        front[i] = newest[k].max()
+        if stream[i] >= 0 and lag_us > 0:
+            progress[k] = max(progress[k], front[i] - lag_us)
+        elif stream[i] >= 0:
+            bring_on(k, newest, progress, idle_us)
+        watermark[i] = progress[k]
+    return watermark, front
+
+
+class EmissionTimes(NamedTuple):
+    """Watermark and newest event time after each arrival of a call; arrivals are ordered by key and arrival."""
+
+    key: Int
+    watermark: Int
+    front: Int
+
+    @classmethod
+    def of(cls, followed: Followed, arrivals: Arrivals) -> EmissionTimes:
+        """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
+        newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
+        stream = followed.stream_of[arrivals.lane]
+        times = track_watermarks(stream, arrivals.key, arrivals.time, newest, progress, rule.idle_us, rule.lag_us)
+        return cls(arrivals.key, *times)
+
+    def find(self, key: int, time_us: int) -> int | None:
+        """Return when an evaluation at `time_us` is emitted, or None if no arrival of the call emits it."""
+        begin, end = np.searchsorted(self.key, [key, key + 1]).tolist()
+        at = begin + int(np.searchsorted(self.watermark[begin:end], time_us))
+        return int(self.front[at]) if at < end and self.front[at] != NEVER_SEEN else None
