@@ -351,6 +351,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         '"https://bell:${PASS}@host/x"', '»"https://host/${PASS}"',
         "sink 2: webhook: `url` may use `${...}` for user and password only, before the `@`; got "
         "`https://host/${PASS}`"),
+    "a dashboard that no link can start with": (
+        "headers: {X-Key", "dashboard: »board:8484, headers: {X-Key",
+        "sink 2: webhook: `dashboard` must be an address with http or https, host, port and path only; it has another"),
+    "a dashboard of a sink that sends no links": (
+        "- console:", "- console: {»dashboard: http://board}", "sink 1: console: "),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
         'stream "surface": kafka: `${NONE}` must be set in the environment; it is not'),

@@ -310,8 +310,7 @@ class Followed(Compiled):
         prefix = f"r{self.identity.id}."
         self._add_limits(keys)
         self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
-        # State of the first versions knows when a key was seen by any rule.
-        self.seen_us = arrays[f"{prefix}seen"] if f"{prefix}seen" in arrays else arrays["seen"].copy()
+        self.seen_us = arrays[f"{prefix}seen"]
         self.lived.load(arrays, prefix, len(keys))
 
 

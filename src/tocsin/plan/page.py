@@ -19,6 +19,7 @@ from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
+from tocsin.plan.lives import Change
 from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
@@ -305,12 +306,12 @@ class Page:
             named = dict(zip(self.watch.on, self.keys[k], strict=True))
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
-    def _report(self, followed: Followed, changes: Sequence[Any], out: Out) -> None:
-        for key, state, start, end, shown, late in changes:
+    def _report(self, followed: Followed, changes: Sequence[Change], out: Out) -> None:
+        for change in changes:
             # What is missing may have begun this life, or a life before that would not have ended yet.
-            since = min(start, int(shown.times.min())) - followed.rule.keep_us - followed.rule.stale_us
-            quality = f"{self._promise(since)}{' late' * late}"
-            out.alerts.append(self._row(followed, key, state, (start, end), shown, quality))
+            since = min(change.times.starts, int(change.shown.times.min()))
+            promise = self._promise(since - followed.rule.keep_us - followed.rule.stale_us)
+            out.alerts.append(self._row(followed, change, f"{promise}{' late' * change.late}"))
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
@@ -329,18 +330,11 @@ class Page:
         """What is promised of the results from a time on: all, unless rows that they may need were shed."""
         return self.loss.promise if since_us <= self.loss.until_us else "exact"
 
-    def _row(
-        self,
-        followed: Followed,
-        key: int,
-        state: str,
-        times: tuple[int, int | None],
-        shown: Witnesses,
-        quality: str,
-    ) -> dict[str, Any]:
-        named = dict(zip(self.watch.on, self.keys[key], strict=True))
+    def _row(self, followed: Followed, change: Change, quality: str) -> dict[str, Any]:
+        _, state, times, sequence, late, shown = change
+        named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
         (quality,) = with_doubts([quality], followed.outside(shown))
-        return alert_row(followed.identity, named, state, times, shown, quality)
+        return alert_row(followed.identity, named, state, times, shown, quality, late=late, sequence=sequence)
 
     def to_bytes(self) -> bytes:
         """Write the page."""

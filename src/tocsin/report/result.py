@@ -184,7 +184,7 @@ class Gatherer:
     arriving: frozenset[str] = frozenset()
     lives: list[Life] = field(default_factory=list)
     changes: int = 0
-    _open: dict[tuple[Any, ...], Life] = field(default_factory=dict)
+    _open: dict[str, Life] = field(default_factory=dict)
     _sums: Out = field(default_factory=Out)
     _labels: dict[Labels, dict[str, str]] = field(default_factory=dict)
     _waits: dict[str, list[int]] = field(default_factory=dict)
@@ -193,16 +193,14 @@ class Gatherer:
     def take(self, change: Mapping[str, Any]) -> None:
         """Take a change of state; those of one alert come in order."""
         self.changes += 1
-        late = "late" in change["quality"].split()
         labels = tuple(sorted(change["labels"].items()))
-        whose = (change["alert"], labels, late)
-        life = life_of(change, self._open.pop(whose, None))
+        life = life_of(change, self._open.pop(change["id"], None))
         # The same labels come again and again: one object for all.
         life = replace(life, labels=self._labels.setdefault(labels, dict(labels)))
         if self.changes > MOST_WITNESSES:
             life = replace(life, witness=())
         if life.end_us is None:
-            self._open[whose] = life
+            self._open[life.id] = life
         else:
             self.lives.append(life)
 

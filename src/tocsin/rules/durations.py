@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from tocsin.errors import RuleError
+from tocsin.logic import FIRST_US, LAST_US
 
 Duration = str | int | timedelta
 
@@ -91,3 +92,14 @@ def duration_text(value_us: int) -> str:
         count, rest = divmod(rest, size)
         text += f"{count}{unit}" if count else ""
     return text
+
+
+def event_text(time_us: int) -> str:
+    """Write an event time.
+
+    >>> event_text(1)
+    '1970-01-01T00:00:00.000001Z'
+    """
+    inside = min(max(time_us, FIRST_US), LAST_US)
+    moment = _EPOCH + timedelta(microseconds=inside)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -54,7 +54,7 @@ ON_LOCAL_DISK = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-MAGIC, VERSION = "tocsin-state", 2
+MAGIC, VERSION = "tocsin-state", 3
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 
