@@ -17,8 +17,8 @@ pytestmark = pytest.mark.spark
 
 PARTS = ("held", "retained", "expired", "omitted", "shed", "late", "quarantined", "unprocessed")
 SCHEMA = (
-    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, endsAt timestamp, "
-    "value double, margin double, "
+    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, "
+    "firesAt timestamp, endsAt timestamp, value double, margin double, "
     "witness array<struct<stream:string,time:timestamp,values:map<string,double>,payload:map<string,string>>>, "
     "quality string"
 )
