@@ -201,16 +201,16 @@ def test_a_checkpoint_of_other_buckets_or_partitions_is_refused_and_stays_good(s
 
 
 def _in_oracle_form(row: tuple[Any, ...], scenario: Scenario) -> tuple[Any, ...]:
-    _, _, state, labels, start, end, value, margin, witness, quality = row
+    _, _, state, labels, start, fires, end, value, margin, witness, quality = row
     key = tuple(dict(labels)[column] for column in scenario.rule.on)
     rows = tuple((name, time, values) for name, time, values, _ in witness)
-    return key, state, start, end, value, margin, rows, "late" in quality
+    return key, state, start, fires, end, value, margin, rows, "late" in quality
 
 
 def _exact(row: dict[str, Any]) -> tuple[Any, ...]:
     rows = tuple((name, time, _floats(values)) for name, time, values in row["witness"])
     key, value, margin = tuple(str(part) for part in row["key"]), float(row["value"]), float(row["margin"])
-    return key, row["state"], row["startsAt"], row["endsAt"], value, margin, rows, row["late"]
+    return key, row["state"], row["startsAt"], row["firesAt"], row["endsAt"], value, margin, rows, row["late"]
 
 
 def _floats(values: dict[str, Any]) -> tuple[tuple[str, float], ...]:
