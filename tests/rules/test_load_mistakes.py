@@ -356,9 +356,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         "`https://host/${PASS}`"),
     "a dashboard that no link can start with": (
         "headers: {X-Key", "dashboard: »board:8484, headers: {X-Key",
-        "sink 2: webhook: `dashboard` must be an address with http or https, host, port and path only; it has another scheme"),
+        "sink 2: webhook: `dashboard` must be an address with http or https, host, port and path only; "
+        "it has another scheme"),
     "a dashboard of a sink that sends no links": (
-        "- console:", "- console: {»dashboard: http://board}", "sink 1: console: `dashboard` is not a key of sink `console`; known are states"),
+        "- console:", "- console: {»dashboard: http://board}",
+        "sink 1: console: `dashboard` is not a key of sink `console`; known are states"),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
         'stream "surface": kafka: `${NONE}` must be set in the environment; it is not'),
