@@ -219,4 +219,4 @@ def _floats(values: dict[str, Any]) -> tuple[tuple[str, float], ...]:
 
 def _rounded(rows: list[tuple[Any, ...]]) -> list[str]:
     # The kernel's logarithm may differ from Python's in the last digit.
-    return sorted(repr((*row[:4], round(row[4], 9), round(row[5], 9), *row[6:])) for row in rows)
+    return sorted(repr((*row[:5], round(row[5], 9), round(row[6], 9), *row[7:])) for row in rows)
