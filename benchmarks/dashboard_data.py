@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.deliver import AlertWriter
-from tocsin.deliver.encode import event_text, time_text
+from tocsin.deliver.encode import time_text
+from tocsin.rules.durations import event_text
 from tocsin.rundir import Manifest, Progress, Tally
 from tocsin.rundir.progress import PROGRESS
 
@@ -89,6 +90,7 @@ def _row(draw: random.Random, names: list[str], number: int, start: int, keys: i
         "state": "firing",
         "labels": {"machine": machine, "team": f"team-{number % 7}"},
         "startsAt": event_text(start),
+        "firesAt": event_text(start),
         "endsAt": None,
         "value": air - 14.0,
         "margin": round(air - 20.0, 3),

@@ -61,7 +61,7 @@ def told(alerts: Sequence[Mapping[str, Any]]) -> Told:
             continue
         (part,) = row["witness"]
         assert (part["values"], part["payload"]) == ({}, None)
-        plain = {name: row[name] for name in ("state", "startsAt", "endsAt", "value", "margin", "quality")}
+        plain = {name: row[name] for name in ("state", "startsAt", "firesAt", "endsAt", "value", "margin", "quality")}
         stream, key = row["labels"]["stream"], row["labels"]["m"]
         found[stream, key].append({**plain, "key": key, "witness": (part["stream"], part["time"])})
     return dict(found)

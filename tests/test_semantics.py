@@ -17,9 +17,13 @@ from hypothesis import strategies as st
 import tocsin
 from tests.naive.alerts import Rule, judge, naive_alerts, naive_counts, replay, rows_in_order
 from tests.naive.join import Join, Row, full_join, may_join, within_bounds
+from tests.naive.lives import identity
 from tests.strategies import Case, arrays, cases, signed_sum
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# No test has more alerts of one key.
+_MOST_ALERTS = 100
+_QUALITIES = ("exact", "exact late")
 INSIDE = ("none", "between")  # in order inside each stream
 Story = list[tuple[Any, ...]]
 
@@ -35,8 +39,17 @@ def _in_oracle_form(row: dict[str, Any], rule: Rule) -> dict[str, Any]:
     assert row["labels"]["team"] == "tests"
     witness = [(seen["stream"], _micros(seen["time"]), dict(seen["values"])) for seen in row["witness"]]
     return {"alert": row["alert"], "key": tuple(row["labels"][column] for column in rule.on), "state": row["state"],
-            "startsAt": _micros(row["startsAt"]), "endsAt": _micros(row["endsAt"]), "value": row["value"],
-            "margin": row["margin"], "witness": witness, "late": "late" in (row["quality"] or "")}  # fmt: skip
+            "startsAt": _micros(row["startsAt"]), "firesAt": _micros(row["firesAt"]), "endsAt": _micros(row["endsAt"]),
+            "value": row["value"], "margin": row["margin"], "witness": witness,
+            "late": "late" in (row["quality"] or ""), "sequence": _sequence(row)}  # fmt: skip
+
+
+def _sequence(row: dict[str, Any]) -> int | None:
+    """Return the sequence number that the id of an alert was made of."""
+    start, late = _micros(row["startsAt"]), "late" in row["quality"].split()
+    assert start is not None
+    ids = (identity(row["alert"], row["labels"], start, late, number) for number in range(_MOST_ALERTS))
+    return 0 if row["state"] == "match" else next((n for n, text in enumerate(ids) if text == row["id"]), None)
 
 
 def _micros(time: datetime | int | None) -> int | None:
@@ -81,6 +94,33 @@ def test_shapes_change_neither_states_nor_times_nor_margins(case: Case) -> None:
 @given(cases(shaped=True))
 def test_witnesses_hold_whatever_is_left_out(case: Case) -> None:
     assert_witnesses_hold(case, run(case))
+
+
+def test_alerts_have_distinct_ids_when_they_start_at_the_same_time() -> None:
+    columns = {"a": {"ts": [0, 0, 0], "value": [9.0, 1.0, 8.0]}, "b": {"ts": [0], "value": [0.0]}}
+    rule = tocsin.Rule("Apart", "a - b > 5", within=1, shapes={"a": None})
+    for cuts in ([], [1], [2], [1, 2, 3]):
+        rows = tocsin.run_local({"b": columns["b"], "a": columns["a"]}, rule, cuts=cuts)
+        assert [row["state"] for row in rows] == ["firing", "resolved", "firing"]
+        assert rows[0]["id"] == rows[1]["id"] != rows[2]["id"]
+
+
+def test_late_alerts_have_ids_of_their_own_when_their_starts_are_equal_or_go_back() -> None:
+    times, values = [9, 100, 9, 9, 9, 2, 9], [9.0, 1.0, 8.0, 1.0, 7.0, 9.0, 8.0]
+    table = {"ts": times, "value": values, "arrival": [9, 100, 101, 102, 103, 104, 105]}
+    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", stale=1, outage=1000), arrival="arrival")
+    fired = [row for row in rows if row["state"] == "firing"]
+    starts = {how: [_micros(row["startsAt"]) for row in fired if row["quality"] == how] for how in _QUALITIES}
+    assert starts == {"exact": [9], "exact late": [9, 9, 2, 9]}
+    assert len({row["id"] for row in fired}) == len(fired)
+
+
+def test_an_alert_fires_at_the_end_of_for_when_the_next_evaluation_comes_later() -> None:
+    table = {"ts": [0, 4, 9, 12, 20, 21], "value": [9.0, 9.0, 9.0, 1.0, 9.0, 1.0]}
+    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", for_=5, stale=30))
+    assert [(row["state"], _micros(row["startsAt"]), _micros(row["firesAt"])) for row in rows] == [
+        ("pending", 0, None), ("firing", 0, 5), ("resolved", 0, 5), ("pending", 20, None), ("inactive", 20, None)
+    ]  # fmt: skip
 
 
 @given(cases(emit="all"))

@@ -16,7 +16,7 @@ import numpy as np
 
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
-from tocsin.logic import FIRST_US, LAST_US, Batch, Found, Int, Out
+from tocsin.logic import ALERT_TIMES, FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.cpu import read_cpu
@@ -201,8 +201,8 @@ def _checked(cuts: Sequence[int]) -> Sequence[int]:
 def with_times(alert: dict[str, Any]) -> dict[str, Any]:
     """An alert whose times are datetimes instead of microseconds."""
     witness = [{**part, "time": _datetime(part["time"])} for part in alert["witness"]]
-    ends = None if alert["endsAt"] is None else _datetime(alert["endsAt"])
-    return {**alert, "startsAt": _datetime(alert["startsAt"]), "endsAt": ends, "witness": witness}
+    times = {name: None if alert[name] is None else _datetime(alert[name]) for name in ALERT_TIMES}
+    return {**alert, **times, "witness": witness}
 
 
 def _datetime(time_us: int) -> datetime:

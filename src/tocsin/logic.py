@@ -31,6 +31,9 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # The time of what was never there: below every time that a row can have, and far enough from the end for sums.
 NEVER_SEEN = -(1 << 62)
 
+# Columns of an alert that hold times. The first one is always there.
+ALERT_TIMES = ("startsAt", "firesAt", "endsAt")
+
 # What may become of a row: these add up to `received`. The counts behind them tell more of the same rows.
 FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 COUNTS = ("received", *FATES, "behind", "out_of_domain", "without_limits", "freed_keys")

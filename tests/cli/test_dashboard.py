@@ -19,6 +19,13 @@ from tocsin.cli.main import main
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
+    Path("run/manifest.json").write_text("{}")
+    Path("empty").mkdir()
+    Path("photos").mkdir()
+    Path("photos/manifest").write_text("{}")
+    for name in ("january", "february"):
+        Path("runs", name).mkdir(parents=True)
+        Path("runs", name, "manifest.json").write_text("{}")
     Path("short").write_text("short\n")
     Path("long").write_text("a-token-that-nobody-guesses\n")
 
@@ -27,6 +34,12 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "sentence"),
     [
         (["none"], "RUN_DIR must be the directory of a run; none is not there"),
+        (
+            ["empty"],
+            "must be a directory that `tocsin run` or `tocsin backtest --run-dir` wrote; empty has no manifest",
+        ),
+        (["run", "photos"], "photos has no manifest.json\n"),
+        (["runs"], "runs has no manifest.json; it has run directories inside: runs/february, runs/january\n"),
         (["run", "--address", "0.0.0.0"], "can be reached by others, and so needs `--token-file`"),
         (["run", "--token-file", "none"], "`--token-file` must be readable; none: no such file"),
         (["run", "--token-file", "short"], "the token must have at least 16 characters; it has 5"),
@@ -49,6 +62,23 @@ def test_what_cannot_be_served_is_refused_in_a_sentence(
     assert err.startswith("tocsin dashboard: ")
     assert sentence in err
     assert len(err.splitlines()) == 1
+
+
+def test_dashboard_names_some_run_directories_when_a_folder_has_many(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(9):
+        Path("runs", f"a{number}").mkdir()
+        Path("runs", f"a{number}", "manifest.json").write_text("{}")
+    assert main(["dashboard", "runs"]) == 1
+    assert "inside: runs/a0, runs/a1, runs/a2, runs/a3, runs/a4, ...\n" in capsys.readouterr().err
+
+
+def test_dashboard_serves_a_folder_when_a_starting_run_holds_its_lock() -> None:
+    Path("empty/lock").write_text(f"{os.getpid()}\n")
+    command = [sys.executable, "-m", "tocsin", "dashboard", "empty", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("dashboard at http://127.0.0.1:")
+        server.terminate()
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,8 +116,9 @@ def test_wrong_usage_gives_2(arguments: list[str], capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("how", ["a signal", "the end of its input"])
 def test_it_serves_until_it_is_told_to_end(how: str) -> None:
-    more = [] if how == "a signal" else ["--until-input-ends"]
-    command = [sys.executable, "-m", "tocsin", "dashboard", "run", "--port", "0", *more]
+    # Beside a run, the folder is empty before the run writes its manifest.
+    more = ["run"] if how == "a signal" else ["empty", "--until-input-ends"]
+    command = [sys.executable, "-m", "tocsin", "dashboard", *more, "--port", "0"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
     ) as server:

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loaded import load_file
-from tocsin.deliver.encode import event_text, time_text
+from tocsin.deliver.encode import time_text
 from tocsin.factory import START_US, Factory
 from tocsin.logic import Batch, Out
 from tocsin.plan import describe_plan
 from tocsin.plan.file import plan_file
+from tocsin.rules.durations import event_text
 from tocsin.rundir import Progress, RunDir, Tally
 from tocsin.rundir.annotate import annotated
 from tocsin.rundir.manifest import describe
@@ -239,6 +240,7 @@ def change(alert: str, state: str, start_us: int, **more: Any) -> dict[str, Any]
         "state": state,
         "labels": more.pop("labels", {"machine": "m1"}),
         "startsAt": event_text(start_us),
+        "firesAt": None if state in {"pending", "inactive"} else event_text(start_us),
         "endsAt": None if ends is None else event_text(ends),
         "value": 2.0,
         "margin": 1.0,

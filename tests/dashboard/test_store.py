@@ -70,7 +70,7 @@ def _as_told(life: Any) -> _Told:
 
 
 def _text(time_us: int) -> str:
-    from tocsin.deliver.encode import event_text
+    from tocsin.rules.durations import event_text
 
     return event_text(time_us)
 

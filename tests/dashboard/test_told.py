@@ -15,6 +15,7 @@ from dashboard.small import START_S, page_of, small_run, tiles_of
 from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages import rule
 from tocsin.logic import Found
+from tocsin.rules.durations import event_text
 from tocsin.rundir.folder import LOCK
 
 SECOND = 1_000_000
@@ -53,6 +54,28 @@ def test_what_a_run_that_goes_on_has_still_to_deliver_is_told_without_a_warning(
     text = page_of(folder, "plan")
     assert '<span class="fine">✓ fine</span>, 1,200 still to be delivered</td>' in text
     assert 'class="warned"' not in text
+
+
+def test_the_pages_of_an_alert_show_its_firing_time_when_for_held_it_back(tmp_path: Path) -> None:
+    start = START_S * SECOND
+    rows = [change("Hot", "pending", start, id="1f"), change("Hot", "firing", start, id="1f")]
+    rows[1]["firesAt"] = event_text(start + 90 * SECOND)
+    for number, shown in ((1, False), (2, True)):
+        folder = small_run(tmp_path / f"run{number}", rows[:number], [HOT])
+        for parts in (("alert", "1f"), ("alerts",)):
+            assert ('datetime="2026-01-01T00:01:30' in page_of(folder, *parts)) == shown
+    assert "after 1m30s pending" in page_of(folder, "alert", "1f")
+    assert page_of(folder, "alert", "1f").count("2026-01-01 00:01:30") >= 2
+
+
+def test_a_log_without_firing_times_is_shown(tmp_path: Path) -> None:
+    """Runs of earlier releases have no `firesAt` in their log."""
+    folder = small_run(tmp_path / "run", [change("Hot", "firing", START_S * SECOND, id="1f")], [HOT])
+    (log,) = (folder / "alerts").iterdir()
+    log.write_text(re.sub(r'"firesAt":"[^"]*",', "", log.read_text()))
+    assert "firesAt" not in log.read_text()
+    assert page_of(folder, "alert", "1f").count("is-firing") > 0
+    assert page_of(folder, "alerts").count("is-firing") > 0
 
 
 @pytest.mark.parametrize("pending", [None, "5", -5, 10**30, [5], 0])

@@ -49,6 +49,7 @@ def row(
         "state": state,
         "labels": {"machine": key, "severity": "critical"},
         "startsAt": starts,
+        "firesAt": None if state in {"pending", "inactive"} else starts,
         "endsAt": None if end is None else START_US + end * MINUTE_US,
         "value": 16.0,
         "margin": 2.0,
@@ -78,25 +79,27 @@ def changes(log: AlertLog) -> list[tuple[str, str]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Batches of what a few keys went through: lives of every kind, one after the other per key."""
+    """Draw batches of alerts of every kind for a few keys; some alerts of a key have equal times."""
     clocks = {key: 0 for key in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c", "d"]]))}
     lines: list[dict[str, Any]] = []
-    open_lives: dict[str, int] = {}
-    for _ in range(draw(st.integers(0, 25))):
+    open_lives: dict[str, tuple[int, str]] = {}
+    for number in range(draw(st.integers(0, 25))):
         key = draw(st.sampled_from(sorted(clocks)))
-        clocks[key] += draw(st.integers(1, 3))
-        now = clocks[key]
+        clocks[key] += draw(st.integers(0, 3))
+        now, name = clocks[key], f"{key}-{number}"
         if key in open_lives:
-            lines.append(row("resolved", key=key, start=open_lives.pop(key), end=now))
+            start, opened = open_lives.pop(key)
+            lines.append(row("resolved", key=key, start=start, end=now, id=opened))
             continue
         kind = draw(st.sampled_from(["firing", "firing", "pending", "inactive", "match"]))
         if kind in {"firing", "pending"}:
-            lines += [row("pending", key=key, start=now)] if kind == "pending" else []
-            lines.append(row("firing", key=key, start=now))
-            open_lives[key] = now
+            lines += [row("pending", key=key, start=now, id=name)] if kind == "pending" else []
+            lines.append(row("firing", key=key, start=now, id=name))
+            open_lives[key] = now, name
         elif kind == "inactive":
-            lines += [row("pending", key=key, start=now), row("inactive", key=key, start=now, end=now)]
+            lines.append(row("pending", key=key, start=now, id=name))
+            lines.append(row("inactive", key=key, start=now, end=now, id=name))
         else:
-            lines.append(row("match", key=key, start=now, end=now, id=f"match-{key}-{now}"))
+            lines.append(row("match", key=key, start=now, end=now, id=name))
     cuts = sorted(draw(st.lists(st.integers(0, len(lines)), max_size=6)))
     return [lines[i:j] for i, j in zip([0, *cuts], [*cuts, len(lines)], strict=True)]

@@ -24,6 +24,7 @@ ROWS = st.fixed_dictionaries(
         "state": st.sampled_from(["pending", "firing"]),
         "labels": st.dictionaries(TEXTS, TEXTS, max_size=3),
         "startsAt": TIMES,
+        "firesAt": st.none() | TIMES,
         "endsAt": st.none() | TIMES,
         "value": NUMBERS,
         "margin": NUMBERS,

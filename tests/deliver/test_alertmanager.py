@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliver.alerts import START_US, ManualClock, histories, row, write_log
+from deliver.alerts import MINUTE_US, START_US, ManualClock, histories, row, write_log
 from deliver.managers import Killed, Model, Session, firing_in, labels_of, session
 from tocsin.deliver import AlertLog
 from tocsin.deliver.channel import Answer, Verdict
@@ -93,6 +93,34 @@ def test_what_is_owed_is_still_owed_after_a_restart_and_taken_when_it_is_told(tm
     it.run_for(120)
     (taken,) = map(json.loads, it.ledger.taken_path.read_bytes().splitlines())
     assert taken[:2] == [0, 0]
+    it.close()
+
+
+def test_an_alert_is_sent_with_its_firing_time_when_for_held_it_back(tmp_path: Path) -> None:
+    fires = START_US - 3 * MINUTE_US
+    it, model = session(tmp_path, [[row("pending", start=-5), row(start=-5, firesAt=fires)]])
+    it.run_for(5)
+    write_log(tmp_path, [[row("resolved", start=-5, firesAt=fires, end=0)]], first=1)
+    it.run_for(120)
+    assert {alert["startsAt"] for _, alerts in model.posts for alert in alerts} == {"2025-12-31T23:57:00.000000Z"}
+    it.close()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("ids", ["ab", "ba"])
+def test_the_last_of_alerts_with_equal_labels_and_start_is_shown(tmp_path: Path, cut: int, ids: str) -> None:
+    """Check that an alert which fires again is firing for any order of the ids: Alertmanager knows only labels."""
+    first, second = ids
+    rows = [row(id=first), row("resolved", id=first, end=0), row(id=second)]
+    it, model = session(tmp_path, [rows[:cut], rows[cut:]])
+    it.run_for(10)
+    ((_, (alert,)),) = model.posts
+    assert seconds_of(alert["endsAt"]) > NOW + 10
+    write_log(tmp_path, [[row("resolved", id=second, end=0)]], first=2)
+    it.run_for(300)
+    assert not model.active()
+    assert it.accounts() == 4
+    assert it.ledger.counts["superseded"] == 2
     it.close()
 
 

@@ -27,6 +27,8 @@ from tocsin.deliver.encode import STATES, alert_of
 from tocsin.deliver.ledger import Ledger
 from tocsin.deliver.run import open_channel, pump
 from tocsin.errors import RunError
+from tocsin.local import run_local
+from tocsin.rules import Rule
 
 BATCHES = [
     [row("pending", key="a"), row(key="a"), row(key="b"), row(key="a", alert="Frost")],
@@ -49,9 +51,9 @@ def run_sink(run: Path, sink: Sink, clock: ManualClock | None = None, channel: C
     return ledger
 
 
-def hooked(server: Receiver) -> list[tuple[str, str, str]]:
-    """Status, start and fingerprint of alerts as they came, without repeats."""
-    seen = [(a["status"], a["startsAt"], a["fingerprint"]) for body in server.bodies() for a in body["alerts"]]
+def hooked(server: Receiver) -> list[tuple[str, str]]:
+    """Return id and status of the received alerts, without repeats."""
+    seen = [(alert["id"], alert["status"]) for body in server.bodies() for alert in body["alerts"]]
     return list(dict.fromkeys(seen))
 
 
@@ -78,9 +80,11 @@ def test_the_webhook_body_is_that_of_alertmanager_with_values(tmp_path: Path) ->
         "labels": {"alertname": "Condensation", "machine": "a", "severity": "critical"},
         "annotations": {"summary": "damp at a"},
         "startsAt": "2026-01-01T00:00:00.000000Z",
+        "firesAt": "2026-01-01T00:00:00.000000Z",
         "endsAt": "0001-01-01T00:00:00Z",
         "generatorURL": "http://board/alerts/Condensation-a-0",
         "fingerprint": alerts[0]["fingerprint"],
+        "id": "Condensation-a-0",
         "values": {"dew_point": 16.0, "surface": 14.0, "surface.probe": 3.0},
     }
     assert (alerts[1]["status"], alerts[1]["endsAt"]) == ("resolved", "2026-01-01T00:04:00.000000Z")
@@ -96,6 +100,21 @@ def test_a_webhook_is_told_what_version_4_has_words_for(tmp_path: Path) -> None:
     assert ledger.counts["skipped"] == sum(state not in TOLD for state in states)
     match = [alert for alert in told if alert["labels"]["machine"] == "c"]
     assert [(alert["status"], alert["endsAt"]) for alert in match] == [("firing", "2026-01-01T00:01:00.000000Z")]
+
+
+@pytest.mark.parametrize("make", [WebhookSink, CloudEventsSink])
+def test_a_receiver_that_drops_repeats_keeps_all_changes_of_alerts_with_equal_starts(
+    tmp_path: Path, make: type[WebhookSink] | type[CloudEventsSink]
+) -> None:
+    columns = {"b": {"ts": [0], "value": [0.0]}, "a": {"ts": [0, 0, 0], "value": [9.0, 1.0, 8.0]}}
+    found = run_local(columns, Rule("Apart", "a - b > 5", within=1, shapes={"a": None}))
+    write_log(tmp_path, [found])
+    with receiver() as server:
+        run_sink(tmp_path, make(server.url))
+        bodies = server.bodies()
+    alerts = [alert for body in bodies for alert in body.get("alerts", [])]
+    seen = {(alert["id"], alert["status"]) for alert in alerts} or {(event["source"], event["id"]) for event in bodies}
+    assert len(found) == len(seen) == 3
 
 
 def test_a_webhook_body_holds_one_name_and_at_most_64_alerts(tmp_path: Path) -> None:

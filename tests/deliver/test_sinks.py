@@ -38,8 +38,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "interval": "15s",
         "show_past": "0s",
         "headers": {"Authorization": Secret("Bearer x")},
+        "dashboard": "http://h:8484",
     },
-    "webhook": {"url": "https://h/x", "timeout": "5s", "headers": {"Authorization": Secret("Bearer x")}},
+    "webhook": {
+        "url": "https://h/x",
+        "timeout": "5s",
+        "headers": {"Authorization": Secret("Bearer x")},
+        "dashboard": "https://h/tocsin",
+    },
     "cloudevents": {
         "url": "https://h/x",
         "source": "/plant/7",
@@ -54,10 +60,22 @@ def test_every_kind_and_option_of_a_rule_file_makes_a_sink(kind: str) -> None:
     assert {field.name for field in SINKS[kind].fields} == set(EXAMPLES[kind])
     sink = make_sink(kind, EXAMPLES[kind])
     assert sink.kind == kind
-    # The pages that `dashboard` leads to are not there yet.
-    assert {field.name for field in dataclasses.fields(sink)} - {"dashboard"} == set(EXAMPLES[kind])
+    assert {field.name for field in dataclasses.fields(sink)} == set(EXAMPLES[kind])
     with pytest.raises(dataclasses.FrozenInstanceError):
         sink.kind = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["alertmanager", "webhook"])
+@pytest.mark.parametrize(
+    "address",
+    ["board:8484", "ftp://board", "http://", "http://b oard", "http://u:hunter2@h", "http://h/?hunter2", "http://h#x"],
+)
+def test_a_dashboard_address_raises_an_error_without_its_text_when_no_link_can_start_with_it(
+    kind: str, address: str
+) -> None:
+    with pytest.raises(RuleError, match=f"sink `{kind}`: `dashboard` must be an address with http or https") as caught:
+        make_sink(kind, {"url": "http://h", "dashboard": address})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", SINKS)

@@ -232,4 +232,4 @@ def _advance(key: KeyState) -> None:
 
 def _match(rule: Rule, evaluation: Evaluation) -> Alert:
     times = [row.time for row in evaluation.witness]
-    return alert(rule, evaluation, "match", min(times), max(times), late=False)
+    return alert(rule, evaluation, "match", (min(times), min(times), max(times)), late=False, sequence=0)

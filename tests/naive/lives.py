@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.naive.join import Join, Row, span
@@ -87,6 +89,9 @@ class Life:
     late: bool
     state: str | None = None
     start: int = 0
+    fires: int | None = None
+    sequence: int = 0
+    starts: list[int] = field(default_factory=list)
     last: int = 0
     false_since: int | None = None
     best: Evaluation | None = None
@@ -115,9 +120,25 @@ class Life:
         self.false_since = None
         if self.state is None:
             self.start, self.last, self.best = evaluation.time, evaluation.time, evaluation
-            self._become("pending" if self.rule.for_us > 0 else "firing")
+            self.sequence = self._next_sequence(evaluation.time)
+            self.starts.append(evaluation.time)
+            self.fires = None
+            if self.rule.for_us > 0:
+                self._become("pending")
+            else:
+                self._fire()
         elif self.state == "pending" and evaluation.time - self.start >= self.rule.for_us:
-            self._become("firing")
+            self._fire()
+
+    def _fire(self) -> None:
+        self.fires = self.start + self.rule.for_us
+        self._become("firing")
+
+    def _next_sequence(self, start: int) -> int:
+        """Count earlier alerts with this start; a late alert counts every alert that did not start after an earlier."""
+        if not self.late:
+            return self.starts.count(start)
+        return sum(any(time >= begun for time in self.starts[:i]) for i, begun in enumerate([*self.starts, start]))
 
     def _false(self, time: int) -> None:
         if self.state == "pending":
@@ -134,12 +155,23 @@ class Life:
     def _become(self, state: str, ends_at: int | None = None) -> None:
         self.state = state
         assert self.best is not None
-        self.output.append(alert(self.rule, self.best, state, self.start, ends_at, self.late))
+        times = self.start, self.fires, ends_at
+        self.output.append(alert(self.rule, self.best, state, times, self.late, self.sequence))
 
 
-def alert(rule: Rule, best: Evaluation, state: str, start: int, end: int | None, late: bool) -> Alert:
-    """Give one output row."""
+def alert(
+    rule: Rule, best: Evaluation, state: str, times: tuple[int, int | None, int | None], late: bool, sequence: int
+) -> Alert:
+    """Return one output row; `times` are start, firing time and end."""
+    start, fires, end = times
     read = {stream: [column for owner, column in rule.columns if owner == stream] for stream in rule.join.streams}
     witness = [(row.stream, row.time, {name: row.columns[name] for name in read[row.stream]}) for row in best.witness]
-    return {"alert": rule.alert, "key": best.key, "state": state, "startsAt": start, "endsAt": end,
-            "value": best.value, "margin": best.margin, "witness": witness, "late": late}  # fmt: skip
+    return {"alert": rule.alert, "key": best.key, "state": state, "startsAt": start, "firesAt": fires,
+            "endsAt": end, "value": best.value, "margin": best.margin, "witness": witness, "late": late,
+            "sequence": sequence}  # fmt: skip
+
+
+def identity(alert: str, labels: Mapping[str, str], start: int, late: bool, sequence: int) -> str:
+    """Return the id of an alert."""
+    text = json.dumps([alert, sorted(labels.items()), start, late, sequence])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -70,8 +70,9 @@ class Silence:
         start = last + self.for_us
         until = start if end is None else end
         self.told.append({
-            "key": key, "state": state, "startsAt": start, "endsAt": end, "value": (until - last) / 10**6,
-            "margin": (until - start) / 10**6, "witness": (self.stream, last), "quality": quality,
+            "key": key, "state": state, "startsAt": start, "firesAt": start, "endsAt": end,
+            "value": (until - last) / 10**6, "margin": (until - start) / 10**6, "witness": (self.stream, last),
+            "quality": quality,
         })  # fmt: skip
 
 

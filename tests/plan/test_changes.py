@@ -109,9 +109,9 @@ def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[AnyRule
     other = replace(DEW, alert="Other")
     told += drive(plan(other), [], pages).alerts
     told += drive(plan(other), [], pages).alerts
-    opened = [row["id"] for row in told if row["state"] in {"firing", "pending"} and "late" not in row["quality"]]
-    ended = [row["id"] for row in told if row["state"] in {"resolved", "inactive"} and "late" not in row["quality"]]
-    assert sorted(set(opened)) == sorted(ended)
+    opened = {row["id"]: row["firesAt"] for row in told if row["state"] in {"firing", "pending"}}
+    ended = [(row["id"], row["firesAt"]) for row in told if row["state"] in {"resolved", "inactive"}]
+    assert sorted(opened.items(), key=str) == sorted(ended, key=str)
     assert all(name.startswith("m/") for name in pages)
 
 
@@ -147,6 +147,26 @@ def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition()
     assert not drive(plan(replace(OPEN, stale="1m", for_="1s", recovery=-1)), [], pages).alerts
     (ended,) = drive(plan(replace(OPEN, expr="door > 0.5", stale="1m")), [], pages).alerts
     assert (ended["state"], ended["quality"]) == ("resolved", "exact rule-changed")
+
+
+def test_a_pending_alert_fires_after_the_new_for_when_for_becomes_shorter() -> None:
+    pages: dict[str, bytes] = {}
+    slow = replace(OPEN, for_="4s")
+    (pending,) = drive(plan(slow), [("door", 1, "x", 1.0)], pages).alerts
+    (firing,) = drive(plan(replace(slow, for_="2s")), [("door", 4, "x", 1.0)], pages).alerts
+    assert (pending["state"], pending["firesAt"]) == ("pending", None)
+    assert (firing["state"], firing["firesAt"], firing["id"]) == ("firing", 3 * SECOND, pending["id"])
+    (resolved,) = drive(plan(replace(slow, for_="0s")), [("door", 5, "x", -1.0)], pages).alerts
+    assert (resolved["state"], resolved["firesAt"]) == ("resolved", 3 * SECOND)
+
+
+def test_a_removed_rule_ends_an_alert_under_its_id_when_an_earlier_alert_started_at_the_same_time() -> None:
+    pages: dict[str, bytes] = {}
+    rows = drive(plan(OPEN), [("door", 1, "x", 1.0), ("door", 1, "x", -1.0), ("door", 1, "x", 2.0)], pages).alerts
+    rows += drive(plan(SITE), [], pages).alerts
+    assert [row["state"] for row in rows] == ["firing", "resolved", "firing", "resolved"]
+    assert rows[0]["id"] == rows[1]["id"] != rows[2]["id"] == rows[3]["id"]
+    assert {row["firesAt"] for row in rows} == {SECOND}
 
 
 def test_a_silence_goes_on_under_another_length_and_ends_when_it_is_gone() -> None:

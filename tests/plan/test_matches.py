@@ -39,6 +39,7 @@ def test_a_row_shows_labels_span_number_and_the_rows_of_its_combination() -> Non
         "state": "match",
         "labels": {"team": "b", "machine": "m1"},
         "startsAt": 10,
+        "firesAt": 10,
         "endsAt": 20,
         "value": 7.0,
         "margin": 2.0,

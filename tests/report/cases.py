@@ -59,4 +59,4 @@ def life(start: int, end: int | None, *, alert: str = "Hot", machine: str = "m1"
     """Make a life that fired."""
     state = "firing" if end is None else "resolved"
     labels = {"machine": machine}
-    return Life(alert, f"{start}", state, labels, start, end, 1.0, 1.0, (), is_late=late, has_fired=True)
+    return Life(alert, f"{start}", state, labels, start, start, end, 1.0, 1.0, (), is_late=late, has_fired=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from rules.files import ENVIRONMENT, GOOD, check, write_tables
 from tocsin import NoData, Rule
+from tocsin.deliver import AlertmanagerSink, WebhookSink, make_sink
+from tocsin.deliver.webhook import page_of
 from tocsin.expr import parse
 from tocsin.plan import make_plan
 from tocsin.rules import compose, references
@@ -58,6 +61,15 @@ def test_a_stream_without_values_has_one_called_value(tmp_path: Path) -> None:
 def test_a_factory_begins_now_or_at_a_time(tmp_path: Path, start: str, wanted: object) -> None:
     file = _load(tmp_path, GOOD.replace("{parquet: {path: data/air}}", f"{{factory: {{start: {start}}}}}"))
     assert file.streams["air"].source.options["start"] == wanted
+
+
+@pytest.mark.parametrize("kind", ["webhook", "alertmanager"])
+def test_alerts_link_to_their_page_when_a_sink_of_the_rule_file_has_a_dashboard(tmp_path: Path, kind: str) -> None:
+    text = f"  - {kind}: {{url: http://host, dashboard: http://board:8484/}}"
+    file = _load(tmp_path, re.sub(r"  - webhook: .*", text, GOOD))
+    sink = make_sink(file.sinks[1].kind, file.sinks[1].options)
+    assert isinstance(sink, WebhookSink | AlertmanagerSink)
+    assert page_of(sink.dashboard.rstrip("/"), "1f") == "http://board:8484/alerts/1f"
 
 
 def test_options_of_sources_and_sinks_have_defaults_and_types(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ AIR, GROUP = 'stream "air": ', 'group "cold-store": '
 FIRST, SECOND = GROUP + 'rule "Condensation": ', GROUP + 'rule "Pair": '
 DURATION = "must be a duration such as '10s', '1h30m' or '500ms'; got "
 TEMPLATE = "`annotations['summary']`: "
-KNOWN = "a template must name `$labels.x`, `$value`, `$values.stream` or `$values.stream.column`; got "
+KNOWN = (
+    "a template must name `$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$startsAt` or `$firesAt`; "
+    "got "
+)
 SECRETS_ONLY = "must not use `${...}`: variables are for secrets only"
 
 # What is replaced in the good file, by what, and what is said.
@@ -351,6 +354,13 @@ CASES: dict[str, tuple[str, str, str]] = {
         '"https://bell:${PASS}@host/x"', '»"https://host/${PASS}"',
         "sink 2: webhook: `url` may use `${...}` for user and password only, before the `@`; got "
         "`https://host/${PASS}`"),
+    "a dashboard that no link can start with": (
+        "headers: {X-Key", "dashboard: »board:8484, headers: {X-Key",
+        "sink 2: webhook: `dashboard` must be an address with http or https, host, port and path only; "
+        "it has another scheme"),
+    "a dashboard of a sink that sends no links": (
+        "- console:", "- console: {»dashboard: http://board}",
+        "sink 1: console: `dashboard` is not a key of sink `console`; known are states"),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
         'stream "surface": kafka: `${NONE}` must be set in the environment; it is not'),

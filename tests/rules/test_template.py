@@ -15,6 +15,8 @@ ALERT: dict[str, Any] = {
     "alert": "Hot",
     "labels": {"machine": "p1", "team": "hvac"},
     "value": 1234.5678,
+    "startsAt": 1_500_000,
+    "firesAt": None,
     "witness": [
         {"stream": "air", "time": 0, "values": {"value": 16.0, "temp": 0.25}, "payload": None},
         {"stream": "surface", "time": 0, "values": {"heat": -3.5}, "payload": {"x": "y"}},
@@ -43,12 +45,18 @@ RENDERED = {
     '{{ $value | printf "%-9.1f|" }}': "1234.6   |",
     '{{ $value | printf "%+.2e" }}': "+1.23e+03",
     '{{ $value | printf "%v" }}': "1234.5678",
+    "{{ $startsAt }}": "1970-01-01T00:00:01.500000Z",
+    '{{ $startsAt | printf "%.10s" }}': "1970-01-01",
+    "{{ $firesAt }}": "<no value>",
     '{{ $value | printf "say \\"%v\\" }}" }}': 'say "1234.5678" }}',
     '{{ $labels.machine | printf "%s!" }}': "p1!",
     '{{ $labels.machine | printf "%5v" }}': "   p1",
     '{{ $value | humanize | printf "<%s>" }}': "<1.235k>",
 }
-KNOWN = "a template must name `$labels.x`, `$value`, `$values.stream` or `$values.stream.column`; got "
+KNOWN = (
+    "a template must name `$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$startsAt` or `$firesAt`; "
+    "got "
+)
 PRINTF = '`printf` must be given a text with one verb such as `"%.1f"`'
 # `»` stands where the mistake is.
 REFUSED = {
@@ -57,6 +65,9 @@ REFUSED = {
     "{{ »$labels }}": KNOWN + "`$labels`",
     "{{ »$labels.a.b }}": KNOWN + "`$labels.a.b`",
     "{{ »$value.x }}": KNOWN + "`$value.x`",
+    "{{ »$startsAt.x }}": KNOWN + "`$startsAt.x`",
+    "{{ »$endsAt }}": KNOWN + "`$endsAt`",
+    "{{ $firesAt | »humanize }}": "`humanize` needs a number; it is given text",
     "{{ »$values.a.b.c }}": KNOWN + "`$values.a.b.c`",
     "{{ »if true }}x{{ end }}": KNOWN + "`if true`",
     "{{»- $value }}": KNOWN + "`- $value`",

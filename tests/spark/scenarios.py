@@ -24,11 +24,12 @@ import tocsin
 from tests.naive.alerts import Rule as NaiveRule
 from tests.naive.alerts import naive_alerts
 from tests.naive.join import Join, within_bounds
+from tocsin.logic import ALERT_TIMES
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-COLUMNS = ("alert", "id", "state", "labels", "startsAt", "endsAt", "value", "margin", "witness", "quality")
+COLUMNS = ("alert", "id", "state", "labels", "startsAt", "firesAt", "endsAt", "value", "margin", "witness", "quality")
 
 Table = dict[str, list[Any]]
 
@@ -246,7 +247,7 @@ def _plain(row: Mapping[str, Any]) -> tuple[Any, ...]:
         (part["stream"], _micros(part["time"]), tuple(sorted(part["values"].items())), _texts(part["payload"]))
         for part in row["witness"]
     )
-    times = {"startsAt": _micros(row["startsAt"]), "endsAt": _micros(row["endsAt"])}
+    times = {name: _micros(row[name]) for name in ALERT_TIMES}
     changed = {**row, **times, "witness": witness, "labels": tuple(sorted(row["labels"].items()))}
     return tuple(changed[column] for column in COLUMNS)
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.spark
 
 PARTS = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
 SCHEMA = (
-    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, endsAt timestamp, "
-    "value double, margin double, "
+    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, "
+    "firesAt timestamp, endsAt timestamp, value double, margin double, "
     "witness array<struct<stream:string,time:timestamp,values:map<string,double>,payload:map<string,string>>>, "
     "quality string"
 )
@@ -208,16 +208,16 @@ def test_a_checkpoint_of_other_buckets_or_partitions_is_refused_and_stays_good(s
 
 
 def _in_oracle_form(row: tuple[Any, ...], scenario: Scenario) -> tuple[Any, ...]:
-    _, _, state, labels, start, end, value, margin, witness, quality = row
+    _, _, state, labels, start, fires, end, value, margin, witness, quality = row
     key = tuple(dict(labels)[column] for column in scenario.rule.on)
     rows = tuple((name, time, values) for name, time, values, _ in witness)
-    return key, state, start, end, value, margin, rows, "late" in quality
+    return key, state, start, fires, end, value, margin, rows, "late" in quality
 
 
 def _exact(row: dict[str, Any]) -> tuple[Any, ...]:
     rows = tuple((name, time, _floats(values)) for name, time, values in row["witness"])
     key, value, margin = tuple(str(part) for part in row["key"]), float(row["value"]), float(row["margin"])
-    return key, row["state"], row["startsAt"], row["endsAt"], value, margin, rows, row["late"]
+    return key, row["state"], row["startsAt"], row["firesAt"], row["endsAt"], value, margin, rows, row["late"]
 
 
 def _floats(values: dict[str, Any]) -> tuple[tuple[str, float], ...]:
@@ -226,4 +226,4 @@ def _floats(values: dict[str, Any]) -> tuple[tuple[str, float], ...]:
 
 def _rounded(rows: list[tuple[Any, ...]]) -> list[str]:
     # The kernel's logarithm may differ from Python's in the last digit.
-    return sorted(repr((*row[:4], round(row[4], 9), round(row[5], 9), *row[6:])) for row in rows)
+    return sorted(repr((*row[:5], round(row[5], 9), round(row[6], 9), *row[7:])) for row in rows)

@@ -72,6 +72,7 @@ class ToyLogic:
             "state": "firing",
             "labels": {"key": key},
             "startsAt": time,
+            "firesAt": time,
             "endsAt": None,
             "value": float(self.rows[key]),
             "margin": float("-inf"),

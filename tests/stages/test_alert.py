@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ Evaluation = tuple[int, int, int, float]
 
 def told(events: np.ndarray) -> list[tuple[int, str, int, int | None]]:
     rows = events[1 : 1 + int(events[0, 0])].tolist()
-    return [(k, alert.EVENTS[event], start, None if end == -alert.FOREVER else end) for k, event, start, end, _ in rows]
+    return [(row[0], alert.EVENTS[row[1]], row[2], None if row[5] == alert.NO_TIME else row[5]) for row in rows]
 
 
 def drive(
@@ -69,7 +70,9 @@ def test_the_best_evaluation_is_the_first_of_the_largest_margin_of_this_life() -
 
 
 STORIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 1)), max_size=12)
-TIMINGS = st.builds(alert.Timing, st.sampled_from([0, 2]), st.sampled_from([0, 3]), st.sampled_from([0, 1, 4]))
+TIMINGS = st.builds(
+    alert.Timing, st.sampled_from([0, 2]), st.sampled_from([0, 3]), st.sampled_from([0, 1, 4]), st.just(0)
+)
 
 
 @given(STORIES, TIMINGS, st.integers(0, 12))
@@ -85,6 +88,39 @@ def test_a_story_told_in_two_pieces_is_the_same_story(
     found = drive(pieces, timing, story[:cut]) + drive(pieces, timing, story[cut:]) + settle(pieces, timing, 99, 99, 99)
     assert found == expected
     assert not whole.phase.any()
+
+
+@given(STORIES, TIMINGS, st.booleans(), st.lists(st.integers(0, 12), max_size=3))
+def test_alerts_have_distinct_identities_when_starts_are_equal_or_go_back(
+    steps: list[tuple[int, int, int]], timing: alert.Timing, is_late: bool, cuts: list[int]
+) -> None:
+    """Late evaluations come in any order; an alert has one identity from its first to its last change."""
+    story = [(key, time, truth, 1.0 if truth else -1.0) for key, time, truth in steps]
+    if is_late:
+        timing = timing._replace(behind_us=alert.FOREVER)
+    else:
+        story.sort()
+    lives, rows = alert.new_lives(3), []
+    ends = [0, *sorted(min(cut, len(story)) for cut in cuts), len(story)]
+    for first, last in itertools.pairwise(ends):
+        key, time, truth = (np.array([step[i] for step in story[first:last]], np.int64) for i in range(3))
+        margin = np.array([step[3] for step in story[first:last]], np.float64)
+        events = alert.new_events(last - first, 3)
+        alert.drive(lives, key, time, truth, margin, np.arange(last - first), timing, events)
+        rows += events[1 : 1 + int(events[0, 0])].tolist()
+    opened: dict[int, tuple[int, ...]] = {}
+    seen = list[tuple[int, ...]]()
+    for key, event, start, sequence, fires, end, _ in rows:
+        identity = (key, start, sequence)
+        assert fires == (start + timing.for_us if event in {alert.TO_FIRING, alert.TO_RESOLVED} else alert.NO_TIME)
+        if key not in opened:
+            assert is_late or sequence == sum(one[:2] == (key, start) for one in seen)
+            assert identity not in seen
+            seen.append(identity)
+            opened[key] = identity
+        assert opened[key] == identity
+        if end != alert.NO_TIME:
+            del opened[key]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20))

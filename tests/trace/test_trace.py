@@ -160,7 +160,7 @@ def test_rows_are_not_written_to() -> None:
 def test_a_life_covers_its_ends(end: int | None) -> None:
     from tocsin.trace import Life
 
-    life = Life("x", "1", "firing", {}, 3, end, 1.0, 1.0, (), is_late=False, has_fired=True)
+    life = Life("x", "1", "firing", {}, 3, 3, end, 1.0, 1.0, (), is_late=False, has_fired=True)
     assert [life.covers(time) for time in (2, 3, 7, 8)] == [False, True, True, end is None]
 
 

@@ -18,13 +18,16 @@ from pathlib import Path
 
 from tocsin.cli.given import GivenUpError, attempt, run_errors
 from tocsin.dashboard import PORT
+from tocsin.rundir.manifest import MANIFEST
 
 SUMMARY = "show runs and backtests in a browser"
 _INPUT = 0
+# Run directories that an error names.
+_MOST_NAMES = 5
 EPILOG = """\
 exit codes:
   0  a signal asked to stop
-  1  no such directory, a port that is not free, or no token where one is needed
+  1  a directory that is missing or is not a run directory, a port that is not free, or a missing token
   2  wrong usage
 
 It needs tocsin[dashboard]. docs/dashboard.md shows the pages.
@@ -73,11 +76,31 @@ def _serve(arguments: argparse.Namespace) -> int:
         message = f"the dashboard needs {error.name}; install tocsin[dashboard]"
         raise GivenUpError(message) from None
     if arguments.until_input_ends:
+        # The run that started this process fills its folder later.
         threading.Thread(target=_end_with_input, daemon=True).start()
+    else:
+        for folder in folders:
+            _check_run_dir(folder)
     where = Where(arguments.address, arguments.port, _token(arguments.token_file), tuple(arguments.name))
     with run_errors():
         serve(folders, where, lambda address: _tell(address, is_opened=arguments.open))
     return 0
+
+
+def _check_run_dir(folder: Path) -> None:
+    """Raise an error if no run and no backtest wrote the folder; name the run directories inside it."""
+    from tocsin.dashboard.rundata import RunData
+
+    if RunData(folder.name, folder).is_run:
+        return
+    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    names = ", ".join(map(str, inside[:_MOST_NAMES])) + ", ..." * (len(inside) > _MOST_NAMES)
+    advice = f"; it has run directories inside: {names}" if inside else ""
+    message = (
+        f"RUN_DIR must be a directory that `tocsin run` or `tocsin backtest --run-dir` wrote; {folder} has no "
+        f"{MANIFEST}{advice}"
+    )
+    raise GivenUpError(message)
 
 
 def _token(path: str | None) -> str | None:

@@ -228,6 +228,7 @@ def _life(life: Life) -> dict[str, Any]:
         "id": life.id,
         "labels": dict(life.labels),
         "startsAt_us": life.start_us,
+        "firesAt_us": life.fires_us,
         "endsAt_us": life.end_us,
         "margin": life.margin,
     }

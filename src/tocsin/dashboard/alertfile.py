@@ -29,6 +29,7 @@ class Told(NamedTuple):
     labels: Labels
     late: bool
     start_us: int
+    fires_us: int | None
     end_us: int | None
     value: float | None
     margin: float | None
@@ -102,7 +103,7 @@ def _parsed(code: int, raw: bytes, alert: Alert | None) -> Line:
 
 
 def _told(change: Alert) -> Told:
-    ends, quality = change.get("endsAt"), sys.intern(cut_text(change["quality"]))
+    quality = sys.intern(cut_text(change["quality"]))
     return Told(
         cut_text(change["alert"]),
         cut_text(change["id"]),
@@ -110,8 +111,13 @@ def _told(change: Alert) -> Told:
         labels_of(change["labels"]),
         "late" in quality.split(),
         micros_of(change["startsAt"]),
-        None if ends is None else micros_of(ends),
+        _known_micros(change.get("firesAt")),
+        _known_micros(change.get("endsAt")),
         change.get("value"),
         change.get("margin"),
         quality,
     )
+
+
+def _known_micros(time: str | None) -> int | None:
+    return None if time is None else micros_of(time)

@@ -190,7 +190,7 @@ class AlertIndex:
             one = self._begin(change, labels)
         mine = self.rules[one.alert]
         one.add(Change(position, change.state))
-        one.state, one.end_us = change.state, change.end_us
+        one.state, one.fires_us, one.end_us = change.state, change.fires_us, change.end_us
         one.value, one.margin, one.quality = change.value, change.margin, change.quality
         if change.state in {"firing", "resolved", "match"} and not one.has_fired:
             one.has_fired = True

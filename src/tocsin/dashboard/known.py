@@ -43,6 +43,7 @@ class Known:
         "changed",
         "changes",
         "end_us",
+        "fires_us",
         "has_fired",
         "id",
         "is_late",
@@ -58,7 +59,8 @@ class Known:
     def __init__(self, alert: str, labels: Labels, place: int) -> None:
         self.alert, self.labels, self.place = alert, labels, place
         self.id, self.state, self.quality = "", "", ""
-        self.start_us, self.end_us = 0, None  # type: int, int | None
+        self.start_us = 0
+        self.fires_us, self.end_us = None, None  # type: int | None, int | None
         self.value, self.margin = None, None  # type: float | None, float | None
         self.is_late, self.has_fired = False, False
         self.changes: tuple[Change, ...] = ()
@@ -85,7 +87,7 @@ class Known:
     def as_life(self) -> Life:
         """The same for what compares and draws lives, without its witness."""
         numbers = (0.0 if self.value is None else self.value, 0.0 if self.margin is None else self.margin)
-        ends = (self.start_us, self.end_us)
+        ends = (self.start_us, self.fires_us, self.end_us)
         late = {"is_late": self.is_late, "has_fired": self.has_fired}
         return Life(self.alert, self.id, self.state, dict(self.labels), *ends, *numbers, (), **late)
 

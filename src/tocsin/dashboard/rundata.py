@@ -75,8 +75,12 @@ class RunData:
             is_empty = not any(self.folder.iterdir())
         except OSError:
             return f"{self.folder} must be a run directory; it is not there"
-        is_run = is_empty or self.holder or os.path.exists(self.folder / MANIFEST)
-        return "" if is_run else f"{self.folder} must be a run directory; it has no {MANIFEST}"
+        return "" if is_empty or self.is_run else f"{self.folder} must be a run directory; it has no {MANIFEST}"
+
+    @property
+    def is_run(self) -> bool:
+        """True if the folder has a manifest, or a run that starts holds its lock."""
+        return os.path.exists(self.folder / MANIFEST) or bool(self.holder)
 
     @property
     def is_known(self) -> bool:

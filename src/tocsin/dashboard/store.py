@@ -24,6 +24,7 @@ from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.deliver import AlertLog, Position
 from tocsin.deliver.encode import Alert
+from tocsin.logic import ALERT_TIMES
 from tocsin.report import Difference
 from tocsin.report.svg import visible
 
@@ -169,7 +170,7 @@ class Store:
             return frozen(mine.all) if mine else []
 
     def by_id(self, run: RunData, name: str) -> list[Known]:
-        """The alerts of an id, as an address has it: a late one and one in time may share it."""
+        """Return the alerts of an id, as an address has it; several only if a log repeats an id."""
         with self.lock:
             return [copy(one) for one in run.index.by_id.get(name, ())]
 
@@ -256,7 +257,7 @@ def _is_in(one: Known, state: str) -> bool:
 def _whole(alert: Alert) -> Alert:
     """A change of state with all its parts: a reader of the log lets some be missing."""
     witness = [{"payload": None, **part} for part in alert["witness"]]
-    return {"endsAt": None, "value": None, "margin": None, **alert, "witness": witness}
+    return {**dict.fromkeys(ALERT_TIMES), "value": None, "margin": None, **alert, "witness": witness}
 
 
 def _passing(run: RunData) -> dict[str, float]:

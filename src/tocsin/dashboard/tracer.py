@@ -211,7 +211,7 @@ def _life(asked: Asked) -> Life:
     from tocsin.trace.model import Life
 
     late = {"is_late": bool(asked["late"]), "has_fired": True}
-    ends = (asked["start_us"], asked["end_us"])
+    ends = (asked["start_us"], asked["fires_us"], asked["end_us"])
     numbers = (asked["value"] or 0.0, asked["margin"] or 0.0)
     return Life(asked["alert"], asked["id"], "", asked["labels"], *ends, *numbers, tuple(asked["witness"]), **late)
 

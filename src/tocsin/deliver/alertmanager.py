@@ -6,8 +6,8 @@ so that it ends by itself if we fall silent. A resolved one is sent with its own
 Guarantee: once Alertmanager answers, its set of active alerts becomes the set of label sets that fire in the log; every
 line of the log is told, or superseded by a newer one of the same labels. While it is down the log is read on, and only
 the newest state per label set waits: its interface knows states, not events.
-Times: `startsAt` is the start of the life in event time; what lies ahead of our clock is sent as now, since an end in
-the future would mean that the alert still fires.
+Times: the `startsAt` of Alertmanager is the firing time, in event time, as for Prometheus. A time ahead of our clock is
+sent as now, because an end in the future would mean that the alert still fires.
 Cost: memory as in `book.py`; each `resend` costs a request per 64 firing alerts.
 """
 

@@ -2,7 +2,8 @@
 
 Idea: Alertmanager holds one state per label set and is told it over and over, so the book keeps just that: the lives
 that are open, else the newest that ended, and what was last told. Of several lives with the same labels the one that
-starts latest is shown, an open one before any that ended; lines of the others that were not told are superseded.
+fired latest is shown, an open one before any that ended; of equal times, the one whose newest line is later in the log.
+Unsent lines of the others are superseded.
 Guarantee: a life is shown as firing for at least `hold_s` before it is told as resolved, even if it began and ended
 unseen: Alertmanager notifies of nothing that it only hears of when it is over. A life that was over for more than
 `past_s` when it was read is history, and is told once as resolved.
@@ -26,7 +27,10 @@ TOLD = ("firing", "resolved", "match")
 
 @dataclass
 class Life:
-    """A life of an alert; `owed` holds the states of its log lines that Alertmanager has not been told."""
+    """An alert, which starts for Alertmanager when it fires.
+
+    `owed` holds the states of its log lines that Alertmanager has not received.
+    """
 
     id: str
     labels: dict[str, str]
@@ -79,7 +83,7 @@ class Book:
             return False
         labels = full_labels(alert)
         subject = self.subjects.setdefault(fingerprint(labels), Subject())
-        life = subject.open.get(alert["id"]) or Life(alert["id"], labels, {}, alert["startsAt"])
+        life = subject.open.get(alert["id"]) or Life(alert["id"], labels, {}, alert["firesAt"] or alert["startsAt"])
         life.annotations, life.place = alert["annotations"], list(place)
         life.owed.append(state)
         if state == "firing":
@@ -146,7 +150,7 @@ class Book:
 
     def _telling(self, name: str, subject: Subject, now: float) -> Telling:
         if subject.open:
-            return Telling(name, max(subject.open.values(), key=lambda life: (life.starts_at, life.id)), FIRING)
+            return Telling(name, max(subject.open.values(), key=lambda life: (life.starts_at, life.place)), FIRING)
         life = subject.ended
         assert life is not None
         unseen = life.shown_at is None and not life.past
@@ -158,7 +162,7 @@ class Book:
         other = subject.ended
         if subject.open:
             self._drop(life)
-        elif other is not None and (other.starts_at, other.id) > (life.starts_at, life.id):
+        elif other is not None and other.starts_at > life.starts_at:
             self._drop(life)
         else:
             self._drop(other)

@@ -1,8 +1,8 @@
 """CloudEvents 1.0 in structured JSON, one event per change of state, of every state.
 
-`id` is a hash of the alert's id, its start and its state: a repeat has the same `source` and `id`, which is how the
-standard tells duplicates. `time` is the event time of the change as far as the log knows it: the end of a life that
-ended, else its start.
+`id` is a hash of the alert's id, its start and its state: a repeat has the same `source` and `id`, which
+identify an event in the standard. `time` is the event time of the change: the end of an alert that ended, else its
+firing time, else its start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tocsin.deliver.channel import Answer, Entry
 from tocsin.deliver.clock import CAP_S, Clock
-from tocsin.deliver.encode import Alert, fingerprint, full_labels
+from tocsin.deliver.encode import Alert, changed_at, fingerprint, full_labels
 from tocsin.deliver.post import Post
 from tocsin.deliver.sinks import CloudEventsSink, seconds
 
@@ -60,7 +60,7 @@ def event_of(alert: Alert, source: str) -> dict[str, Any]:
         "source": source,
         "type": TYPE + alert["state"],
         "subject": fingerprint(full_labels(alert)),
-        "time": alert["endsAt"] or alert["startsAt"],
+        "time": changed_at(alert),
         "datacontenttype": "application/json",
         "data": alert,
     }

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tocsin.deliver.channel import DELIVERED, Answer, Entry, Verdict
 from tocsin.deliver.clock import CAP_S
-from tocsin.deliver.encode import Alert
+from tocsin.deliver.encode import Alert, changed_at
 from tocsin.deliver.sinks import ConsoleSink
 
 _COLOURS = {"firing": "31;1", "match": "31;1", "pending": "33", "resolved": "32", "inactive": "2"}
@@ -68,10 +68,11 @@ def console_line(alert: Alert, *, in_colour: bool = False) -> str:
     if in_colour:
         word = f"\x1b[{_COLOURS[alert['state']]}m{word}\x1b[0m"
     value = "" if alert["value"] is None else f" value {alert['value']:.6g}"
-    since = f" since {alert['startsAt']}" if alert["endsAt"] else ""
+    time = changed_at(alert)
+    since = f" since {alert['startsAt']}" if alert["endsAt"] or time != alert["startsAt"] else ""
     marks = "".join(f" {printable(mark)}" for mark in alert["quality"].split() if mark != "exact")
     name = f"{printable(alert['alert'])}{{{labels}}}"
-    return f"{alert['endsAt'] or alert['startsAt']} {word} {name}{value}{since}{marks}{_told(alert['annotations'])}"
+    return f"{time} {word} {name}{value}{since}{marks}{_told(alert['annotations'])}"
 
 
 def _told(annotations: Mapping[str, str]) -> str:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tocsin.logic import FIRST_US, LAST_US
+from tocsin.logic import ALERT_TIMES
+from tocsin.rules.durations import event_text
 
 STATES = ("pending", "firing", "resolved", "inactive", "match")
 
@@ -34,14 +35,14 @@ def alert_of(row: Mapping[str, Any]) -> Alert:
     '1970-01-01T00:00:00.000000Z'
     """
     place = f"alert {row['alert']!r}"
-    ends = row.get("endsAt")
+    given = [name for name in ALERT_TIMES if name == "startsAt" or row.get(name) is not None]
     alert = {
         "alert": str(row["alert"]),
         "id": str(row["id"]),
         "state": row["state"],
         "labels": _texts(row["labels"]),
-        "startsAt": _time_of(row["startsAt"], f"{place}: `startsAt`"),
-        "endsAt": None if ends is None else _time_of(ends, f"{place}: `endsAt`"),
+        **dict.fromkeys(ALERT_TIMES),
+        **{name: _time_of(row[name], f"{place}: `{name}`") for name in given},
         "value": _number(row.get("value")),
         "margin": _number(row.get("margin")),
         "witness": [_part_of(part, place) for part in row.get("witness") or ()],
@@ -89,8 +90,8 @@ def fault_of(alert: Any) -> str:
     for key in ("labels", "annotations"):
         if not _is_texts(alert.get(key)):
             return f"`{key}` must be a mapping of texts; got {_shown(alert.get(key))}"
-    for key in ("startsAt", "endsAt"):
-        if not (_is_time(alert.get(key)) or (key == "endsAt" and alert.get(key) is None)):
+    for key in ALERT_TIMES:
+        if not (_is_time(alert.get(key)) or (key != "startsAt" and alert.get(key) is None)):
             return f"`{key}` must be a time; got {_shown(alert.get(key))}"
     for key in ("value", "margin"):
         if not _is_number(alert.get(key)):
@@ -114,6 +115,12 @@ def fingerprint(labels: Mapping[str, str]) -> str:
 def full_labels(alert: Alert) -> dict[str, str]:
     """The labels with `alertname`, which are an alert's identity for Alertmanager."""
     return {**alert["labels"], "alertname": alert["alert"]}
+
+
+def changed_at(alert: Alert) -> str:
+    """Return the event time of a change of state: the end, else the firing time, else the start of the alert."""
+    time: str = alert["endsAt"] or alert["firesAt"] or alert["startsAt"]
+    return time
 
 
 def time_text(seconds: float) -> str:
@@ -161,17 +168,6 @@ def _time_of(time: Any, place: str) -> str:
         return time
     message = f"{place} must be whole microseconds, a datetime with a time zone or RFC 3339 text; got {time!r}"
     raise ValueError(message)
-
-
-def event_text(time_us: int) -> str:
-    """Write an event time.
-
-    >>> event_text(1)
-    '1970-01-01T00:00:00.000001Z'
-    """
-    inside = min(max(time_us, FIRST_US), LAST_US)
-    moment = _EPOCH + timedelta(microseconds=inside)
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _part_of(part: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.deliver.encode import Alert, alert_of
+from tocsin.logic import ALERT_TIMES
 
 _ROWS = 1_000
 
@@ -59,7 +60,7 @@ def _schema() -> Any:
     values = pa.map_(pa.string(), pa.float64())
     part = pa.struct({"stream": pa.string(), "time": time, "values": values, "payload": texts})
     columns = {"alert": pa.string(), "id": pa.string(), "state": pa.string(), "labels": texts}
-    columns |= {"startsAt": time, "endsAt": time, "value": pa.float64(), "margin": pa.float64()}
+    columns |= {**dict.fromkeys(ALERT_TIMES, time), "value": pa.float64(), "margin": pa.float64()}
     return pa.schema(columns | {"witness": pa.list_(part), "quality": pa.string(), "annotations": texts})
 
 
@@ -68,7 +69,7 @@ def _row(alert: Alert) -> dict[str, Any]:
         {**part, "time": _moment(part["time"]), "values": _pairs(part["values"]), "payload": _pairs(part["payload"])}
         for part in alert["witness"]
     ]
-    times = {key: _moment(alert[key]) for key in ("startsAt", "endsAt")}
+    times = {key: _moment(alert[key]) for key in ALERT_TIMES}
     maps = {key: _pairs(alert[key]) for key in ("labels", "annotations")}
     return {**alert, **times, **maps, "witness": witness}
 

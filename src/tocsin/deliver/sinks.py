@@ -121,12 +121,13 @@ class AlertmanagerSink(_AtUrl):
         _hide_headers(self)
         for name in ("resend", "timeout", "interval"):
             _check_positive(self, name)
+        _check_dashboard(self)
         microseconds(self.show_past, f"sink `{self.kind}`: `show_past`")
 
 
 @dataclass(frozen=True)
 class WebhookSink(_AtUrl):
-    """POST Alertmanager's webhook body, version 4, with `values`."""
+    """POST Alertmanager's webhook body, version 4, with `values`; `dashboard` as in `AlertmanagerSink`."""
 
     url: Text
     timeout: Duration = "10s"
@@ -139,6 +140,7 @@ class WebhookSink(_AtUrl):
         _hide_url(self)
         _hide_headers(self)
         _check_positive(self, "timeout")
+        _check_dashboard(self)
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,18 @@ def _url_fault(text: str, parts: SplitResult) -> str:
         return "it has no host"
     # Reading the port raises a ValueError where it is none.
     return "its port is 0" if parts.port == 0 else ""
+
+
+def _check_dashboard(sink: Any) -> None:
+    """Raise an error if no link can start with the address, or if it has parts which receivers must not see."""
+    try:
+        parts = urlsplit(sink.dashboard)
+        fault = _url_fault(sink.dashboard, parts)
+    except ValueError:
+        fault = "it cannot be read"
+    if sink.dashboard and (fault or "@" in parts.netloc or parts.query or parts.fragment):
+        fault = fault or "it has user-info, a query or a fragment, which every receiver of a link would see"
+        raise _error(sink.kind, f"`dashboard` must be an address with http or https, host, port and path only; {fault}")
 
 
 def _hide_headers(sink: Any) -> None:

@@ -1,8 +1,8 @@
-"""Webhook: Alertmanager's body, version 4, plus `values` per alert.
+"""Webhook: Alertmanager's body, version 4, plus `id`, `firesAt` and `values` per alert.
 
 Told are `firing`, `resolved` and `match`; version 4 has no word for the others. A match is told as firing with its end.
-A body holds up to 64 alerts of one name, each label set once. Identity is `fingerprint` (that of Alertmanager),
-`startsAt` and `status`.
+A body holds up to 64 alerts of one name, each label set once. `id` and `status` identify a change of state: alerts with
+one `fingerprint` (computed as in Alertmanager) may have one `startsAt`.
 """
 
 from __future__ import annotations
@@ -99,9 +99,11 @@ def _shown(alert: Alert, dashboard: str) -> dict[str, Any]:
         "labels": labels,
         "annotations": alert["annotations"],
         "startsAt": alert["startsAt"],
+        "firesAt": alert["firesAt"],
         "endsAt": alert["endsAt"] or OPEN_END,
         "generatorURL": page_of(dashboard, alert["id"]),
         "fingerprint": fingerprint(labels),
+        "id": alert["id"],
         "values": values_of(alert),
     }
 

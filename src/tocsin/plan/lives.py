@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Int
+from tocsin.plan.report import AlertTimes
 from tocsin.plan.steps import Threshold
 from tocsin.plan.witness import Show, Witnesses
 from tocsin.stages import alert
 from tocsin.stages.join import Evaluations
 
-# A change of state: key, state, start, end, witness, whether late.
-Change = tuple[int, str, int, int | None, Witnesses, bool]
+
+class Change(NamedTuple):
+    """A change of state of an alert.
+
+    Attributes
+    ----------
+        key: number of the key on its page.
+        state: new state.
+        times: start, firing time and end.
+        sequence: sequence number of the alert among alerts of its key with the same start.
+        late: whether late evaluations drive the alert.
+        shown: witness of the best evaluation.
+    """
+
+    key: int
+    state: str
+    times: AlertTimes
+    sequence: int
+    late: bool
+    shown: Witnesses
+
 
 _NOTHING = np.zeros(0, np.int64)
 
@@ -27,7 +47,9 @@ class Lived:
 
     def __init__(self, rule: Threshold, keys: int, streams: int, values: int) -> None:
         self.rule, self.width, self.keys = rule, (streams, values), keys
-        self.timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
+        timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
+        # By machine. Only late alerts start in any order.
+        self.timings = [timing, timing._replace(behind_us=alert.FOREVER)]
         living = keys if self.lives else 0
         self.machines = [alert.new_lives(living), alert.new_lives(living)]
         self.bests = [self.no_witnesses(living), self.no_witnesses(living)]
@@ -77,7 +99,7 @@ class Lived:
         behind = np.flatnonzero(found & late)
         truth, margin = evaluations.truth[behind], evaluations.margin[behind]
         events = alert.new_events(len(behind), 0)
-        alert.drive(self.machines[1], key[behind], time[behind], truth, margin, behind, self.timing, events)
+        alert.drive(self.machines[1], key[behind], time[behind], truth, margin, behind, self.timings[1], events)
         changes = self._changes(1, events, (evaluations, show), when, self.waiting)
         ahead = alert.of_interest(
             evaluations.found, late, key, time, evaluations.truth, self.machines[0], progress, self.waiting.key
@@ -96,9 +118,9 @@ class Lived:
         margin = np.concatenate([old.margin, evaluations.margin[ahead]])
         ripe = times <= progress[keys]
         due = np.flatnonzero(ripe)[alert.by_key_and_time(len(progress), keys[ripe], times[ripe])]
-        events = alert.new_events(len(due), len(progress))
-        alert.drive(self.machines[0], keys[due], times[due], truth[due], margin[due], number[due], self.timing, events)
-        alert.settle_all(self.machines[0], progress, self.timing, events)
+        lives, timing, events = self.machines[0], self.timings[0], alert.new_events(len(due), len(progress))
+        alert.drive(lives, keys[due], times[due], truth[due], margin[due], number[due], timing, events)
+        alert.settle_all(lives, progress, timing, events)
         changes = self._changes(0, events, (evaluations, show), when, old)
         rest = number[~ripe]
         new = show.evaluations(evaluations, rest[rest < count], time, key)
@@ -114,13 +136,13 @@ class Lived:
         due = np.flatnonzero(ripe)[alert.by_key_and_time(len(progress), old.key[ripe], old.time[ripe])]
         now, quiet = old.take(due), np.maximum(progress, silence)
         events = alert.new_events(len(due), len(progress))
-        alert.drive(self.machines[0], now.key, now.time, now.truth, now.margin, due, self.timing, events)
-        alert.settle_all(self.machines[0], quiet, self.timing, events)
+        alert.drive(self.machines[0], now.key, now.time, now.truth, now.margin, due, self.timings[0], events)
+        alert.settle_all(self.machines[0], quiet, self.timings[0], events)
         changes = self._changes(0, events, None, (_NOTHING, _NOTHING), old)
         self.waiting = old.take(~ripe)
         if late_too:
             events = alert.new_events(0, len(progress))
-            alert.settle_all(self.machines[1], quiet, self.timing, events)
+            alert.settle_all(self.machines[1], quiet, self.timings[1], events)
             changes += self._changes(1, events, None, (_NOTHING, _NOTHING), old)
         return changes
 
@@ -138,7 +160,7 @@ class Lived:
         renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
         if not len(rows) and not len(renewed):
             return []
-        numbers = np.unique(np.concatenate([rows[:, 4], lives.best[renewed]]))
+        numbers = np.unique(np.concatenate([rows[:, -1], lives.best[renewed]]))
         numbers = numbers[numbers != alert.STORED]
         count = len(when[0])
         table = old.take(numbers[numbers >= count] - count)
@@ -146,10 +168,11 @@ class Lived:
             evaluations, show = fresh
             table = show.evaluations(evaluations, numbers[numbers < count], *when).joined(table)
         changes = []
-        places = np.searchsorted(numbers, rows[:, 4]).tolist()
-        for (k, event, start, end, number), place in zip(rows.tolist(), places, strict=True):
+        places = np.searchsorted(numbers, rows[:, -1]).tolist()
+        for (k, event, start, sequence, fires, end, number), place in zip(rows.tolist(), places, strict=True):
             row = best.take([k]) if number == alert.STORED else table.take([place])
-            changes.append((k, alert.EVENTS[event], start, None if end == -alert.FOREVER else end, row, machine == 1))
+            times = AlertTimes(start, _known(fires), _known(end))
+            changes.append(Change(k, alert.EVENTS[event], times, sequence, machine == 1, row))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
             for column, newer in zip(best.columns(), table.columns(), strict=True):
@@ -184,9 +207,13 @@ class Lived:
         if not self.lives:
             return
         for machine in range(2):
-            self.machines[machine] = alert.Lives(*(arrays[f"{prefix}life{machine}.{i}"] for i in range(6)))
+            self.machines[machine] = alert.stored_lives(arrays, f"{prefix}life{machine}")
             self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
         self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
+
+
+def _known(time: int) -> int | None:
+    return None if time == alert.NO_TIME else time
 
 
 def _joined(one: alert.Lives, other: alert.Lives) -> alert.Lives:

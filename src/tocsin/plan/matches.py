@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.plan.identity import Identity
-from tocsin.plan.report import Key, Row, encode, labels_of, output_row, witnesses
+from tocsin.plan.report import AlertTimes, Key, Row, encode, labels_of, output_row, witnesses
 from tocsin.plan.witness import Witnesses
 
 
@@ -37,7 +37,8 @@ def match_rows(
     shown = replace(shown, value=shown.value + 0.0, margin=shown.margin + 0.0, values=shown.values + 0.0)
     named = {key: _named(rule, on, key) for key in set(keys)}
     mine = [named[key] for key in keys]
-    spans = zip(shown.times.min(axis=1).tolist(), shown.times.max(axis=1).tolist(), strict=True)
+    starts = shown.times.min(axis=1).tolist()
+    spans = map(AlertTimes, starts, starts, shown.times.max(axis=1).tolist())
     numbers = zip(shown.value.tolist(), shown.margin.tolist(), strict=True)
     seen = list(zip(*witnesses(rule, on, shown), strict=True))
     every = zip(_ids(mine, shown, seen), mine, spans, numbers, seen, qualities, strict=True)

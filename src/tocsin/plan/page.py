@@ -20,6 +20,7 @@ from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
+from tocsin.plan.lives import Change
 from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
@@ -191,11 +192,11 @@ class Page:
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             has_times = self.watch.has_emission_times and followed.lived.lives
-            times = EmissionTimes.of(followed, arrivals) if has_times else None
+            emissions = EmissionTimes.of(followed, arrivals) if has_times else None
             changes, matches = followed.evaluate(arrived)
             if self.hold is not None:
                 followed.count_left_out(arrived)
-            self._report(followed, changes, out, times)
+            self._report(followed, changes, out, emissions)
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
 
@@ -308,14 +309,17 @@ class Page:
             named = dict(zip(self.watch.on, self.keys[k], strict=True))
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
-    def _report(self, followed: Followed, changes: Sequence[Any], out: Out, times: EmissionTimes | None = None) -> None:
-        for key, state, start, end, shown, late in changes:
+    def _report(
+        self, followed: Followed, changes: Sequence[Change], out: Out, emissions: EmissionTimes | None = None
+    ) -> None:
+        for change in changes:
             # What is missing may have begun this life, or a life before that would not have ended yet.
-            since = min(start, int(shown.times.min())) - followed.rule.keep_us - followed.rule.stale_us
-            quality = f"{self._promise(since)}{' late' * late}"
-            row = self._row(followed, key, state, (start, end), shown, quality)
-            if times is not None and state == "firing" and not late:
-                row["emitted_us"] = times.find(key, start + followed.rule.for_us)
+            since = min(change.times.starts, int(change.shown.times.min()))
+            promise = self._promise(since - followed.rule.keep_us - followed.rule.stale_us)
+            row = self._row(followed, change, f"{promise}{' late' * change.late}")
+            fires_us = change.times.fires
+            if emissions is not None and change.state == "firing" and fires_us is not None and not change.late:
+                row["emitted_us"] = emissions.find(change.key, fires_us)
             out.alerts.append(row)
 
     def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
@@ -335,18 +339,11 @@ class Page:
         """What is promised of the results from a time on: all, unless rows that they may need were shed."""
         return self.loss.promise if since_us <= self.loss.until_us else "exact"
 
-    def _row(
-        self,
-        followed: Followed,
-        key: int,
-        state: str,
-        times: tuple[int, int | None],
-        shown: Witnesses,
-        quality: str,
-    ) -> dict[str, Any]:
-        named = dict(zip(self.watch.on, self.keys[key], strict=True))
+    def _row(self, followed: Followed, change: Change, quality: str) -> dict[str, Any]:
+        _, state, times, sequence, late, shown = change
+        named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
         (quality,) = with_doubts([quality], followed.outside(shown))
-        return alert_row(followed.identity, named, state, times, shown, quality)
+        return alert_row(followed.identity, named, state, times, shown, quality, late=late, sequence=sequence)
 
     def to_bytes(self) -> bytes:
         """Write the page."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tocsin.plan.payload import shown_payload
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.report import Row, mark_of, output_row
+from tocsin.plan.report import AlertTimes, Row, mark_of, output_row
 from tocsin.plan.standing import Reached
 from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
 
@@ -43,7 +43,8 @@ def range_row(watch: RangeWatch, key: Mapping[str, str], one: Reached, element: 
         "payload": shown_payload(element.payload, {*key, *element.values}),
     }
     labels = dict(watch.labels) | dict(key) | {QUERY: one.id}
-    times, numbers = (element.time, element.time), (float(one.total), float(one.total - one.threshold))
+    times = AlertTimes(element.time, element.time, element.time)
+    numbers = float(one.total), float(one.total - one.threshold)
     witness = [request, reached]
     rows = [[part["time"], part["values"], part["payload"]] for part in witness]
     mark = mark_of(watch.alert, labels, element.time, rows)

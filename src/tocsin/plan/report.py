@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -24,19 +24,33 @@ Row = dict[str, Any]
 encode = json.JSONEncoder(sort_keys=True).encode
 
 
+class AlertTimes(NamedTuple):
+    """Times of an alert in microseconds: its start, the end of `for`, and its end.
+
+    `fires` is None before the alert fires, and `ends` is None while the alert is open.
+    """
+
+    starts: int
+    fires: int | None
+    ends: int | None
+
+
 def alert_row(
     rule: Identity,
     key: Mapping[str, str],
     state: str,
-    times: tuple[int, int | None],
+    times: AlertTimes,
     shown: Witnesses,
     quality: str,
+    *,
+    late: bool = False,
+    sequence: int = 0,
 ) -> Row:
     """One output row; times are microseconds, which the engine turns into its own kind."""
     labels = labels_of(rule, key)
     numbers = float(shown.value[0]), float(shown.margin[0])
     witness = [part for (part,) in witnesses(rule, key, shown)]
-    mark = mark_of(rule.alert, labels, times[0])
+    mark = mark_of(rule.alert, labels, times.starts, late, sequence)
     return output_row(rule.alert, mark, labels, state, times, numbers, witness, quality)
 
 
@@ -70,7 +84,7 @@ def _payloads(texts: list[str | None], read: Collection[str]) -> Iterable[dict[s
 
 
 def mark_of(alert_name: str, labels: Mapping[str, str], start: int, *more: object) -> str:
-    """By what an alert is known: its name, labels and start, and whatever else tells it from others."""
+    """Hash the identity of an alert: its name, labels and start, and the parts that distinguish equal starts."""
     return hashlib.sha256(encode([alert_name, sorted(labels.items()), start, *more]).encode()).hexdigest()[:16]
 
 
@@ -79,19 +93,20 @@ def output_row(
     mark: str,
     labels: dict[str, str],
     state: str,
-    times: tuple[int, int | None],
+    times: AlertTimes,
     numbers: tuple[float, float],
     witness: Sequence[Row],
     quality: str,
 ) -> Row:
-    """One output row, with start and end, and value and margin."""
+    """Return one output row; `numbers` are value and margin."""
     return {
         "alert": alert_name,
         "id": mark,
         "state": state,
         "labels": labels,
-        "startsAt": times[0],
-        "endsAt": times[1],
+        "startsAt": times.starts,
+        "firesAt": times.fires,
+        "endsAt": times.ends,
         "value": numbers[0],
         "margin": numbers[1],
         "witness": list(witness),
@@ -105,7 +120,8 @@ def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | 
     until = start if end is None else end
     shown = Witnesses.none(1, 1, 0)
     shown.times[0, 0], shown.value[0], shown.margin[0] = last, (until - last) / 1_000_000, (until - start) / 1_000_000
-    return alert_row(rule, key, "firing" if end is None else "resolved", (start, end), shown, quality)
+    state = "firing" if end is None else "resolved"
+    return alert_row(rule, key, state, AlertTimes(start, start, end), shown, quality)
 
 
 def last_words(
@@ -140,14 +156,16 @@ def last_words(
 def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
     if f"r{rule.id}.life{machine}.0" not in arrays:  # It emitted all.
         return
-    lives = alert.Lives(*(arrays[f"r{rule.id}.life{machine}.{i}"] for i in range(6)))
+    lives = alert.stored_lives(arrays, f"r{rule.id}.life{machine}")
     best = Witnesses(*(arrays[f"r{rule.id}.best{machine}.{i}"] for i in range(8)))
     for k in (lives.phase != alert.NONE).nonzero()[0].tolist():
         phase = int(lives.phase[k])
         end = lives.since if phase == alert.KEEPING else lives.last
         state = "inactive" if phase == alert.PENDING else "resolved"
-        key, times = dict(zip(on, keys[k], strict=True)), (int(lives.start[k]), int(end[k]))
-        yield alert_row(rule, key, state, times, best.take([k]), f"exact{' late' * machine} rule-changed")
+        key, quality = dict(zip(on, keys[k], strict=True)), f"exact{' late' * machine} rule-changed"
+        times = AlertTimes(int(lives.start[k]), None if phase == alert.PENDING else int(lives.fires[k]), int(end[k]))
+        sequence = int(lives.sequence[k])
+        yield alert_row(rule, key, state, times, best.take([k]), quality, late=machine == 1, sequence=sequence)
 
 
 def _ends_of_silence(rule: Identity, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:

@@ -199,7 +199,7 @@ class Gatherer:
     arriving: frozenset[str] = frozenset()
     lives: list[Life] = field(default_factory=list)
     changes: int = 0
-    _open: dict[tuple[Any, ...], Life] = field(default_factory=dict)
+    _open: dict[str, Life] = field(default_factory=dict)
     _sums: Out = field(default_factory=Out)
     _labels: dict[Labels, dict[str, str]] = field(default_factory=dict)
     _waits: dict[str, list[int]] = field(default_factory=dict)
@@ -208,16 +208,14 @@ class Gatherer:
     def take(self, change: Mapping[str, Any]) -> None:
         """Take a change of state; those of one alert come in order."""
         self.changes += 1
-        late = "late" in change["quality"].split()
         labels = tuple(sorted(change["labels"].items()))
-        whose = (change["alert"], labels, late)
-        life = life_of(change, self._open.pop(whose, None))
+        life = life_of(change, self._open.pop(change["id"], None))
         # The same labels come again and again: one object for all.
         life = replace(life, labels=self._labels.setdefault(labels, dict(labels)))
         if self.changes > MOST_WITNESSES:
             life = replace(life, witness=())
         if life.end_us is None:
-            self._open[whose] = life
+            self._open[life.id] = life
         else:
             self.lives.append(life)
 
@@ -286,8 +284,11 @@ class Gatherer:
 def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary:
     fired = [life for life in mine if life.has_fired]
     lengths = [result.end_of(life) - life.start_us for life in fired]
-    for_us = rule.for_us if isinstance(rule, Threshold) else 0
-    delays = [max(life.emitted_us - life.start_us - for_us, 0) for life in fired if life.emitted_us is not None]
+    delays = [
+        max(life.emitted_us - life.fires_us, 0)
+        for life in fired
+        if life.emitted_us is not None and life.fires_us is not None
+    ]
     # Requests of a key are told apart by their label.
     apart = QUERY if isinstance(rule, RangeWatch) else ""
     return RuleSummary(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from tocsin.errors import RuleError
+from tocsin.logic import FIRST_US, LAST_US
 
 # A number has no unit, so only 0 is a duration.
 Duration = str | timedelta | Literal[0]
@@ -99,3 +100,14 @@ def duration_text(value_us: int) -> str:
         count, rest = divmod(rest, size)
         text += f"{count}{unit}" if count else ""
     return text
+
+
+def event_text(time_us: int) -> str:
+    """Write an event time.
+
+    >>> event_text(1)
+    '1970-01-01T00:00:00.000001Z'
+    """
+    inside = min(max(time_us, FIRST_US), LAST_US)
+    moment = _EPOCH + timedelta(microseconds=inside)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

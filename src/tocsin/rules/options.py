@@ -251,6 +251,9 @@ SOURCES: Mapping[str, Kind] = {
 
 _TIMEOUT = Field("timeout", "duration", "how long to wait for an answer", default="10s", least=1)
 _HEADERS = Field("headers", "map", "headers of the request", secret=True)
+_DASHBOARD = Field(
+    "dashboard", "text", "address of the dashboard, such as `http://host:8484`; `generatorURL` links to the alert there"
+)
 
 SINKS: Mapping[str, Kind] = {
     kind.name: kind
@@ -317,15 +320,17 @@ SINKS: Mapping[str, Kind] = {
                     default="1d",
                 ),
                 _HEADERS,
+                _DASHBOARD,
             ),
         ),
         Kind(
             "webhook",
-            "a POST of Alertmanager's webhook body, version 4, with `values`",
+            "a POST of Alertmanager's webhook body, version 4, with `id`, `firesAt` and `values`",
             (
                 Field("url", "url", "address; user-info is secret", required=True, secret=True),
                 _TIMEOUT,
                 _HEADERS,
+                _DASHBOARD,
             ),
         ),
         Kind(

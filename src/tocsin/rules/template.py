@@ -1,7 +1,7 @@
 """Templates of annotations: a small part of Prometheus's, parsed once and rendered without evaluating anything.
 
-`{{ $labels.x }}`, `{{ $value }}`, `{{ $values.air }}` and `{{ $values.air.temp }}`, each with the pipes `humanize` and
-`printf "%.1f"`. Anything else between the braces is refused with its place.
+`{{ $labels.x }}`, `{{ $value }}`, `{{ $values.air }}`, `{{ $values.air.temp }}`, `{{ $startsAt }}` and `{{ $firesAt }}`
+with the pipes `humanize` and `printf "%.1f"`. Anything else between the braces raises a TemplateError with its place.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from tocsin.errors import RuleError
+from tocsin.logic import ALERT_TIMES
+from tocsin.rules.durations import event_text
 
 MOST_CHARACTERS = 10_000
 NO_VALUE = "<no value>"
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOKEN = re.compile(rf'\s*(?:(\$[A-Za-z0-9_.]*)|(\|)|({_NAME})|"((?:[^"\\]|\\.)*)"|(\}}\}}))', re.DOTALL)
-_TERM = re.compile(rf"\$value|\$labels\.{_NAME}|\$values\.{_NAME}(?:\.{_NAME})?")
+_TERM = re.compile(rf"\$startsAt|\$firesAt|\$value|\$labels\.{_NAME}|\$values\.{_NAME}(?:\.{_NAME})?")
 _VERB = re.compile(r"%([-+ 0]*)([0-9]{0,2})(\.[0-9]{0,2})?([eEfgGsv])")
 _PREFIXES = (("", "k", "M", "G", "T", "P", "E", "Z", "Y"), ("", "m", "u", "n", "p", "f", "a", "z", "y"))
-_KNOWN = "`$labels.x`, `$value`, `$values.stream` or `$values.stream.column`"
+_KNOWN = "`$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$startsAt` or `$firesAt`"
 
 
 class TemplateError(RuleError):
@@ -84,7 +86,7 @@ def _action(text: str, start: int) -> tuple[Action, int]:
     if not (term and _TERM.fullmatch(term)):
         _fail(f"a template must name {_KNOWN}; got `{_shown(text, offset, start)}`", offset)
     words = tuple(term[1:].split("."))
-    is_number, pipes = words[0] != "labels", list[str]()
+    is_number, pipes = words[0] in {"value", "values"}, list[str]()
     while True:
         (_, pipe, _, _, end), at, place = _token(text, place, start)
         if end:
@@ -154,6 +156,9 @@ def _look_up(term: tuple[str, ...], alert: Mapping[str, Any]) -> str | float | N
     if term[0] == "labels":
         found = alert.get("alert") if term[1] == "alertname" else (alert.get("labels") or {}).get(term[1])
         return None if found is None else str(found)
+    if term[0] in ALERT_TIMES:
+        time_us = alert.get(term[0])
+        return None if time_us is None else event_text(time_us)
     for part in alert.get("witness") or ():
         if part["stream"] == term[1]:
             values = part["values"] or {}

@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from tocsin.deliver.encode import event_text
 from tocsin.errors import RunError
 from tocsin.files import replace_file
+from tocsin.rules.durations import event_text
 
 DEAD = "dead"
 # Where rows are that came too late: the same files, with other lines.

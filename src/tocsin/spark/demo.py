@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from tocsin.deliver import AlertLog
+from tocsin.logic import ALERT_TIMES
 from tocsin.pages import unpack
 from tocsin.rules.rulefile import RuleFile
 from tocsin.rundir import Progress, RunDir
@@ -68,9 +69,8 @@ def run_file(
 
 def _with_times(alert: Mapping[str, Any]) -> dict[str, Any]:
     """An alert of the log with its times as such."""
-    ends = alert["endsAt"]
     witness = [{**part, "time": datetime.fromisoformat(part["time"])} for part in alert["witness"]]
-    times = {"startsAt": datetime.fromisoformat(alert["startsAt"]), "endsAt": ends and datetime.fromisoformat(ends)}
+    times = {name: None if alert[name] is None else datetime.fromisoformat(alert[name]) for name in ALERT_TIMES}
     return {**alert, **times, "witness": witness}
 
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tocsin.logic import Out
+from tocsin.logic import ALERT_TIMES, Out
 from tocsin.plan.said import Said
 from tocsin.rundir.progress import sums
 from tocsin.spark.stateful import COUNTED
 
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
 _ALERT = (
-    "alert string, id string, state string, labels map<string,string>, startsAt long, endsAt long, "
-    f"value double, margin double, witness array<{_WITNESS}>, quality string"
+    "alert string, id string, state string, labels map<string,string>, startsAt long, "
+    f"firesAt long, endsAt long, value double, margin double, witness array<{_WITNESS}>, quality string"
 )
 
 
@@ -24,7 +24,7 @@ def alerts(rows: DataFrame) -> DataFrame:
     """Pick the alerts out of what `run_stateful` gave, in their public columns."""
     parsed = rows.where(F.col("kind") == "alert").select(F.from_json("json", _ALERT).alias("a")).select("a.*")
     witness = F.transform("witness", _public_witness)
-    times = {name: F.timestamp_micros(F.col(name)) for name in ("startsAt", "endsAt")}
+    times = {name: F.timestamp_micros(F.col(name)) for name in ALERT_TIMES}
     return parsed.withColumns({**times, "witness": witness})
 
 

@@ -8,7 +8,8 @@ Cost: O(1) per evaluation. Source: Prometheus's life cycle (`for`, `keep_firing_
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,24 +24,36 @@ TO_PENDING, TO_FIRING, TO_RESOLVED, TO_INACTIVE = 0, 1, 2, 3
 FALSE, TRUE, HOLDING = 0, 1, 2
 STORED = -1
 FOREVER = 1 << 62
+# The value of a time that is not known yet.
+NO_TIME = -FOREVER
 
 
 class Timing(NamedTuple):
-    """Durations of a rule in microseconds."""
+    """Durations of a rule in microseconds.
+
+    `behind_us` is the largest distance of the start of an alert before the latest start of its key.
+    """
 
     for_us: int
     keep_us: int
     stale_us: int
+    behind_us: int = 0
 
 
 class Lives(NamedTuple):
     """One machine per key: phase, start of the life, last evaluation, since when it only keeps firing, best evaluation.
 
+    `latest` is the latest start of any alert of the key. With `start`, `sequence` identifies an alert: it is 0 for the
+    first alert and increases by 1 with each alert that does not start after `latest`. `fires` is the firing time, or
+    NO_TIME before the alert fires.
     `best` is the number of an evaluation of this call, or STORED from before it; `margin` is that evaluation's.
     """
 
     phase: Int
     start: Int
+    latest: Int
+    sequence: Int
+    fires: Int
     last: Int
     since: Int
     best: Int
@@ -49,30 +62,64 @@ class Lives(NamedTuple):
 
 def new_lives(keys: int) -> Lives:
     """Machines without a life."""
-    phase, start, last, since = (np.zeros(keys, np.int64) for _ in range(4))
-    return Lives(phase, start, last, since, np.full(keys, STORED), np.zeros(keys))
+    phase, start, sequence, last, since = (np.zeros(keys, np.int64) for _ in range(5))
+    latest, fires = np.full(keys, NO_TIME), np.full(keys, NO_TIME)
+    return Lives(phase, start, latest, sequence, fires, last, since, np.full(keys, STORED), np.zeros(keys))
+
+
+def stored_lives(arrays: Mapping[str, NDArray[Any]], name: str) -> Lives:
+    """Read machines from the arrays of a page."""
+    return Lives(*(arrays[f"{name}.{i}"] for i in range(len(Lives._fields))))
 
 
 def new_events(evaluations: int, keys: int) -> Int:
-    """A table for changes of state: (key, event, start, end, best); its first row holds only how many there are.
+    """Return a table for changes of state; its first cell holds the number of changes.
 
+    The columns are key, event, start, sequence number, firing time, end and best evaluation.
     An evaluation ends at most one life and begins or promotes at most one; progress ends at most one per key.
     """
-    events = np.empty((1 + 2 * evaluations + keys, 5), np.int64)
+    events = np.empty((1 + 2 * evaluations + keys, 7), np.int64)
     events[0, 0] = 0
     return events
 
 
 @kernel
 def add_event(lives: Lives, key: int, event: int, end: int, events: Int) -> None:
-    """Write down a change of state; `end` is -FOREVER while the life is open."""
+    """Write down a change of state; `end` is NO_TIME before the alert ends."""
     events[0, 0] += 1
     at = events[0, 0]
     events[at, 0] = key
     events[at, 1] = event
     events[at, 2] = lives.start[key]
-    events[at, 3] = end
-    events[at, 4] = lives.best[key]
+    events[at, 3] = lives.sequence[key]
+    events[at, 4] = lives.fires[key]
+    events[at, 5] = end
+    events[at, 6] = lives.best[key]
+
+
+@kernel
+def begin(lives: Lives, key: int, time: int, timing: Timing, events: Int) -> None:
+    """Start an alert, and number it among the alerts that may have the same start."""
+    if time <= lives.latest[key]:
+        lives.sequence[key] += 1
+    else:
+        if time - lives.latest[key] > timing.behind_us:
+            lives.sequence[key] = 0
+        lives.latest[key] = time
+    lives.start[key], lives.fires[key] = time, NO_TIME
+    if timing.for_us > 0:
+        lives.phase[key] = PENDING
+        add_event(lives, key, TO_PENDING, NO_TIME, events)
+    else:
+        fire(lives, key, timing, events)
+
+
+@kernel
+def fire(lives: Lives, key: int, timing: Timing, events: Int) -> None:
+    """Move an alert to firing. Its firing time does not depend on the time of the evaluation that moves it."""
+    lives.phase[key] = FIRING
+    lives.fires[key] = lives.start[key] + timing.for_us
+    add_event(lives, key, TO_FIRING, NO_TIME, events)
 
 
 @kernel
@@ -99,12 +146,9 @@ def evaluate(lives: Lives, key: int, time: int, truth: int, timing: Timing, even
     phase = lives.phase[key]
     true = truth == TRUE or (truth == HOLDING and phase == FIRING)
     if true and phase == NONE:
-        lives.start[key] = time
-        lives.phase[key] = PENDING if timing.for_us > 0 else FIRING
-        add_event(lives, key, TO_PENDING if timing.for_us > 0 else TO_FIRING, -FOREVER, events)
+        begin(lives, key, time, timing, events)
     elif true and phase == PENDING and time - lives.start[key] >= timing.for_us:
-        lives.phase[key] = FIRING
-        add_event(lives, key, TO_FIRING, -FOREVER, events)
+        fire(lives, key, timing, events)
     elif true and phase == KEEPING:
         lives.phase[key] = FIRING
     elif not true and phase == PENDING:

@@ -30,6 +30,7 @@ class Alert:
     """An alert as it was last told; times count from time 0. `witness` has its values by stream and column."""
 
     name: str
+    id: str
     state: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -41,9 +42,9 @@ class Alert:
     is_late: bool
 
     @property
-    def whose(self) -> tuple[str, Labels, bool]:
-        """The life that it tells of."""
-        return self.name, tuple(sorted(self.labels.items())), self.is_late
+    def label_set(self) -> tuple[str, Labels]:
+        """Name and labels."""
+        return self.name, tuple(sorted(self.labels.items()))
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Moment:
 class Lives:
     """The lives that rows tell of."""
 
-    open: dict[tuple[str, Labels, bool], Alert] = field(default_factory=dict)
+    open: dict[str, Alert] = field(default_factory=dict)
     matches: list[Alert] = field(default_factory=list)
     ended: list[Alert] = field(default_factory=list)
 
@@ -68,9 +69,9 @@ class Lives:
             if alert.state == "match":
                 self.matches.append(alert)
             elif alert.state in {"pending", "firing"}:
-                self.open[alert.whose] = alert
+                self.open[alert.id] = alert
             else:
-                self.open.pop(alert.whose, None)
+                self.open.pop(alert.id, None)
                 self.ended.append(alert)
 
     def copy(self) -> Lives:
@@ -81,7 +82,7 @@ class Lives:
         """What is open; of two lives with the same labels the one that fires is shown, else the one in order."""
         shown: dict[tuple[str, Labels], Alert] = {}
         for alert in sorted(self.open.values(), key=lambda one: (one.state != "firing", one.is_late)):
-            shown.setdefault(alert.whose[:2], alert)
+            shown.setdefault(alert.label_set, alert)
         return Moment((*shown.values(), *self.matches), tuple(self.ended))
 
 
@@ -125,6 +126,7 @@ class Replay:
         texts = rule.annotations if isinstance(rule, Rule) else {}
         return Alert(
             row["alert"],
+            row["id"],
             row["state"],
             row["labels"],
             {name: parse_template(text).render(row) for name, text in texts.items()},

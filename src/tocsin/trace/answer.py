@@ -70,9 +70,7 @@ def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = Non
 
 def _of_life(traced: Traced, life: Life, rule: Threshold, at_us: int) -> tuple[str, Reason]:
     life = _known(traced, life, rule)
-    facts = {"id": life.id, "startsAt": life.start_us, "endsAt": life.end_us, "late": life.is_late}
-    facts |= {"value": life.value, "margin": life.margin, "witness": list(life.witness)}
-    fired_us = _fired(traced, life, rule)
+    facts, fired_us = life_facts(life), life.fires_us
     if fired_us is None or at_us < fired_us:
         text = f"pending since {date(life.start_us)}, because `for` is {duration_text(rule.for_us)}"
         if fired_us is not None:
@@ -82,9 +80,9 @@ def _of_life(traced: Traced, life: Life, rule: Threshold, at_us: int) -> tuple[s
     end = "and has not ended by the last row" if life.end_us is None else f"until {date(life.end_us)}"
     late = ", found late: a row came after its partners had gone on" if life.is_late else ""
     shown = f"largest margin {words.number(life.margin)} with {_shown(life.witness)}"
-    text = (
-        f"it fired: alert {life.id} from {date(life.start_us)} {end}{late}; value {words.number(life.value)}, {shown}"
-    )
+    fired = "" if fired_us == life.start_us else f" at {date(fired_us)}"
+    text = f"it fired{fired}: alert {life.id} from {date(life.start_us)} {end}{late}"
+    text += f"; value {words.number(life.value)}, {shown}"
     return "firing", Reason("fired", text, facts)
 
 
@@ -101,13 +99,15 @@ def _known(traced: Traced, life: Life, rule: Threshold) -> Life:
     return replace(life, value=best.value, margin=best.margin, witness=tuple(witness))
 
 
-def _fired(traced: Traced, life: Life, rule: Threshold) -> int | None:
-    """When a life turned from pending to firing; None if it never did."""
-    if not life.has_fired:
-        return None
-    enough = life.start_us + rule.for_us
-    times = [one.time_us for one in traced.evaluations_of(rule) if one.is_true and one.is_late == life.is_late]
-    return min((time for time in times if time >= enough), default=enough)
+def life_facts(life: Life) -> dict[str, Any]:
+    """Return identity, times, numbers and witness of an alert."""
+    facts = {"id": life.id, "startsAt": life.start_us, "firesAt": life.fires_us, "endsAt": life.end_us}
+    return facts | {
+        "late": life.is_late,
+        "value": life.value,
+        "margin": life.margin,
+        "witness": list(life.witness),
+    }
 
 
 def _shown(witness: Iterable[Any]) -> str:

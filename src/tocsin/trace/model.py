@@ -65,13 +65,17 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Life:
-    """An alert from its start to its end, as it was last told; `end_us` is None while it is open."""
+    """An alert as its last change of state reports it.
+
+    `fires_us` is the end of `for`, and None before the alert fires; `end_us` is None before the alert ends.
+    """
 
     alert: str
     id: str
     state: str
     labels: Mapping[str, str]
     start_us: int
+    fires_us: int | None
     end_us: int | None
     value: float
     margin: float
@@ -165,14 +169,12 @@ def is_of(
 
 def lives_of(changes: Iterable[Mapping[str, Any]]) -> list[Life]:
     """Put changes of state, in the order in which they came, together to lives."""
-    open_lives: dict[tuple[Any, ...], Life] = {}
+    open_lives: dict[str, Life] = {}
     lives = []
     for change in changes:
-        whose = (change["alert"], tuple(sorted(change["labels"].items())), "late" in change["quality"].split())
-        before = open_lives.pop(whose, None)
-        life = life_of(change, before)
+        life = life_of(change, open_lives.pop(change["id"], None))
         if life.end_us is None:
-            open_lives[whose] = life
+            open_lives[life.id] = life
         else:
             lives.append(life)
     return sorted([*lives, *open_lives.values()], key=lambda life: (life.start_us, life.is_late))
@@ -187,6 +189,7 @@ def life_of(change: Mapping[str, Any], before: Life | None = None) -> Life:
         change["state"],
         change["labels"],
         change["startsAt"],
+        change["firesAt"],
         change["endsAt"],
         change["value"],
         change["margin"],

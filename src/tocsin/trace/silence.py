@@ -5,7 +5,7 @@ from __future__ import annotations
 from tocsin.plan.steps import Silence
 from tocsin.rules.durations import duration_text
 from tocsin.trace import words
-from tocsin.trace.answer import Answer, Reason
+from tocsin.trace.answer import Answer, Reason, life_facts
 from tocsin.trace.model import Life, Traced
 from tocsin.trace.words import date
 
@@ -20,11 +20,11 @@ def why_silent(traced: Traced, silence: Silence, at_us: int) -> Answer:
 
 def _fired(silence: Silence, life: Life) -> Reason:
     last_us = int(life.witness[0]["time"])
-    facts = {"id": life.id, "startsAt": life.start_us, "endsAt": life.end_us, "late": life.is_late}
-    facts |= {"value": life.value, "margin": life.margin, "witness": list(life.witness)}
     end = "and has not ended by the last row" if life.end_us is None else f"until {date(life.end_us)}"
     text = f"it fired: alert {life.id} from {date(life.start_us)} {end}; the last row of `{silence.stream}` before it "
-    return Reason("fired", f"{text}is at {date(last_us)}, and `for` is {duration_text(silence.for_us)}", facts)
+    return Reason(
+        "fired", f"{text}is at {date(last_us)}, and `for` is {duration_text(silence.for_us)}", life_facts(life)
+    )
 
 
 def _not_silent(traced: Traced, silence: Silence, at_us: int) -> Reason:

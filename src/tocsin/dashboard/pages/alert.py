@@ -102,6 +102,7 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
         # Whole, as rows have them: those that are known may be cut.
         "labels": change["labels"] if change else dict(one.labels),
         "start_us": one.start_us,
+        "fires_us": one.fires_us,
         "end_us": one.end_us,
         "late": one.is_late,
         "value": one.value,
