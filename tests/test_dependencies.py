@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tocsin"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-# The extra with which a module is used; the longest path that a module begins with counts.
+# The extra that contains the libraries of a module. The longest path that fits a module counts.
 EXTRAS = {
     "cli/asking": "spark",
     "cli/backtest": "report",

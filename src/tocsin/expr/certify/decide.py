@@ -89,10 +89,10 @@ def _search(questions: list[_Question], seen: Sample, *, valley: bool) -> Verdic
     if valley:
         return _proved(shown, "quasiconvex", f"composition of {_path(shown)}")
     if not questions:
-        proof = (
+        reason = (
             f"no counterexample found; its {shown.size:,} operations are more than the {_MOST_NODES} that are searched"
         )
-        return Verdict("undecided", proof, help=advice.TOO_LARGE)
+        return Verdict("undecided", reason, help=advice.TOO_LARGE)
     return _quasiconvex(questions)
 
 
