@@ -89,7 +89,12 @@ def test_all_that_an_ordinary_join_finds_is_found(
     given_ = {"within": within, "outage": outage}
     with stale_at_once():
         plan = plan_of(
-            streams, pairs(**{name: us(value) for name, value in given_.items()}, cpu="100000 cores"), arrival="arrival"
+            streams,
+            pairs(
+                **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()},
+                cpu="100000 cores",
+            ),
+            arrival="arrival",
         ).calibrated(1e-6)
         found = run_plan(plan if limited else unlimited(plan), streams, cuts)
         whole = run_plan(plan if limited else unlimited(plan), streams, through_pages=False)
@@ -114,7 +119,9 @@ def test_a_key_that_lags_far_behind_its_bucket_loses_nothing() -> None:
     expected = exact(streams, **given_)
     found = local.run(
         streams,
-        pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"),
+        pairs(
+            **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()}, cpu="1000 cores"
+        ),
         arrival="arrival",
         cuts=[100, 333, 900],
     )
@@ -128,7 +135,11 @@ def test_clocks_that_stay_wrong_cost_nothing_though_every_block_of_rows_has_some
     streams = streams_of(rows)
     given_ = {"within": "2s", "outage": "1s"}
     found = local.run(
-        streams, pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"), arrival="arrival"
+        streams,
+        pairs(
+            **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()}, cpu="1000 cores"
+        ),
+        arrival="arrival",
     )
     assert matches(found.alerts) == exact(streams, **given_)
     # What a key does not need any more is not kept for it.
@@ -144,7 +155,10 @@ def test_a_key_is_forgotten_when_its_time_to_live_has_passed() -> None:
     for ttl in (None, "60s", "1h"):
         plan = plan_of(
             streams,
-            pairs(**{name: us(value) for name, value in given_.items()}, cpu="1000 cores"),
+            pairs(
+                **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()},
+                cpu="1000 cores",
+            ),
             arrival="arrival",
             key_ttl=ttl,
         )
