@@ -78,8 +78,7 @@ def measure(tree: Path, batches: int, seed: int = 1) -> dict[str, Any]:
         samples.append(sample)
     seconds, spent = time.perf_counter() - begin, sum(cpu_seconds(worker.pid) for worker in workers)
     for worker in workers:
-        worker.stdin.close()
-        worker.wait()
+        worker.communicate()
     size = sum(len(page) for state in states for (page,) in state.values())
     return {"seconds": seconds, "cpu_seconds": spent, "state_bytes": size, "samples": samples}
 
