@@ -140,8 +140,8 @@ RESTART = "rename `checkpoint` to `checkpoint.damaged`, read all sources from th
 FAULTS = {
     "checkpoint removed": (
         remove("checkpoint"),
-        "`checkpoint` has no micro-batch, but results up to micro-batch 4 are recorded",
-        [RESTART, NEW],
+        "`checkpoint` is missing, but results up to micro-batch 4 are recorded",
+        [RESTART.partition(", ")[2], NEW],
         0,
     ),
     "offsets and commits removed": (

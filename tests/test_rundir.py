@@ -256,6 +256,22 @@ def test_one_function_says_what_a_run_cannot_go_on_with() -> None:
     assert refusals(MANIFEST, replace(MANIFEST, streams={})) == []
 
 
+def test_manifest_of_a_rule_file_is_equal_when_the_working_directory_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "streams:\n  air: {source: csv, path: data/air, time: ts, keys: [m], values: [value]}\ngroups:\n"
+    text += "  - name: g\n    rules: [{alert: Warm, expr: air > 1, on: m}]\n"
+    (tmp_path / "plant").mkdir()
+    (tmp_path / "plant" / "rules.yaml").write_text(text)
+    found = []
+    for folder, path in ((tmp_path, "plant/rules.yaml"), (tmp_path / "plant", "rules.yaml")):
+        monkeypatch.chdir(folder)
+        file = load_file(path)
+        found.append(describe(file, plan_file(file), (), 2).streams)
+    assert found[0] == found[1]
+    assert found[0]["air"]["from"] == str(tmp_path / "plant" / "data" / "air")
+
+
 def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:
     place = tmp_path / "run"
     code = (

@@ -34,6 +34,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "sentence"),
     [
         (["none"], "RUN_DIR must be the directory of a run; none is not there"),
+        (["long"], "RUN_DIR must be the directory of a run; long is not a directory"),
         (
             ["empty"],
             "must be a directory that `tocsin run` or `tocsin backtest --run-dir` wrote; empty has no manifest",

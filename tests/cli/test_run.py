@@ -343,9 +343,9 @@ def test_run_directory_with_a_lost_checkpoint_is_repaired_only_when_asked(capsys
     shutil.rmtree(run.checkpoint)
     line = refused(capsys)
     assert line == (
-        "tocsin run: run directory run: its parts must fit together; `checkpoint` has no micro-batch, but results up "
-        "to micro-batch 1 are recorded: start again with `--repair` to rename `checkpoint` to "
-        "`checkpoint.damaged`, read all sources from their start without retained rows; number the next micro-batch 3; "
+        "tocsin run: run directory run: its parts must fit together; `checkpoint` is missing, but results up "
+        "to micro-batch 1 are recorded: start again with `--repair` to read all sources from their start "
+        "without retained rows; number the next micro-batch 3; "
         "its alerts may repeat alerts of the log"
     )
     assert refused(capsys) == line

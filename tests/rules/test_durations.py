@@ -67,8 +67,14 @@ def test_what_is_no_duration_is_refused(given: Any) -> None:
 
 @given(st.integers().filter(bool))
 def test_an_error_shows_the_number_with_a_unit_when_the_unit_is_missing(value: int) -> None:
-    with pytest.raises(RuleError, match=rf"got {value}, a number without a unit; for seconds write '{value}s'$"):
+    with pytest.raises(RuleError, match=rf"got {value!r}, a number without a unit; for seconds write '{value}s'$"):
         microseconds(value, "`x`", signed=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["60", " 60 ", 60.0])
+def test_an_error_shows_a_text_or_float_with_a_unit_when_the_unit_is_missing(given: Any) -> None:
+    with pytest.raises(RuleError, match="a number without a unit; for seconds write '60s'$"):
+        microseconds(given, "`x`")
 
 
 @pytest.mark.parametrize("given", ["-5s", timedelta(microseconds=-1)])

@@ -67,7 +67,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     folders = [Path(path) for path in arguments.runs]
     for folder in folders:
         if not folder.is_dir():
-            message = f"RUN_DIR must be the directory of a run; {folder} is not there"
+            fault = "is not a directory" if folder.exists() else "is not there"
+            message = f"RUN_DIR must be the directory of a run; {folder} {fault}"
             raise GivenUpError(message)
     try:
         from tocsin.dashboard.serve import Where, serve

@@ -129,12 +129,17 @@ def _time(context: Context, node: Scalar, entry: Field) -> int | str:
     return node.text if node.text == "now" else time_us(node.text[:60], f"`{entry.name}` must be `now`, or it")
 
 
+def has_scheme(path: str) -> bool:
+    """Return whether a path is an address of a store, such as `s3a://...`."""
+    return _SCHEME.match(path) is not None
+
+
 def _path(context: Context, node: Scalar, entry: Field) -> str:
     if "\0" in node.text:
         message = f"`{entry.name}` must be {takes(entry)}; got {found(node)}"
         raise RuleError(message)
     # A path beside the rule file is found from wherever the command runs; an address of a store is left alone.
-    return node.text if _SCHEME.match(node.text) else str(context.folder / node.text)
+    return node.text if has_scheme(node.text) else str(context.folder / node.text)
 
 
 _SCALARS: Mapping[str, Callable[[Context, Scalar, Field], Any]] = {

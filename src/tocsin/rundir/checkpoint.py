@@ -46,6 +46,8 @@ class Checkpoint:
         Whether no resume point is left although there was one.
     is_empty
         Whether the checkpoint has no micro-batch.
+    is_there
+        Whether the folder exists.
     """
 
     query: str | None = None
@@ -55,6 +57,7 @@ class Checkpoint:
     removals: tuple[str, ...] = ()
     is_lost: bool = False
     is_empty: bool = True
+    is_there: bool = False
 
 
 @dataclass
@@ -170,7 +173,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if query is None and ((folder / METADATA).exists() or newest >= 0):
         unreadable.append(METADATA)
     is_lost = chosen is None and newest >= 0
-    return Checkpoint(query, resume, is_planned, (*unreadable, *empty), (*removals, *empty), is_lost, newest < 0)
+    return Checkpoint(
+        query=query,
+        resume=resume,
+        is_planned=is_planned,
+        unreadable=(*unreadable, *empty),
+        removals=(*removals, *empty),
+        is_lost=is_lost,
+        is_empty=newest < 0,
+        is_there=folder.exists(),
+    )
 
 
 def _resume_point(files: _Files, newest: int) -> tuple[int, bool] | None:

@@ -188,9 +188,10 @@ def _check_checkpoint(facts: RunFacts, plan: RepairPlan) -> None:
         elif found.is_lost:
             fault = f"{checkpoint} has no intact micro-batch; empty or damaged: {_names(found.unreadable)}"
         else:
-            fault = f"{checkpoint} has no micro-batch, but results up to micro-batch {facts.recorded} are recorded"
-        step = f"rename {checkpoint} to `{CHECKPOINT}.damaged`, read all sources from their start without retained rows"
-        plan.add(fault, step)
+            gap = "has no micro-batch" if found.is_there else "is missing"
+            fault = f"{checkpoint} {gap}, but results up to micro-batch {facts.recorded} are recorded"
+        rename = f"rename {checkpoint} to `{CHECKPOINT}.damaged`, " if found.is_there else ""
+        plan.add(fault, f"{rename}read all sources from their start without retained rows")
         plan.sets_aside = True
         _renumber(facts, plan, resume=0, before=None)
         return

@@ -16,6 +16,7 @@ from tocsin.files import read_file, replace_file
 from tocsin.plan import Plan
 from tocsin.plan.shown import rules_shown
 from tocsin.rules.rulefile import RuleFile
+from tocsin.rules.values import has_scheme
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -141,8 +142,11 @@ def passing_of(plan: Plan) -> dict[str, float]:
 
 
 def _origin(options: Mapping[str, Any]) -> str:
-    """Where the rows of a source are: what its place in them would mean nothing without."""
-    return " at ".join(str(options[name]) for name in ("path", "topic", "servers", "host") if name in options)
+    """Return where the rows of a source are; a local path is absolute, because starts may have other directories."""
+    found = {name: str(options[name]) for name in ("path", "topic", "servers", "host") if name in options}
+    if "path" in found and not has_scheme(found["path"]):
+        found["path"] = str(Path(found["path"]).absolute())
+    return " at ".join(found.values())
 
 
 def package_version() -> str:
