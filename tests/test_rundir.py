@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from loaded import load_file
 from tocsin.errors import RunError
 from tocsin.expr.certify.certificate import VERDICTS
+from tocsin.plan import describe_plan
 from tocsin.plan.file import plan_file
 from tocsin.rundir import (
     DeadWriter,
@@ -254,6 +255,33 @@ def test_one_function_says_what_a_run_cannot_go_on_with() -> None:
         "`buckets` was 2 and is now 3",
     ]
     assert refusals(MANIFEST, replace(MANIFEST, streams={})) == []
+
+
+RULES_WITH_LIMITS = """\
+streams:
+  air: {source: {json: {path: in}}, keys: [machine]}
+limits:
+  by_machine: {file: limits.csv, on: [machine]}
+groups:
+  - name: g
+    rules:
+      - {alert: Hot, expr: air > by_machine.high, on: [machine]}
+"""
+
+
+def test_manifest_has_other_rules_when_a_table_of_limits_changed(tmp_path: Path) -> None:
+    def manifest(high: int) -> Manifest:
+        (tmp_path / "limits.csv").write_text(f"machine,high\nm1,{high}\n")
+        file = load_file(tmp_path / "rules.yaml")
+        plan = plan_file(file)
+        return replace(describe(file, plan, (), 1), state=describe_plan(plan))
+
+    (tmp_path / "rules.yaml").write_text(RULES_WITH_LIMITS)
+    manifest(30).write(tmp_path)
+    before = read_manifest(tmp_path)
+    assert before is not None
+    assert manifest(30).has_rules_of(before)
+    assert not manifest(31).has_rules_of(before)
 
 
 def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:
