@@ -30,10 +30,12 @@ from benchmarks.workloads import readings
 
 ROOT = Path(__file__).resolve().parent.parent
 PLOT = ROOT / "benchmarks" / "plots" / "worker_memory.png"
-CHILD = "from benchmarks.worker_memory import work_off; work_off()"
+CHILD = "from benchmarks.worker_memory import serve_calls; serve_calls()"
 WORKERS = PARTITIONS = 2
 BUCKETS, KEYS, ROWS, WAIT = 4, 500, 1000, "2m"
+# Share of the micro-batches before the first number of the summary.
 WARM_UP = 0.2
+SEED = 1
 
 State = dict[Any, Any]
 
@@ -59,9 +61,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def measure(tree: Path, batches: int, seed: int = 1) -> dict[str, Any]:
+def measure(tree: Path, batches: int) -> dict[str, Any]:
     """Run all micro-batches with the sources of one tree; return memory and logics of each worker after each."""
-    rng, states = np.random.default_rng(seed), [State() for _ in range(BUCKETS)]
+    rng, states = np.random.default_rng(SEED), [State() for _ in range(BUCKETS)]
     workers = [_start(tree) for _ in range(WORKERS)]
     samples, begin = [], time.perf_counter()
     for batch in range(batches):
@@ -78,8 +80,7 @@ def measure(tree: Path, batches: int, seed: int = 1) -> dict[str, Any]:
         samples.append(sample)
     seconds, spent = time.perf_counter() - begin, sum(cpu_seconds(worker.pid) for worker in workers)
     for worker in workers:
-        worker.stdin.close()
-        worker.wait()
+        worker.communicate()
     size = sum(len(page) for state in states for (page,) in state.values())
     return {"seconds": seconds, "cpu_seconds": spent, "state_bytes": size, "samples": samples}
 
@@ -136,7 +137,7 @@ class CountedStep:
         return logic
 
 
-def work_off() -> None:
+def serve_calls() -> None:
     """Call the operator for each message of the parent process; the body of a worker."""
     import pandas as pd
 

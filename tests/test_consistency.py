@@ -247,13 +247,13 @@ FAULTS = {
     "cursor ahead of the log": (
         move_cursor(9, 0),
         "sink fast is at line 1 of micro-batch 9, which the alert log does not have; it ends with micro-batch 4",
-        ["let sink fast continue behind line 4 of micro-batch 4 of the log"],
+        ["let sink fast continue after line 4 of micro-batch 4 of the log"],
         5,
     ),
     "cursor ahead inside a file": (
         move_cursor(2, 100),
         "sink fast is at line 101 of micro-batch 2, which the alert log does not have; it ends with micro-batch 4",
-        ["let sink fast continue behind line 4 of micro-batch 4 of the log"],
+        ["let sink fast continue after line 4 of micro-batch 4 of the log"],
         5,
     ),
     "alert log removed": (
@@ -346,7 +346,7 @@ def test_cursor_starts_at_the_log_start_when_no_delivery_is_known(run: Synthetic
     remove("delivery/fast.taken.jsonl")(run)
     plan = repair(run)
     assert plan.cursors == {"fast": None}
-    assert plan.steps == ["let sink fast continue at its start of the log"]
+    assert plan.steps == ["let sink fast continue at the start of the log"]
     assert read_status(run.place.delivery)["fast"]["position"] is None
 
 

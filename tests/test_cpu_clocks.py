@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,14 +43,13 @@ def streams_of(rows: list[tuple[int, str, int]]) -> Columns:
     }
 
 
+def with_units(given_: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a rule in which each number is a duration in microseconds."""
+    return {name: us(value) if isinstance(value, int) else value for name, value in given_.items()}
+
+
 def exact(streams: Columns, **more: Any) -> Counter[Any]:
-    return matches(
-        local.run(
-            streams,
-            pairs(**{name: us(value) if isinstance(value, int) else value for name, value in more.items()}),
-            arrival="arrival",
-        ).alerts
-    )
+    return matches(local.run(streams, pairs(**with_units(more)), arrival="arrival").alerts)
 
 
 # Each key has a clock of its own that goes on by small steps, may stand far from the others, and leaps now and then.
@@ -91,7 +90,7 @@ def test_all_that_an_ordinary_join_finds_is_found(
         plan = plan_of(
             streams,
             pairs(
-                **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()},
+                **with_units(given_),
                 cpu="100000 cores",
             ),
             arrival="arrival",
@@ -119,9 +118,7 @@ def test_a_key_that_lags_far_behind_its_bucket_loses_nothing() -> None:
     expected = exact(streams, **given_)
     found = local.run(
         streams,
-        pairs(
-            **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()}, cpu="1000 cores"
-        ),
+        pairs(**with_units(given_), cpu="1000 cores"),
         arrival="arrival",
         cuts=[100, 333, 900],
     )
@@ -136,9 +133,7 @@ def test_clocks_that_stay_wrong_cost_nothing_though_every_block_of_rows_has_some
     given_ = {"within": "2s", "outage": "1s"}
     found = local.run(
         streams,
-        pairs(
-            **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()}, cpu="1000 cores"
-        ),
+        pairs(**with_units(given_), cpu="1000 cores"),
         arrival="arrival",
     )
     assert matches(found.alerts) == exact(streams, **given_)
@@ -156,7 +151,7 @@ def test_a_key_is_forgotten_when_its_time_to_live_has_passed() -> None:
         plan = plan_of(
             streams,
             pairs(
-                **{name: us(value) if isinstance(value, int) else value for name, value in given_.items()},
+                **with_units(given_),
                 cpu="1000 cores",
             ),
             arrival="arrival",

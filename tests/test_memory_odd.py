@@ -61,7 +61,7 @@ def test_fingerprints_are_removed_before_rows_are_shed_when_many_omitted_rows_ha
     a = {"ts": times, "machine": machine, "value": values, "arrival": np.arange(len(times))}
     b = {name: column[-1:] for name, column in a.items()} | {"arrival": np.array([len(times)])}
     shapes = {"a": "increasing", "b": "increasing"}
-    rule = Rule("r", "a + b > 9", within=5, on="machine", shapes=shapes, memory=memory)
+    rule = Rule("r", "a + b > 9", within="5us", on="machine", shapes=shapes, memory=memory)
     out, driver = run({"a": a, "b": b}, rule, list(range(500, count, 500)))
     assert driver.most <= memory
     assert out.counts["a"]["omitted"] >= count - 1

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import us, us_bounds
 from tests.naive.alerts import naive_alerts, naive_counts
 from tests.strategies import COARSE, Case, cases
 from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled
@@ -108,11 +109,17 @@ EXPRS = {
 }
 BESIDE = {
     "none": [],
-    "opposite": [Rule("other", "a + b < 1", within=9, on="machine", shapes={"a": "decreasing", "b": "decreasing"})],
-    "every": [Rule("other", "a + b > 1", within=1, on="machine", emit="all")],
-    "single": [Rule("other", "a > 1", within=3, on="machine", shapes={"a": "increasing"})],
+    "opposite": [Rule("other", "a + b < 1", within="9us", on="machine", shapes={"a": "decreasing", "b": "decreasing"})],
+    "every": [Rule("other", "a + b > 1", within="1us", on="machine", emit="all")],
+    "single": [Rule("other", "a > 1", within="3us", on="machine", shapes={"a": "increasing"})],
 }
-LIVES = [{}, {"keep_firing_for": 1}, {"for_": 1, "stale": 5}, {"hop": 3, "stale": 2}, {"closed": "neither"}]
+LIVES = [
+    {},
+    {"keep_firing_for": "1us"},
+    {"for_": "1us", "stale": "5us"},
+    {"hop": "3us", "stale": "2us"},
+    {"closed": "neither"},
+]
 
 
 def crowd(rows: Sequence[tuple[str, int, int, str | None]]) -> dict[str, dict[str, np.ndarray]]:
@@ -141,8 +148,8 @@ def test_reduced_plan_raises_the_alerts_of_the_full_plan_when_rows_crowd_at_few_
     streams = crowd(rows)
     names = [name for name in "abc" if name in expr.replace("abs", "").replace("max", "")]
     shapes = dict(zip(names, EXPRS[expr], strict=True))
-    rule = Rule("x", expr, on="machine", shapes=shapes, **{"within": 2, "idle": 9} | life)
-    waiting = replace(rule, wait=wait)
+    rule = Rule("x", expr, on="machine", shapes=shapes, **{"within": "2us", "idle": "9us"} | life)
+    waiting = replace(rule, wait=None if wait is None else us(wait))
     found = local.run(streams, [waiting, *BESIDE[kind]], arrival="arrival", cuts=sorted(cuts)).alerts
     expected = local.run(streams, full(rule), arrival="arrival").alerts
     assert without_witness(row for row in found if row["alert"] == "x") == without_witness(expected)
@@ -177,7 +184,7 @@ def test_witness_has_the_earliest_times_when_one_stream_has_two_rows_of_one_time
         "a": table([(3, 0)]),
     }
     shapes = dict.fromkeys(("a", "b", "c"))
-    bounds = {("b", "c"): (-5, 5), ("b", "a"): (-5, 5)}
+    bounds = us_bounds({("b", "c"): (-5, 5), ("b", "a"): (-5, 5)})
     rule = Rule("x", "min(b + c, 4) + a > 3", within=bounds, on="machine", shapes=shapes)
     rows = local.run(streams, rule).alerts
     times = [[part["time"].microsecond for part in row["witness"]] for row in rows if row["state"] == "firing"]
@@ -207,9 +214,9 @@ def test_wait_changes_no_alert_when_rows_arrive_in_order_of_time(
     case: Case, wait: int, idle: int, cuts: list[int]
 ) -> None:
     streams = {name: {**columns, "arrival": columns["ts"]} for name, columns in case.arrays().items()}
-    rule = Rule(**case.keywords() | {"idle": idle})
+    rule = Rule(**case.keywords() | {"idle": us(idle)})
     plain = local.run(streams, rule, arrival="arrival").alerts
-    waited = local.run(streams, replace(rule, wait=wait), arrival="arrival", cuts=sorted(cuts)).alerts
+    waited = local.run(streams, replace(rule, wait=us(wait)), arrival="arrival", cuts=sorted(cuts)).alerts
     assert stories(in_oracle_form(row, case.rule) for row in waited) == stories(
         in_oracle_form(row, case.rule) for row in plain
     )

@@ -98,7 +98,7 @@ def test_witnesses_hold_whatever_is_left_out(case: Case) -> None:
 
 def test_alerts_have_distinct_ids_when_they_start_at_the_same_time() -> None:
     columns = {"a": {"ts": [0, 0, 0], "value": [9.0, 1.0, 8.0]}, "b": {"ts": [0], "value": [0.0]}}
-    rule = tocsin.Rule("Apart", "a - b > 5", within=1, shapes={"a": None})
+    rule = tocsin.Rule("Apart", "a - b > 5", within="1us", shapes={"a": None})
     for cuts in ([], [1], [2], [1, 2, 3]):
         rows = tocsin.run_local({"b": columns["b"], "a": columns["a"]}, rule, cuts=cuts)
         assert [row["state"] for row in rows] == ["firing", "resolved", "firing"]
@@ -108,7 +108,7 @@ def test_alerts_have_distinct_ids_when_they_start_at_the_same_time() -> None:
 def test_late_alerts_have_ids_of_their_own_when_their_starts_are_equal_or_go_back() -> None:
     times, values = [9, 100, 9, 9, 9, 2, 9], [9.0, 1.0, 8.0, 1.0, 7.0, 9.0, 8.0]
     table = {"ts": times, "value": values, "arrival": [9, 100, 101, 102, 103, 104, 105]}
-    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", stale=1, outage=1000), arrival="arrival")
+    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", stale="1us", outage="1000us"), arrival="arrival")
     fired = [row for row in rows if row["state"] == "firing"]
     starts = {how: [_micros(row["startsAt"]) for row in fired if row["quality"] == how] for how in _QUALITIES}
     assert starts == {"exact": [9], "exact late": [9, 9, 2, 9]}
@@ -117,7 +117,7 @@ def test_late_alerts_have_ids_of_their_own_when_their_starts_are_equal_or_go_bac
 
 def test_an_alert_fires_at_the_end_of_for_when_the_next_evaluation_comes_later() -> None:
     table = {"ts": [0, 4, 9, 12, 20, 21], "value": [9.0, 9.0, 9.0, 1.0, 9.0, 1.0]}
-    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", for_=5, stale=30))
+    rows = tocsin.run_local({"a": table}, tocsin.Rule("Hot", "a > 5", for_="5us", stale="30us"))
     assert [(row["state"], _micros(row["startsAt"]), _micros(row["firesAt"])) for row in rows] == [
         ("pending", 0, None), ("firing", 0, 5), ("resolved", 0, 5), ("pending", 20, None), ("inactive", 20, None)
     ]  # fmt: skip

@@ -254,7 +254,7 @@ def test_the_plan_is_that_of_explain(folder: Path, capsys: Captured) -> None:
     (pair,) = _certified(["-f", "rules.yaml", "Pair"], capsys)["rules"]
     assert main(["explain", "rules.yaml", "Pair"]) == 0
     lines = [line.removeprefix("  ") for line in capsys.readouterr().out.splitlines()]
-    assert pair["plan"] == [line for line in lines if not line.startswith(("Watch ", "Threshold "))]
+    assert pair["plan"] == [line for line in lines if not line.startswith(("Watch ", "Threshold ", "  Delay: "))]
 
 
 def test_a_domain_may_be_tried_by_the_name_that_the_plan_has(folder: Path, capsys: Captured) -> None:

@@ -107,7 +107,7 @@ def test_a_receiver_that_drops_repeats_keeps_all_changes_of_alerts_with_equal_st
     tmp_path: Path, make: type[WebhookSink] | type[CloudEventsSink]
 ) -> None:
     columns = {"b": {"ts": [0], "value": [0.0]}, "a": {"ts": [0, 0, 0], "value": [9.0, 1.0, 8.0]}}
-    found = run_local(columns, Rule("Apart", "a - b > 5", within=1, shapes={"a": None}))
+    found = run_local(columns, Rule("Apart", "a - b > 5", within="1us", shapes={"a": None}))
     write_log(tmp_path, [found])
     with receiver() as server:
         run_sink(tmp_path, make(server.url))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "alertmanager": {
         "url": Secret("http://h:9093"),
         "resend": "30s",
-        "timeout": 5_000_000,
+        "timeout": timedelta(seconds=5),
         "interval": "15s",
         "show_past": "0s",
         "headers": {"Authorization": Secret("Bearer x")},

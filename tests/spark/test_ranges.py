@@ -142,7 +142,7 @@ def said(alerts: Iterable[Any], rule: str) -> list[tuple[str, str, int, int, int
     """What the alerts of a rule say, as the oracle says it."""
     return sorted(
         (dict(labels)["symbol"], dict(labels)["query"], start, int(value), int(value - margin))
-        for name, _, _, labels, start, _, value, margin, _, _ in plain(alerts)
+        for name, _, _, labels, start, _, _, value, margin, _, _ in plain(alerts)
         if name == rule
     )
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tocsin.cli.given import GivenUpError, attempt, run_errors
 from tocsin.dashboard import PORT
-from tocsin.rundir.manifest import MANIFEST
 
 SUMMARY = "show runs and backtests in a browser"
 _INPUT = 0
@@ -90,6 +89,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _check_run_dir(folder: Path) -> None:
     """Raise an error if no run and no backtest wrote the folder; name the run directories inside it."""
     from tocsin.dashboard.rundata import RunData
+    from tocsin.rundir.manifest import MANIFEST
 
     if RunData(folder.name, folder).is_run:
         return

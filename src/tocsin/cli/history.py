@@ -157,7 +157,7 @@ def _run(
             if kind == "alert":
                 number = said.pop("version")
                 gatherers[number].take(said)
-                said.pop("emitted_us", None)
+                said.pop("emitted_us", None)  # The alert log has no emission times.
                 writers[number].take(said)
             else:
                 _count(gatherers, said)

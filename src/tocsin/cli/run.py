@@ -51,9 +51,9 @@ what it says:
 exit codes:
   0  the input was taken to its end (--once), or a signal asked to stop. That a sink has not been reached is said, and
      is no failure: the alerts are in the log, and the next run delivers them
-  1  mistakes in the rule file, a run directory that is in use or whose state does not fit, or a run that failed; with
-     --once also a stream of which rows were read but no row could be used
-  1  a run directory with lost or damaged files, without --repair
+  1  mistakes in the rule file, a run directory that is in use or whose state does not fit, a run directory with lost or
+     damaged files (without --repair), or a run that failed; with --once also a stream of which rows were read but no
+     row could be used
   2  wrong usage
   130, 143  a second signal came
 

@@ -31,7 +31,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -158,11 +157,12 @@ def _write(line: str, style: str) -> None:
 def _object(
     checked: Sequence[CheckedSuite], results: Sequence[Sequence[Result]], arguments: argparse.Namespace
 ) -> dict[str, Any]:
+    from tocsin.cli.check import place
     from tocsin.testing.report import as_object
 
     files = []
     for file, found in zip(checked, results, strict=True):
-        mistakes = [{k: v for k, v in asdict(mistake).items() if k != "kind"} for mistake in file.mistakes]
+        mistakes = [place(mistake) for mistake in file.mistakes]
         tests = [as_object(result, is_debugging=arguments.debug) for result in found]
         ok = not mistakes and all(result.ok for result in found)
         files.append({"file": file.path, "ok": ok, "mistakes": mistakes, "tests": tests})

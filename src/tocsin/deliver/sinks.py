@@ -287,7 +287,7 @@ def _url_fault(text: str, parts: SplitResult) -> str:
 
 
 def _check_dashboard(sink: Any) -> None:
-    """Raise an error if no link can start with the address, or if it has parts which receivers must not see."""
+    """Raise an error if no link can start with the address, or if it has parts that receivers must not see."""
     try:
         parts = urlsplit(sink.dashboard)
         fault = _url_fault(sink.dashboard, parts)

@@ -22,18 +22,18 @@ def track_watermarks(
     stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_us: int, lag_us: int
 ) -> tuple[Int, Int]:
     """Return the watermark and the newest event time of the key after each row. `stream` is -1 for unused rows."""
-    watermark, front = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
+    watermark, newest_time = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
     for i in range(key.shape[0]):
         k = key[i]
         if stream[i] >= 0:
             newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
-        front[i] = newest[k].max()
+        newest_time[i] = newest[k].max()
         if stream[i] >= 0 and lag_us > 0:
-            progress[k] = max(progress[k], front[i] - lag_us)
+            progress[k] = max(progress[k], newest_time[i] - lag_us)
         elif stream[i] >= 0:
             bring_on(k, newest, progress, idle_us)
         watermark[i] = progress[k]
-    return watermark, front
+    return watermark, newest_time
 
 
 class EmissionTimes(NamedTuple):
@@ -41,7 +41,7 @@ class EmissionTimes(NamedTuple):
 
     key: Int
     watermark: Int
-    front: Int
+    newest_time: Int
 
     @classmethod
     def of(cls, followed: Followed, arrivals: Arrivals) -> EmissionTimes:
@@ -55,4 +55,4 @@ class EmissionTimes(NamedTuple):
         """Return when an evaluation at `time_us` is emitted, or None if no arrival of the call emits it."""
         begin, end = np.searchsorted(self.key, [key, key + 1]).tolist()
         at = begin + int(np.searchsorted(self.watermark[begin:end], time_us))
-        return int(self.front[at]) if at < end and self.front[at] != NEVER_SEEN else None
+        return int(self.newest_time[at]) if at < end and self.newest_time[at] != NEVER_SEEN else None

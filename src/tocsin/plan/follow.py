@@ -16,7 +16,7 @@ from tocsin.plan.compiled import Compiled
 from tocsin.plan.condition import limit_key
 from tocsin.plan.corners import Corners
 from tocsin.plan.identity import Lane
-from tocsin.plan.lives import Change, Lived
+from tocsin.plan.lives import AlertChange, Lived
 from tocsin.plan.remember import Segments
 from tocsin.plan.sift import Sift
 from tocsin.plan.steps import Store, Threshold
@@ -120,7 +120,7 @@ class Followed(Compiled):
         fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
         self.limits = np.concatenate([self.limits, fresh], axis=1)
 
-    def evaluate(self, arrived: Arrived) -> tuple[list[Change], Witnesses]:
+    def evaluate(self, arrived: Arrived) -> tuple[list[AlertChange], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         segments = [arrived.segments[i] for i in self.rule.stores]
         if self.rule.lag_us:
@@ -187,7 +187,7 @@ class Followed(Compiled):
 
     def _sift(
         self, arrived: Arrived, in_order: NDArray[np.bool_], late: NDArray[np.bool_]
-    ) -> tuple[list[Change], Witnesses]:
+    ) -> tuple[list[AlertChange], Witnesses]:
         """Join what may change something, and no more of the other rows than partners of those."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
         sift = Sift(arrived, self.rule, self.corners, limits)
@@ -202,21 +202,21 @@ class Followed(Compiled):
                 return self._conclude(probes, late[at], joined)
             in_order, is_open = in_order & ~again, is_open | again
 
-    def _settle(self, key: Int, row: Int, segment: Segments) -> list[Change]:
+    def _settle(self, key: Int, row: Int, segment: Segments) -> list[AlertChange]:
         """Take arrivals of a reduced rule of one stream, and judge the rows whose place they settle."""
         rows = (segment.offsets, segment.time, segment.rank, segment.gone)
         arrived = (key, segment.place[row])
         settled, late = settle(arrived, rows, self.newest[:, 0], self.progress, self.rule.lag_us)
         return self._judge_settled(settled, late, segment)
 
-    def settle_rest(self, progress: Int, segment: Segments) -> list[Change]:
+    def settle_rest(self, progress: Int, segment: Segments) -> list[AlertChange]:
         """Learn that no row will come up to `progress`, and judge the remembered rows that it settles."""
         key = np.repeat(np.arange(len(self.progress)), np.diff(segment.offsets))
         settled = np.flatnonzero((segment.time > self.progress[key]) & (segment.time <= progress[key]))
         self.progress = np.maximum(self.progress, progress)
         return self._judge_settled(settled, np.zeros(len(settled), np.bool_), segment)
 
-    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: Segments) -> list[Change]:
+    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: Segments) -> list[AlertChange]:
         """Call the condition on settled rows, and on no others; they are ordered by key."""
         key = np.searchsorted(segment.offsets, settled, side="right") - 1
         probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)), np.zeros(len(key), np.bool_))
@@ -224,7 +224,7 @@ class Followed(Compiled):
 
     def _judge(
         self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[Segments]
-    ) -> tuple[list[Change], Witnesses]:
+    ) -> tuple[list[AlertChange], Witnesses]:
         """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
         return self._conclude(probes, late, self._join(probes, segments))
 
@@ -233,7 +233,7 @@ class Followed(Compiled):
         evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every=every)
         return Joined(evaluations, matches, scores, Show(self.value_offsets, tuples, segments, bases_of(segments)))
 
-    def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[Change], Witnesses]:
+    def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[AlertChange], Witnesses]:
         show, rank = joined.show, joined.show.tuples.rank
         true = probes.row[joined.evaluations.truth == TRUE]
         self.gave = rank[joined.matches].max(axis=1) if self.rule.emit == "all" else rank[true]
@@ -274,10 +274,12 @@ class Followed(Compiled):
         stream = self.stores[0].stream
         return {limit_key(stream, i): np.repeat(numbers, counts) for i, numbers in enumerate(self.limits)}
 
-    def _live(self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show) -> list[Change]:
+    def _live(
+        self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: Show
+    ) -> list[AlertChange]:
         return self.lived.take(evaluations, (time, key), late, show, self.progress)
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[Change]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
         """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
         self.progress = np.maximum(self.progress, progress)
         return self.lived.advance(self.progress, silence, late_too=late_too)

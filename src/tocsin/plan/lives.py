@@ -15,17 +15,23 @@ from tocsin.stages import alert
 from tocsin.stages.join import Evaluations
 
 
-class Change(NamedTuple):
+class AlertChange(NamedTuple):
     """A change of state of an alert.
 
     Attributes
     ----------
-        key: number of the key on its page.
-        state: new state.
-        times: start, firing time and end.
-        sequence: sequence number of the alert among alerts of its key with the same start.
-        late: whether late evaluations drive the alert.
-        shown: witness of the best evaluation.
+    key
+        Number of the key on its page.
+    state
+        New state.
+    times
+        Start, firing time and end.
+    sequence
+        Number that distinguishes alerts of its key with the same start.
+    late
+        Whether late evaluations drive the alert.
+    shown
+        Witness of the best evaluation.
     """
 
     key: int
@@ -90,7 +96,7 @@ class Lived:
 
     def take(
         self, evaluations: Evaluations, when: tuple[Int, Int], late: NDArray[np.bool_], show: Show, progress: Int
-    ) -> list[Change]:
+    ) -> list[AlertChange]:
         """Let evaluations at some (time, key) drive the lives: late ones at once, others as progress reaches them."""
         time, key = when
         found = evaluations.found == 1
@@ -108,7 +114,7 @@ class Lived:
 
     def _drive(
         self, evaluations: Evaluations, when: tuple[Int, Int], ahead: Int, show: Show, progress: Int
-    ) -> list[Change]:
+    ) -> list[AlertChange]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         (time, key), old = when, self.waiting
         count = len(time)
@@ -127,7 +133,7 @@ class Lived:
         self.waiting = old.take(rest[rest >= count] - count).joined(new)
         return changes
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[Change]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
         """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
         old = self.waiting
         if not len(old.key) and not self.is_open().any():
@@ -153,7 +159,7 @@ class Lived:
         fresh: tuple[Evaluations, Show] | None,
         when: tuple[Int, Int],
         old: Witnesses,
-    ) -> list[Change]:
+    ) -> list[AlertChange]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
         rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.machines[machine], self.bests[machine]
@@ -172,7 +178,7 @@ class Lived:
         for (k, event, start, sequence, fires, end, number), place in zip(rows.tolist(), places, strict=True):
             row = best.take([k]) if number == alert.STORED else table.take([place])
             times = AlertTimes(start, _known(fires), _known(end))
-            changes.append(Change(k, alert.EVENTS[event], times, sequence, machine == 1, row))
+            changes.append(AlertChange(k, alert.EVENTS[event], times, sequence, machine == 1, row))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
             for column, newer in zip(best.columns(), table.columns(), strict=True):

@@ -20,7 +20,7 @@ from tocsin.plan.follow import Followed
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.late import late_rows
-from tocsin.plan.lives import Change
+from tocsin.plan.lives import AlertChange
 from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.remember import Remembered, Segments, StreamRows
@@ -310,7 +310,7 @@ class Page:
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
     def _report(
-        self, followed: Followed, changes: Sequence[Change], out: Out, emissions: EmissionTimes | None = None
+        self, followed: Followed, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
     ) -> None:
         for change in changes:
             # What is missing may have begun this life, or a life before that would not have ended yet.
@@ -339,7 +339,7 @@ class Page:
         """What is promised of the results from a time on: all, unless rows that they may need were shed."""
         return self.loss.promise if since_us <= self.loss.until_us else "exact"
 
-    def _row(self, followed: Followed, change: Change, quality: str) -> dict[str, Any]:
+    def _row(self, followed: Followed, change: AlertChange, quality: str) -> dict[str, Any]:
         _, state, times, sequence, late, shown = change
         named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
         (quality,) = with_doubts([quality], followed.outside(shown))

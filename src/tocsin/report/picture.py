@@ -115,7 +115,7 @@ def _margins(traced: Traced, pick: Pick) -> Series:
 
 
 def _has_decided(traced: Traced, life: Life, one: Evaluation) -> bool:
-    """Check whether an evaluation is the source of the margin and the witness of an alert."""
+    """Return whether an evaluation is the source of the margin and the witness of an alert."""
     if one.margin != life.margin or one.is_late != life.is_late or not life.covers(one.time_us):
         return False
     times = {stream: int(traced.rows[stream].time[row]) for stream, row in one.partners}

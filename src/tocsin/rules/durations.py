@@ -55,8 +55,8 @@ def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int
 def _read(duration: Duration, where: str) -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
-    number = isinstance(duration, int) and not isinstance(duration, bool)
-    if number and duration == 0:
+    is_number = isinstance(duration, int) and not isinstance(duration, bool)
+    if is_number and duration == 0:
         return 0
     if isinstance(duration, str):
         text = duration.strip()
@@ -68,7 +68,7 @@ def _read(duration: Duration, where: str) -> int:
         if parts and "".join(number + unit for number, unit in parts) == body:
             return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
     message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'; got {duration!r}"
-    if number:
+    if is_number:
         message += f", a number without a unit; for seconds write '{duration}s'"
     raise RuleError(message)
 

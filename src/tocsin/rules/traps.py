@@ -10,7 +10,7 @@ from tocsin.rules.references import Placed, Read
 
 
 def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: bool) -> None:
-    """Warn of a rule that is right; one that emits all has no lives, and so none of the traps of these. Add notes.
+    """Add warnings and notes about a rule without mistakes. A rule with `emit: all` has no alert states to warn of.
 
     `shared`: the file limits the memory that its joins share.
     """

@@ -33,12 +33,12 @@ __all__ = [
     "RunDir",
     "Tally",
     "apply_repair",
+    "format_refusal",
     "last_progress",
     "plan_repair",
     "read_dead",
     "read_facts",
     "read_manifest",
     "read_progress",
-    "format_refusal",
     "refusals",
 ]

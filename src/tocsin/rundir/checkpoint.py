@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class _Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.offsets, self.commits = self._numbers("offsets"), self._numbers("commits")
-        # By source the numbers of its empty files.
+        # Empty files of each source by number.
         self.sources: dict[str, dict[int, str]] = {}
         for source in sorted(path for path in folder.glob("sources/*") if path.is_dir()):
             found = self._numbers(f"sources/{source.name}")
@@ -93,18 +93,18 @@ class _Files:
 
     def has_offsets(self, batch: int) -> bool:
         """Return whether the offsets of a micro-batch and the file lists that they refer to are readable."""
-        found = self._sources_of(self.offsets.get(batch))
+        found = self._sources_of(self.offsets[batch]) if batch in self.offsets else None
         if found is None:
             return False
         return not any(number <= found.get(name, -1) for name, empty in self.sources.items() for number in empty)
 
     def has_no_damage(self, batch: int) -> bool:
         """Return whether the offsets of a micro-batch are readable, or were deleted by Spark."""
-        return batch not in self.offsets or self._sources_of(self.offsets[batch]) is not None
+        return batch not in self.offsets or self.is_readable(self.offsets[batch])
 
     def has_commit(self, batch: int) -> bool:
         """Return whether the commit of a micro-batch is readable."""
-        return self._sources_of(self.commits.get(batch)) is not None
+        return batch in self.commits and self.is_readable(self.commits[batch])
 
     def has_state(self, version: int) -> bool:
         """Return whether all partitions have a version of the state."""
@@ -119,10 +119,8 @@ class _Files:
         found = [name for empty in self.sources.values() for name in empty.values()]
         return found + [name for one in self.partitions for names in one.empty.values() for name in names]
 
-    def _sources_of(self, name: str | None) -> Mapping[str, int] | None:
+    def _sources_of(self, name: str) -> Mapping[str, int] | None:
         """Return the file sources with their offsets in a file of offsets or commits; None if it is unreadable."""
-        if name is None:
-            return None
         if name not in self._read:
             self._read[name] = _parse_log((self.folder / name).read_text("utf-8", "replace"))
         return self._read[name]
@@ -199,11 +197,7 @@ def _parse_log(text: str) -> dict[str, int] | None:
     version, *lines = text.split("\n")
     if not re.fullmatch(r"v\d+", version) or not lines or not isinstance(_json(lines[0]), dict):
         return None
-    return {match[1]: int(match[2]) for match in _matches(lines[1:])}
-
-
-def _matches(lines: Iterable[str]) -> Iterable[re.Match[str]]:
-    return (match for match in map(_SOURCE.fullmatch, lines) if match)
+    return {match[1]: int(match[2]) for match in map(_SOURCE.fullmatch, lines[1:]) if match}
 
 
 def _query_of(path: Path) -> str | None:

@@ -61,10 +61,9 @@ class ChecksumList:
 def _parsed(line: bytes) -> Checksum | None:
     try:
         stored = json.loads(line)
-        size, crc32 = stored["size"], stored["crc32"]
-        is_missing = size is None and crc32 is None
-        return Checksum(
-            str(stored["file"]), int(stored["alerts"]), *((None, None) if is_missing else (int(size), str(crc32)))
-        )
+        file = Checksum(str(stored["file"]), int(stored["alerts"]))
+        if stored["size"] is None and stored["crc32"] is None:
+            return file
+        return file._replace(size=int(stored["size"]), crc32=str(stored["crc32"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

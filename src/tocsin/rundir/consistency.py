@@ -144,19 +144,20 @@ def read_facts(place: RunDir, manifest: Manifest, *, has_new_rules: bool) -> Run
     before = place.progress().before(next_batch)
     if before is None and last is not None:
         # The end of the file has newer micro-batches only.
-        before = max((one for one in read_progress(place.folder) if one.batch < next_batch), default=None, key=_batch)
+        earlier = (one for one in read_progress(place.folder) if one.batch < next_batch)
+        before = max(earlier, default=None, key=lambda one: one.batch)
     return RunFacts(
-        checkpoint,
-        manifest.query,
-        manifest.first_batch,
-        {batch: _measured(log, path, listed.get(path.name)) for batch, path in log.batches()},
-        listed,
-        max(_newest(place.dead.folder), _newest(place.late.folder)),
-        last,
-        before,
-        cursors,
-        {name: _delivered(place.delivery / f"{name}{TAKEN}") for name in cursors},
-        has_new_rules,
+        checkpoint=checkpoint,
+        query=manifest.query,
+        first_batch=manifest.first_batch,
+        files={batch: _measured(log, path, listed.get(path.name)) for batch, path in log.batches()},
+        listed=listed,
+        rows=max(_newest(place.dead.folder), _newest(place.late.folder)),
+        last=last,
+        before=before,
+        cursors=cursors,
+        delivered={name: _delivered(place.delivery / f"{name}{TAKEN}") for name in cursors},
+        has_new_rules=has_new_rules,
     )
 
 
@@ -281,11 +282,12 @@ def _check_cursors(facts: RunFacts, plan: RepairPlan) -> None:
         reached = [place for place in facts.delivered.get(name, ()) if _is_place(facts, place)]
         plan.cursors[name] = reached[-1] if reached else None
         end = f"micro-batch {facts.recorded}" if facts.recorded >= 0 else "no micro-batch"
-        where = f"behind line {reached[-1].line + 1} of micro-batch {reached[-1].batch}" if reached else "at its start"
+        line = f"after line {reached[-1].line + 1} of micro-batch {reached[-1].batch}" if reached else ""
+        where = f"{line} of the log" if reached else "at the start of the log"
         plan.add(
             f"sink {name} is at line {cursor.line + 1} of micro-batch {cursor.batch}, "
             f"which the alert log does not have; it ends with {end}",
-            f"let sink {name} continue {where} of the log",
+            f"let sink {name} continue {where}",
         )
 
 
@@ -339,10 +341,6 @@ def _measured(log: AlertLog, path: Path, listed: Checksum | None) -> Checksum:
         message = f"alert log: `{path}` must be a readable file; {(error.strerror or 'it is unreadable').lower()}"
         raise RunError(message) from None
     return found if found == listed else found._replace(alerts=log.count(path))
-
-
-def _batch(progress: Progress) -> int:
-    return progress.batch
 
 
 def _cursor(status: Mapping[str, object]) -> Position:

@@ -31,6 +31,7 @@ _UP_S, _DOWN_S = 30.0, 2.0
 _REMINDER_S = 300.0
 # How long a run that ends by itself waits for its brokers.
 ONCE_WAIT_S = 8.0
+# Between two looks at the state of the brokers, while a run waits.
 _LOOK_S = 0.1
 # Kafka's own pattern of an address.
 _KAFKA_ADDRESS = re.compile(r"\s*(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)\s*")

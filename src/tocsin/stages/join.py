@@ -183,7 +183,7 @@ def set_order(order: Int, probe: int) -> None:
 
 @kernel
 def is_earlier(time: Int, chosen: Int, witness: Int, probe: int) -> bool:
-    """Tell whether the chosen rows have earlier times than the witness of a probe, compared stream by stream."""
+    """Return whether the chosen rows have earlier times than the witness of a probe, compared stream by stream."""
     for stream in range(chosen.shape[0]):
         mine, other = time[chosen[stream]], time[witness[probe, stream]]
         if mine != other:

@@ -101,8 +101,11 @@ def _known(traced: Traced, life: Life, rule: Threshold) -> Life:
 
 def life_facts(life: Life) -> dict[str, Any]:
     """Return identity, times, numbers and witness of an alert."""
-    facts = {"id": life.id, "startsAt": life.start_us, "firesAt": life.fires_us, "endsAt": life.end_us}
-    return facts | {
+    return {
+        "id": life.id,
+        "startsAt": life.start_us,
+        "firesAt": life.fires_us,
+        "endsAt": life.end_us,
         "late": life.is_late,
         "value": life.value,
         "margin": life.margin,
