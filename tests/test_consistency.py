@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -99,6 +100,25 @@ def test_plan_has_no_fault_when_a_run_is_killed_at_any_write(tmp_path: Path, is_
         again.run(range(facts_of(run).checkpoint.resume, BATCHES.stop), SINKS)
         assert again.log() == whole.log()
         assert plan_repair(facts_of(again)).faults == []
+        shutil.rmtree(run.folder.parent)
+
+
+@pytest.mark.parametrize("kept", [0, 1], ids=["no alert", "one alert"])
+def test_plan_has_no_fault_when_new_rules_raise_fewer_alerts_in_the_repeated_batch(tmp_path: Path, kept: int) -> None:
+    whole = SyntheticRun(tmp_path / "whole" / "run")
+    whole.run(BATCHES, SINKS)
+    for number in range(whole.crash.done):
+        run = SyntheticRun(tmp_path / str(number) / "run", Crash(number))
+        with pytest.raises(CrashError):
+            run.run(BATCHES, SINKS)
+        facts, manifest = facts_of(run, has_new_rules=True), read_manifest(run.folder)
+        assert manifest is not None
+        apply_repair(run.place, plan_repair(facts), facts, manifest)
+        again, first = SyntheticRun(run.folder), facts.checkpoint.resume
+        with patch("run_dirs.alerts_of", lambda batch: alerts_of(batch)[:kept]):
+            again.run(range(first, first + 2), SINKS)
+        assert plan_repair(facts_of(again)).faults == [], number
+        assert {batch: len(ids) for batch, ids in again.log().items() if batch >= first and len(ids) > kept} == {}
         shutil.rmtree(run.folder.parent)
 
 

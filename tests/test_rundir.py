@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from loaded import load_file
 from tocsin.errors import RunError
 from tocsin.expr.certify.certificate import VERDICTS
+from tocsin.plan import describe_plan
 from tocsin.plan.file import plan_file
 from tocsin.rundir import (
     DeadWriter,
@@ -259,8 +260,8 @@ def test_one_function_says_what_a_run_cannot_go_on_with() -> None:
 def test_manifest_of_a_rule_file_is_equal_when_the_working_directory_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "streams:\n  air: {source: csv, path: data/air, time: ts, keys: [m], values: [value]}\ngroups:\n"
-    text += "  - name: g\n    rules: [{alert: Warm, expr: air > 1, on: m}]\n"
+    text = "streams:\n  air: {source: {csv: {path: data/air}}, keys: [m]}\ngroups:\n"
+    text += "  - name: g\n    rules: [{alert: Warm, expr: air > 1, on: [m]}]\n"
     (tmp_path / "plant").mkdir()
     (tmp_path / "plant" / "rules.yaml").write_text(text)
     found = []
@@ -270,6 +271,33 @@ def test_manifest_of_a_rule_file_is_equal_when_the_working_directory_differs(
         found.append(describe(file, plan_file(file), (), 2).streams)
     assert found[0] == found[1]
     assert found[0]["air"]["from"] == str(tmp_path / "plant" / "data" / "air")
+
+
+RULES_WITH_LIMITS = """\
+streams:
+  air: {source: {json: {path: in}}, keys: [machine]}
+limits:
+  by_machine: {file: limits.csv, on: [machine]}
+groups:
+  - name: g
+    rules:
+      - {alert: Hot, expr: air > by_machine.high, on: [machine]}
+"""
+
+
+def test_manifest_has_other_rules_when_a_table_of_limits_changed(tmp_path: Path) -> None:
+    def manifest(high: int) -> Manifest:
+        (tmp_path / "limits.csv").write_text(f"machine,high\nm1,{high}\n")
+        file = load_file(tmp_path / "rules.yaml")
+        plan = plan_file(file)
+        return replace(describe(file, plan, (), 1), state=describe_plan(plan))
+
+    (tmp_path / "rules.yaml").write_text(RULES_WITH_LIMITS)
+    manifest(30).write(tmp_path)
+    before = read_manifest(tmp_path)
+    assert before is not None
+    assert manifest(30).has_rules_of(before)
+    assert not manifest(31).has_rules_of(before)
 
 
 def test_two_runs_never_share_a_directory(tmp_path: Path) -> None:

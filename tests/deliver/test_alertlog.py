@@ -106,6 +106,17 @@ def test_a_batch_without_alerts_makes_no_file(tmp_path: Path) -> None:
     assert list(AlertLog(tmp_path / "alerts").read()) == []
 
 
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_file_of_a_batch_becomes_empty_when_the_repeated_batch_has_no_alerts(tmp_path: Path, form: str) -> None:
+    writer, log = AlertWriter(tmp_path, form), AlertLog(tmp_path)
+    path = writer.write(1, [row(), row("resolved", end=3)])
+    assert path is not None
+    assert writer.write(1, []) == path
+    writer.write(2, [row()])
+    assert [position for position, _ in log.read()] == [(2, 0)]
+    assert (log.count(path), log.corrupt) == (0, 0)
+
+
 def test_other_names_and_files_that_are_being_written_are_not_seen(tmp_path: Path) -> None:
     log = write_log(tmp_path, [[row()]])
     for name in (".000000000001.jsonl.tmp", "1.jsonl", "000000000002.csv", "notes", "0000000000003.jsonl"):

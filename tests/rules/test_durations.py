@@ -73,7 +73,7 @@ def test_an_error_shows_the_number_with_a_unit_when_the_unit_is_missing(value: i
 
 @pytest.mark.parametrize("given", ["60", " 60 ", 60.0])
 def test_an_error_shows_a_text_or_float_with_a_unit_when_the_unit_is_missing(given: Any) -> None:
-    with pytest.raises(RuleError, match="a number without a unit; for seconds write '60s'$"):
+    with pytest.raises(RuleError, match=r"a number without a unit; for seconds write '60s'$"):
         microseconds(given, "`x`")
 
 

@@ -59,15 +59,19 @@ class AlertWriter:
         self.folder, self.form = Path(folder), form
 
     def write(self, batch: int, rows: Iterable[Mapping[str, Any]]) -> Path | None:
-        """Write the alerts of a micro-batch, which are on disk when this returns; none make no file."""
+        """Write the alerts of a micro-batch, which are on disk when this returns.
+
+        A micro-batch without alerts has no file. A file that an earlier run of the micro-batch wrote becomes empty.
+        """
         if not 0 <= batch < 10**12:
             message = f"alert log: `batch` must have at most 12 digits; got {batch}"
             raise ValueError(message)
         alerts = [alert_of(row) for row in rows]
-        if not alerts:
+        path = self.folder / f"{batch:012}.{FORMATS[self.form]}"
+        # After a change of rules a repeated micro-batch can have no alerts, although it had alerts before.
+        if not alerts and not path.exists():
             return None
         data = lines_of(alerts) if self.form == "json" else parquet_of(alerts)
-        path = self.folder / f"{batch:012}.{FORMATS[self.form]}"
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
         return path

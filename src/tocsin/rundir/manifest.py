@@ -84,6 +84,10 @@ class Manifest:
         """Put it on disk."""
         replace_file(run_dir / MANIFEST, json.dumps(asdict(self), indent=2, ensure_ascii=False).encode() + b"\n")
 
+    def has_rules_of(self, before: Manifest) -> bool:
+        """Return whether a repeated micro-batch raises the alerts of the earlier start; tables of limits count too."""
+        return all(getattr(self, name) == getattr(before, name) for name in ("rule_hash", "plan", "state", "tocsin"))
+
     def after(self, before: Manifest | None, started: str) -> Manifest:
         """Return the manifest of a start, with the earlier starts, the query and the numbers of the run."""
         earlier = before.started if before else ()

@@ -226,9 +226,7 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     if before is None:
         now.write(place.folder)
         return now
-    names = ("rule_hash", "plan", "tocsin")
-    has_new_rules = any(getattr(before, name) != getattr(now, name) for name in names)
-    facts = read_facts(place, before, has_new_rules=has_new_rules)
+    facts = read_facts(place, before, has_new_rules=not now.has_rules_of(before))
     repair = plan_repair(facts)
     if repair.faults and not options.repair:
         raise RunError(format_refusal(place, repair))
