@@ -34,7 +34,7 @@ JSON = (
     b'{"machine":"m","ts":1,"value":true}',
     b'{"ts":"soon","value":[1]}',
 )
-NOT_JSON, NO_TIME = "it is not a JSON object in UTF-8", "time `ts` is not a time from year 1 to 9999"
+NOT_JSON, NO_TIME = "it is not a JSON object in UTF-8", "time `ts` is not a time from year 1 to 9999 (`time_unit: us`)"
 NO_FORM = "time `ts` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
 NO_NUMBER = "value `value` is not a finite number"
 REASONS = [NOT_JSON] * 3 + ["key `machine` is missing", NO_FORM, NO_TIME, "time `ts` is missing"] + [NO_NUMBER] * 4

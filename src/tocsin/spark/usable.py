@@ -104,10 +104,12 @@ def _reasons(stream: Stream, names: _Names, time_kind: DataType) -> Column:
     for name in stream.keys:
         reasons.append(_why(names.given(name), F.is_valid_utf8(names.read(name)), f"key `{name}`", "text in UTF-8"))
     in_range = F.coalesce(_in_range(names.read(stream.time)), F.lit(False))
+    has_unit = not isinstance(time_kind, TimestampType | TimestampNTZType)
+    rule = "a time from year 1 to 9999" + f" (`time_unit: {stream.time_unit}`)" * has_unit
     no_form = f"time `{stream.time}` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
     reasons.append(
         F.when(_has_no_form(names.given(stream.time), names.read(stream.time), time_kind), no_form).otherwise(
-            _why(names.given(stream.time), in_range, f"time `{stream.time}`", "a time from year 1 to 9999")
+            _why(names.given(stream.time), in_range, f"time `{stream.time}`", rule)
         )
     )
     if stream.ahead_us is not None:
