@@ -11,6 +11,7 @@ from rules.files import GOOD, check, marked, said
 AIR, GROUP = 'stream "air": ', 'group "cold-store": '
 FIRST, SECOND = GROUP + 'rule "Condensation": ', GROUP + 'rule "Pair": '
 DURATION = "must be a duration such as '10s', '1h30m' or '500ms'; got "
+NO_UNIT = "'{0}', a number without a unit; for seconds write '{0}s'"
 TEMPLATE = "`annotations['summary']`: "
 KNOWN = (
     "a template must name `$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$startsAt` or `$firesAt`; "
@@ -110,7 +111,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         AIR + "value 'value': `domain` must be [low, high] with low < high, or text such as \"[0, 100)\"; got "
         "'(5, 5)'"),
     "a duration with a space": ("idle: 1m", "idle: »1 m", AIR + "`idle` " + DURATION + "'1 m'"),
-    "a duration that is a number": ("idle: 1m", "idle: »60", AIR + "`idle` " + DURATION + "'60'"),
+    "a duration that is a number": ("idle: 1m", "idle: »60", AIR + "`idle` " + DURATION + NO_UNIT.format(60)),
     "a duration that is nothing": ("idle: 1m", "idle: »~", AIR + "`idle` must be a duration; got nothing"),
     "a negative duration": ("idle: 1m", "idle: »-1m", AIR + "`idle` must not be negative; got '-1m'"),
     "silence of no length": ("{for: 10m,", "{for: »0s,", AIR + "no_data: `for` must be longer than 0; got '0s'"),
@@ -217,7 +218,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         SECOND + "`within[('air', 'surface')]` must have lower <= upper; got ('10s', '-5s')"),
     "a bound that is a number": (
         "- {between: [air, surface], bounds: [-5s, 10s]}", "- »{between: [air, surface], bounds: [-5, 10s]}",
-        SECOND + "`within[('air', 'surface')]` " + DURATION + "'-5'"),
+        SECOND + "`within[('air', 'surface')]` " + DURATION + NO_UNIT.format(-5)),
     "one bound": (
         "bounds: [-5s, 10s]", "bounds: »[10s]",
         SECOND + "within: `bounds` must be [lower, upper] in durations; got a list"),
