@@ -6,25 +6,27 @@ import argparse
 import importlib
 import sys
 
-# Name on the command line, and what it measures. The module has the same name with underscores, and a `main(argv)`.
+# Description by name. The module has the same name with underscores, and a function `main(argv)`.
 BENCHMARKS = {
-    "backtest": "the command `backtest` on a month of a fleet: wall time, memory of all its processes, rows/s",
-    "certify": "shapes of realistic functions: how many are decided, how fast, beside a check by a grid",
-    "cpu": "rules with a budget of processor time: what they use of it, and what it finds",
-    "dashboard": "pages over a run of 10^5 alerts and 1,000 rules: first paint in Chromium, answers, reading, memory",
-    "disorder": "waiting for late rows: K and recall by strategy, the figures of Ji et al. and beside them",
-    "disorder-buckets": "a wait per bucket beside one that all buckets agree on: K and recall",
-    "edge": "the command `edge`: bytes sent against the hold on recordings, speed without Numba, start",
-    "fuzz-sources": "fuzzed rows through each kind of source: every row is accounted for",
-    "many-rules": "1,000 rules over 10 streams in memory: rows remembered and time, beside single runs",
-    "memory": "joins that do not fit into memory: recall by policy, ALLOC, speed; the figures of Srivastava and Widom",
-    "order-speed": "the order stage alone: rows per second with statistics, and what waiting costs a rule",
-    "promising": "a CPU budget spent where the answers are: joins, selections, aggregates; the figures of Ali et al.",
-    "queries": "SQL: what a budget of one stream uses, and what each form of a summary finds",
-    "ranges": "a million standing range queries: cost per operation, the figures of Qiao et al., and beside baselines",
-    "ranges-spark": "a million standing range queries through the streaming engine, beside a step that does nothing",
-    "threshold-kernel": "reduction of one stream: speed in and out of order, and how much stays",
-    "threshold-spark": "the rule on Spark, beside a step that does nothing, Spark's own join, and DuckDB",
+    "backtest": "`tocsin backtest` on a month of a fleet: wall time, memory of the process tree, rows per second",
+    "certify": "proofs of the shapes of realistic functions: share and time, compared with a check on a grid",
+    "cpu": "rules with a CPU budget: CPU time used and recall",
+    "dashboard": "dashboard of a run with 10^5 alerts and 1,000 rules: first paint in Chromium, response times, memory",
+    "disorder": "reorder wait: K and recall by strategy, figures of Ji et al. and further measurements",
+    "disorder-buckets": "one reorder wait per bucket compared with a common wait of all buckets: K and recall",
+    "edge": "`tocsin edge`: bytes sent by maximum delay, speed without Numba, start-up time",
+    "fuzz-sources": "random invalid rows in each kind of source: each row must have an outcome",
+    "long-run": "CPU seconds per micro-batch of a continuous run, with both compilers of the JVM and with one",
+    "many-rules": "1,000 rules over 10 streams in the local engine: retained rows and time, compared with single runs",
+    "memory": "joins with a memory budget: recall by policy, ALLOC, speed; figures of Srivastava and Widom",
+    "order-speed": "the reorder stage: rows per second with statistics, and the cost of a wait for a rule",
+    "promising": "CPU budgets with promising tuples: joins, selections, aggregates; figures of Ali et al.",
+    "queries": "SQL with a budget of one stream: CPU time used, and recall by form of summary",
+    "ranges": "one million range queries: cost per operation, figures of Qiao et al., comparison with baselines",
+    "ranges-spark": "one million range queries on Spark, compared with an operator that does nothing",
+    "startup": "wall and CPU seconds to the first result of each command, for two versions in turn",
+    "threshold-kernel": "reduction of one stream: speed in and out of order, and share of retained rows",
+    "threshold-spark": "one rule on Spark, compared with an operator that does nothing, Spark's own join and DuckDB",
     "worker-memory": "memory of Python workers over 500 micro-batches, with buckets that move between two workers",
 }
 
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     lines = [f"  {name:<20} {text}" for name, text in sorted(BENCHMARKS.items())]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Run one benchmark; `<name> --help` tells its options.",
+        description="Run one benchmark; `<name> --help` lists its options.",
         epilog="benchmarks:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,8 +1,8 @@
-"""The command `backtest` on a month of a fleet: wall time, rows/s, and the memory of the whole process tree.
+"""Backtest: wall time, rows per second and peak memory of `tocsin backtest` on a month of a fleet.
 
-Readings of three streams, one a minute and machine, are written to Parquet day by day, so that making them needs little
-memory. The command is run as a user runs it; the memory of all its processes (Python, JVM, workers) is looked at twice
-a second, counting pages that processes share once (PSS).
+Three streams have one row per minute and machine. Their Parquet files are written day by day, which needs little
+memory. The benchmark runs the command as a user does. Twice per second it measures the memory of the whole process tree
+(Python, JVM and workers). Memory that processes share is counted once (PSS).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 MINUTE_US, DAY_MINUTES = 60_000_000, 1_440
-# Mean, daily swing, noise, and how far a reading is rounded, as sensors do.
+# Mean, daily swing, noise and number of decimal places.
 STREAMS = {"humidity": (65.0, 15.0, 2.0, 1), "air": (12.0, 5.0, 0.5, 1), "surface": (10.0, 2.0, 0.3, 1)}
 RULES = """\
 streams:
@@ -40,19 +40,19 @@ groups:
         within: 10m
         on: [machine]
         keep_firing_for: 15m
-        outage: 6h
+        allowed_lateness: 6h
         shapes: {humidity: increasing, air: increasing, surface: decreasing}
 """
 
 
 def write_day(folder: Path, day: int, machines: int, seed: int) -> int:
-    """Write one day of all streams, a file each; give the number of rows."""
+    """Write one day of all streams, one file per stream; return the number of rows."""
     rows = machines * DAY_MINUTES
     minute = np.repeat(np.arange(day * DAY_MINUTES, (day + 1) * DAY_MINUTES, dtype=np.int64), machines)
     machine = np.tile(np.arange(machines), DAY_MINUTES)
     names = pa.DictionaryArray.from_arrays(pa.array(machine, pa.int32()), [f"machine-{m:05}" for m in range(machines)])
-    for place, (stream, (mean, swing, noise, digits)) in enumerate(STREAMS.items()):
-        rng = np.random.default_rng([seed, day, place])
+    for index, (stream, (mean, swing, noise, digits)) in enumerate(STREAMS.items()):
+        rng = np.random.default_rng([seed, day, index])
         ts = START_US + minute * MINUTE_US + rng.integers(0, 20_000_000, rows)
         value = mean + swing * np.sin(minute / DAY_MINUTES * 2 * np.pi + machine) + rng.normal(0, noise, rows)
         order = np.argsort(ts, kind="stable")
@@ -64,8 +64,8 @@ def write_day(folder: Path, day: int, machines: int, seed: int) -> int:
     return rows * len(STREAMS)
 
 
-def children(root: int) -> set[int]:
-    """The processes below one, with itself."""
+def process_tree(root: int) -> set[int]:
+    """Return the ids of a process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -74,16 +74,16 @@ def children(root: int) -> set[int]:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry))
-    found, todo = set[int](), [root]
-    while todo:
-        process = todo.pop()
-        found.add(process)
-        todo += parents.get(process, [])
-    return found
+    tree, pending = set[int](), [root]
+    while pending:
+        process = pending.pop()
+        tree.add(process)
+        pending += parents.get(process, [])
+    return tree
 
 
-def memory(process: int) -> int:
-    """The bytes of a process in memory; what it shares is divided among those who share it."""
+def memory_bytes(process: int) -> int:
+    """Return the memory of a process. Shared memory is divided by the number of processes that share it."""
     try:
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -94,7 +94,7 @@ def memory(process: int) -> int:
 
 
 def cpu_seconds(process: int) -> float:
-    """The time that a process has computed; on a busy machine that says more than the clock."""
+    """Return the CPU time of a process, which depends less on the load of the machine than wall time."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -103,22 +103,22 @@ def cpu_seconds(process: int) -> float:
 
 
 def run(folder: Path, extra: list[str]) -> dict[str, Any]:
-    """Run the command, and watch it."""
+    """Run the command; return wall time, CPU time, peak memory and its JSON output."""
     command = [sys.executable, "-m", "tocsin", "backtest", "rules.yaml", "--json", *extra]
-    begun, peak, computed = time.monotonic(), 0, dict[int, float]()
+    begin, peak, cpu_by_process = time.monotonic(), 0, dict[int, float]()
     with (folder / "output.json").open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output)
         while process.poll() is None:
-            family = children(process.pid)
-            peak = max(peak, sum(memory(one) for one in family))
-            computed |= {one: seconds for one in family if (seconds := cpu_seconds(one))}
+            tree = process_tree(process.pid)
+            peak = max(peak, sum(memory_bytes(one) for one in tree))
+            cpu_by_process |= {one: seconds for one in tree if (seconds := cpu_seconds(one))}
             time.sleep(0.5)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - begin
     if process.returncode:
         sys.exit(f"the command failed with {process.returncode}")
-    told = json.loads((folder / "output.json").read_text())
-    cpu = round(sum(computed.values()), 1)
-    return {"wall_seconds": round(seconds, 1), "cpu_seconds": cpu, "peak_bytes": peak, "told": told}
+    output_json = json.loads((folder / "output.json").read_text())
+    cpu = round(sum(cpu_by_process.values()), 1)
+    return {"wall_seconds": round(seconds, 1), "cpu_seconds": cpu, "peak_bytes": peak, "output": output_json}
 
 
 def main(argv: list[str]) -> int:
@@ -126,34 +126,36 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", help="where data are made and kept; without it, gone afterwards")
+    parser.add_argument(
+        "--folder", help="directory for the data; without it, a temporary directory is deleted at the end"
+    )
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--report", action="store_true", help="write the report with pictures too")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there")
+    parser.add_argument("--report", action="store_true", help="also write the HTML report")
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file")
     arguments = parser.parse_args(argv)
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="tocsin-backtest-")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        numbers = measure(folder, arguments)
+        results = measure(folder, arguments)
     finally:
         if not arguments.folder:
             shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(numbers, indent=2))
+    print(json.dumps(results, indent=2))
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(numbers, indent=2) + "\n")
+        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
     return 0
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     (folder / "rules.yaml").write_text(RULES)
-    begun, rows = time.monotonic(), arguments.machines * DAY_MINUTES * arguments.days * len(STREAMS)
+    begin, rows = time.monotonic(), arguments.machines * DAY_MINUTES * arguments.days * len(STREAMS)
     if not (folder / "data").exists():
         rows = sum(write_day(folder, day, arguments.machines, arguments.seed) for day in range(arguments.days))
-    made = time.monotonic() - begun
+    making_s = time.monotonic() - begin
     load = os.getloadavg()[0]
     extra = ["--master", arguments.master, *(["--report", "report.html"] if arguments.report else [])]
-    found = run(folder, extra)
-    told = found.pop("told")
+    measured = run(folder, extra)
+    output = measured.pop("output")
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cores": os.cpu_count(),
@@ -162,13 +164,13 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "machines": arguments.machines,
         "days": arguments.days,
         "rows": rows,
-        "making_seconds": round(made, 1),
-        **found,
-        "peak_gib": round(found["peak_bytes"] / 2**30, 2),
-        "run_seconds": told["seconds"],
-        "rows_per_second": round(rows / found["wall_seconds"]),
-        "rows_counted": told["rows"],
-        "alerts": sum(rule["alerts"] for rule in told["rules"]),
-        "streams": told["streams"],
-        "state_bytes": told["state_bytes"],
+        "making_seconds": round(making_s, 1),
+        **measured,
+        "peak_gib": round(measured["peak_bytes"] / 2**30, 2),
+        "run_seconds": output["seconds"],
+        "rows_per_second": round(rows / measured["wall_seconds"]),
+        "rows_counted": output["rows"],
+        "alerts": sum(rule["alerts"] for rule in output["rules"]),
+        "streams": output["streams"],
+        "state_bytes": output["state_bytes"],
     }

@@ -1,4 +1,4 @@
-"""What the numbers of a benchmark depend on besides it: when, on which machine, and how busy that was."""
+"""Conditions of a measurement: date, machine and load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def conditions() -> dict[str, Any]:
-    """Tell date, machine and its load, right before anything is measured."""
+    """Return date, machine and load. Call it directly before the measurement."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",

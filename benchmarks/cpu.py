@@ -20,11 +20,12 @@ from benchmarks import cpu_rows
 from benchmarks.parts import run
 from tocsin import Rule, local
 from tocsin.logic import Batch, Int, Shares
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.calibrate import unit_nanoseconds
+from tocsin.plan import Plan, make_plan, unit_nanoseconds
+from tocsin.plan.promising import PromisingLogic
 from tocsin.plan.row_counts import count_partners
 from tocsin.plan.row_log import RowLog
-from tocsin.rules.cpu import Cpu
+from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 
 Row = dict[str, Any]
@@ -38,7 +39,12 @@ CALL = 2_000
 
 def rules_of(count: int, window_us: int, threshold: float) -> list[Rule]:
     """Rules over the same pair of streams, each true for a part of the pairs."""
-    more: dict[str, Any] = {"within": timedelta(microseconds=window_us), "on": "machine", "emit": "all", "outage": 0}
+    more: dict[str, Any] = {
+        "within": timedelta(microseconds=window_us),
+        "on": "machine",
+        "emit": "all",
+        "allowed_lateness": 0,
+    }
     return [Rule(f"r{i}", f"a + b > {threshold + i / count}", **more) for i in range(count)]
 
 
@@ -67,10 +73,10 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
     """Let the logic of a plan take rows. Results are let go, as an engine does with each micro-batch."""
     seconds = []
     for _ in range(tries):
-        logic, results = plan.build({}), 0
+        session, results = Session(plan), 0
         begun = time.process_time()
         for batches in calls:
-            out = logic.on_data(batches)
+            out = session.push(batches)
             results += len(out.alerts)
         seconds.append(time.process_time() - begun)
     return Worked(min(seconds), results, out.cpu.get("r0"))
@@ -84,7 +90,7 @@ def planned(
     plan = make_plan(
         rules_of(count, window * step_us, threshold),
         {name: list(columns) for name, columns in streams.items()},
-        cpu=cpu,
+        quality=Quality(cpu=cpu),
     )
     calls = []
     for begin in range(0, rows * step_us, CALL * step_us):
@@ -193,12 +199,13 @@ def _costed(count: int, threshold: float, cores: float | None, window: int, rows
     used, results, _ = worked(plan, calls, tries)
     found = []
     for _ in range(tries):
-        logic, renewed, pairs = plan.build({}), list[tuple[int, int]](), list[int]()
-        (mine,) = logic.promising
+        session, renewed, pairs = Session(plan), list[tuple[int, int]](), list[int]()
+        _, mine = session.pipelines
+        assert isinstance(mine, PromisingLogic)
         mine._renew = _timed(mine._renew, mine.log, renewed)  # type: ignore[method-assign]
         mine.rules.judge = _counted(mine.rules.judge, pairs)  # type: ignore[method-assign]
         for batches in calls:
-            logic.on_data(batches)
+            session.push(batches)
         there, took = (sum(column) for column in zip(*renewed, strict=True)) if renewed else (0, 0)
         found.append(Costed(1e9 * used, results, sum(pairs), len(renewed), there, took))
     return min(found, key=lambda one: one.renewing_ns)

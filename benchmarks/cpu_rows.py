@@ -18,10 +18,10 @@ import numpy as np
 
 from tocsin import Rule, local
 from tocsin.logic import Batch, Shares
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.calibrate import unit_nanoseconds
+from tocsin.plan import Plan, make_plan, unit_nanoseconds
 from tocsin.plan.one_stream import EVALUATE, ROW, WRITE
-from tocsin.rules.cpu import Cpu
+from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.session import Session
 
 Row = dict[str, Any]
 PERCENTS = (10, 25, 50, 75, 100)
@@ -55,7 +55,7 @@ def planned(kind: str, count: int, rows: int, step_us: int, cpu: Cpu | None) -> 
     streams, rules = stream_of(rows, step_us), rules_of(kind, count)
     if kind == "ranges":
         del streams["a"]["y"]
-    plan = make_plan(rules, {name: list(columns) for name, columns in streams.items()}, cpu=cpu)
+    plan = make_plan(rules, {name: list(columns) for name, columns in streams.items()}, quality=Quality(cpu=cpu))
     calls = []
     for begin in range(0, rows, CALL):
         some = {name: {key: column[begin : begin + CALL] for key, column in of.items()} for name, of in streams.items()}
@@ -75,11 +75,11 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
     """Let the logic of a plan take rows."""
     seconds = []
     for _ in range(tries):
-        logic, found = plan.build({}), Counter[int]()
+        session, found = Session(plan), Counter[int]()
         spent = 0.0
         for batches in calls:
             begun = time.process_time()
-            out = logic.on_data(batches)
+            out = session.push(batches)
             spent += time.process_time() - begun
             found.update(row["startsAt"] for row in out.alerts)
         seconds.append(spent)
@@ -152,7 +152,9 @@ def row_costs(part: str, *, quick: bool) -> list[Row]:
         rules = [
             Rule(f"r{i}", text.format(i=i, low=low), on="machine", emit="all") for i, low in enumerate(lows.tolist())
         ]
-        plan = make_plan(rules, {name: list(columns) for name, columns in streams.items()}, cpu=Cpu(1.0))
+        plan = make_plan(
+            rules, {name: list(columns) for name, columns in streams.items()}, quality=Quality(cpu=Cpu(1.0))
+        )
         (watch,) = plan.watches
         assert watch.anytime is not None
         plan = Plan((replace(watch, anytime=replace(watch.anytime, cores=100_000.0)),))

@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tocsin.deliver import AlertWriter
-from tocsin.deliver.encode import time_text
+from tocsin.delivery import AlertWriter
+from tocsin.delivery.alert_json import format_time
 from tocsin.rules.durations import event_text
-from tocsin.rundir import Manifest, Progress, Tally
-from tocsin.rundir.progress import PROGRESS
+from tocsin.run_directory import Manifest, Progress, Tally
+from tocsin.run_directory.progress import PROGRESS
 
 START_US = 1_767_225_600_000_000  # 2026-01-01
 HOUR_US = 3_600_000_000
@@ -35,32 +35,42 @@ def make_run(folder: Path, *, alerts: int, rules: int, batches: int = 200, keys:
         newest = {"air": round(done * 1e6) - draw.randrange(900_000), "surface": round(done * 1e6) - 2_000_000}
         waits = {names[0]: (1_500_000, 0.97)}
         lines.append(
-            Progress(batch, time_text(done), gained, total, newest, {"detect": 620, "write": 20}, waits).line()
+            Progress(batch, format_time(done), gained, total, newest, {"detect": 620, "write": 20}, waits).line()
         )
     (folder / PROGRESS).write_bytes(b"".join(line + b"\n" for line in lines))
     return folder
 
 
 def _manifest(folder: Path, names: list[str]) -> None:
-    proof = {"verdict": "increasing", "proof": "composition of -; to the last bit", "rounding": 0.0, "help": None}
+    proof = {
+        "verdict": "increasing",
+        "proof": "composition of -; exact in floating point",
+        "rounding": 0.0,
+        "help": None,
+    }
     rules = [
         {
             "alert": name,
             "labels": {"team": f"team-{number % 7}"},
             "condition": f"air - surface > {number % 40}",
-            "does": f'alert "{name}" if air - surface > {number % 40} within 10s (stale 10s)',
+            "description": f'Rule "{name}" if air - surface > {number % 40} within 10s (stale 10s)',
             "proofs": {"air": proof, "surface": {**proof, "verdict": "decreasing"}},
             "kind": "threshold",
             "on": ["machine"],
             "streams": ["air", "surface"],
-            "keeps": {"air": "keep the largest of every 10s", "surface": "keep the smallest of every 10s"},
+            "retention": {
+                "air": "keep the maximum in every 10s window",
+                "surface": "keep the minimum in every 10s window",
+            },
         }
         for number, name in enumerate(names)
     ]
     stream = {"source": "parquet", "from": "data", "keys": ["machine"], "time": "ts", "values": ["value"]}
-    plan = "\n".join(["Watch on machine; outage 6h", *(f"  Threshold {rule['does']}" for rule in rules)])
+    plan = "\n".join(
+        ["Pipeline keyed by machine; allowed lateness 6h", *(f"  {rule['description']}" for rule in rules)]
+    )
     streams = {"air": stream, "surface": stream}
-    started = (time_text(START_US / 1e6),)
+    started = (format_time(START_US / 1e6),)
     Manifest("rules.yaml", "0" * 64, plan, streams, (), None, 2, 2, {}, started, rules=tuple(rules)).write(folder)
 
 

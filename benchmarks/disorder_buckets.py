@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.conditions import conditions
 from tocsin import Rule, local
 from tocsin.logic import Batch, Out
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.agree import Agreement
+from tocsin.plan import Agreement, Plan, make_plan
+from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
 KEYS, SECONDS, CALL_S, SEEDS = 64, 540, 4, (1, 2, 3)
@@ -74,7 +74,7 @@ def rule(limit: float, **waiting: Any) -> Rule:
 def due(streams: Columns, limit: float) -> dict[int, int]:
     """The results of each minute when all rows are sorted."""
     by_time = {name: table | {"arrival": table["ts"]} for name, table in streams.items()}
-    found = local.run(by_time, rule(limit, wait=0), arrival="arrival").results["far"]
+    found = local.run_local_detailed(by_time, rule(limit, quality={"wait": 0}), arrival="arrival").results["far"]
     return {minute: whole for minute, (_, whole) in found.items()}
 
 
@@ -111,16 +111,16 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
     quality = {"recall": case.recall, "in_order": True}
     plan = make_plan(rule(LIMITS[case.results], quality=quality), {n: list(table) for n, table in streams.items()})
     plan = plan.sharing() if case.mode == "shared" else plan
-    logics, agreement = [plan.build({}) for _ in range(case.buckets)], Agreement(plan.watches)
+    sessions, agreement = [Session(plan) for _ in range(case.buckets)], Agreement(plan.watches)
     waits, weights, whole, told, spent = [], [], Out(), 0, 0.0
     for call in calls(plan, streams, case.buckets, seconds):
         begun = time.perf_counter()
         control = agreement.rows()
         spent += time.perf_counter() - begun
         told += len(control)
-        for bucket, (logic, rows) in enumerate(zip(logics, call, strict=True)):
-            logic.on_control(control)
-            out = logic.on_data(rows)
+        for bucket, (session, rows) in enumerate(zip(sessions, call, strict=True)):
+            session.control(control)
+            out = session.push(rows)
             waits.append(out.waits["far"][0])
             weights.append(sum(len(batch.time) for batch in rows))
             begun = time.perf_counter()
@@ -128,8 +128,8 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
                 agreement.hear(bucket, json.loads(json.dumps(one)))
             spent += time.perf_counter() - begun
             whole.add(Out(results=out.results))
-    for logic in logics:
-        whole.add(Out(results=logic.on_end().results))
+    for session in sessions:
+        whole.add(Out(results=session.end().results))
     begin = FIRST * 60 // CALL_S * case.buckets
     waits, weights = waits[begin:], weights[begin:]
     mean = float(np.average(waits, weights=weights))

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.disorder_data import SECOND, VALUES, Dataset
+from benchmarks.papers.p004.window_join import Equal, Near, Star, WindowJoin
 from tocsin.logic import NEVER_SEEN, Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
 from tocsin.stages.order.slack import NEVER_IDLE
-from tocsin.stages.order.wait import FixedWait, MaxWait, Quality, Wait
-from tocsin.stages.order.window_join import Equal, Near, Star, WindowJoin
+from tocsin.stages.order.wait import FixedWait, MaxWait, RecallConfig, Wait
 
 # P, L, g and b as in the paper; and the longest wait, in grains and in microseconds, which it does not bound.
 PAPER = {"over_us": 60 * SECOND, "every_us": SECOND, "grain_us": 10_000, "basic_us": 10_000, "bins": 8192}
@@ -115,7 +115,7 @@ def waiting(name: str, recall: float, data: Dataset, **settings: Any) -> Wait:
         return FixedWait(0)
     if name.endswith("s"):
         return FixedWait(int(float(name[:-1]) * SECOND))
-    return AdaptiveWait(Quality(recall, **(PAPER | settings)), data.windows_us, name)
+    return AdaptiveWait(RecallConfig(recall, **(PAPER | settings)), data.windows_us, name.lower())
 
 
 def told(done: Done, wanted: float) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""The edge: bytes sent against the hold on recordings, rows per second without Numba, and how fast it starts.
+"""Edge filter: bytes sent by maximum delay on recordings, rows per second, and start time.
 
-Bytes are counted over the lines of the recordings as they are, header included. Speed and start are those of the
-command as a process of its own, from a file to /dev/null; the median of several runs counts, by the clock and the CPU.
+Bytes are the lines of the recordings, including the header. Speed and start time are measured on the command as a child
+process that reads a file and writes to /dev/null. Results are medians of several runs, in wall-clock and CPU time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 
 from benchmarks.recordings import recording
 from benchmarks.threshold_plots import PLOTS
-from tocsin.edge.filter import Filter
+from tocsin.edge.edge_filter import EdgeFilter
 from tocsin.edge.settings import Settings
 
-HOLDS = {"0": 0.0, "1/32": 1 / 32, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
+MAX_DELAYS = {"0": 0.0, "1/32": 1 / 32, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
 SECOND = 1_000_000
-# Name, file, time column and its unit, value, interval.
+# Name, file, time column, time unit, value column, interval in microseconds.
 RECORDINGS = (
     ("occupancy, light, 1 h", "uci_occupancy/occupancy.csv.gz", "date", "s", "light", 3600 * SECOND),
     ("occupancy, temperature, 1 h", "uci_occupancy/occupancy.csv.gz", "date", "s", "temperature", 3600 * SECOND),
@@ -41,108 +41,112 @@ COMMAND = "import sys; from tocsin.cli import edge, main; main.COMMANDS = (edge,
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks edge", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the results to this file too")
-    parser.add_argument("--plots", type=Path, default=PLOTS, help="folder of the plot")
-    parser.add_argument("--quick", action="store_true", help="small inputs: only to see that it runs")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--plots", type=Path, default=PLOTS, help="folder for the plot")
+    parser.add_argument("--quick", action="store_true", help="use small inputs, to check that the benchmark runs")
     options = parser.parse_args(argv)
     count, runs = (2_000, 1) if options.quick else (300_000, 5)
     results = {
         "load_before": os.getloadavg()[0],
-        "hold": bytes_against_hold(("0", "1") if options.quick else tuple(HOLDS)),
-        "start": started(2 if options.quick else 10),
-        "speed": speed(count, runs),
+        "bytes": measure_bytes(("0", "1") if options.quick else tuple(MAX_DELAYS)),
+        "start": measure_start(2 if options.quick else 10),
+        "speed": measure_speed(count, runs),
     }
     text = json.dumps(results, indent=1)
     print(text)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
-    if results["hold"]:
-        draw(results["hold"], options.plots)
+    if results["bytes"]:
+        draw_bytes(results["bytes"], options.plots)
     return 0
 
 
-def bytes_against_hold(holds: tuple[str, ...] = tuple(HOLDS)) -> list[dict[str, Any]]:
-    """Reduce the recordings that are here; none is no error."""
-    found = []
+def measure_bytes(max_delays: tuple[str, ...] = tuple(MAX_DELAYS)) -> list[dict[str, Any]]:
+    """Filter the recordings that exist, for each shape and maximum delay."""
+    points = []
     for name, file, column, unit, value, interval in RECORDINGS:
         if not recording(file).exists():
             continue
         data = gzip.decompress(recording(file).read_bytes())
         for shape in SHAPES:
-            for hold in holds:
-                hold_us = round(HOLDS[hold] * interval)
-                settings = Settings(column, (value,), interval, hold_us, (shape,), format="csv", time_unit=unit)
-                found.append({"recording": name, "shape": shape, "hold": hold, **reduced(data, settings)})
-    return found
+            for max_delay in max_delays:
+                max_delay_us = round(MAX_DELAYS[max_delay] * interval)
+                settings = Settings(column, (value,), interval, max_delay_us, (shape,), format="csv", time_unit=unit)
+                result = filter_bytes(data, settings)
+                points.append({"recording": name, "shape": shape, "max_delay": max_delay, **result})
+    return points
 
 
-def reduced(data: bytes, settings: Settings) -> dict[str, Any]:
-    edge = Filter(settings)
-    due = edge.take(data) + edge.end()
+def filter_bytes(data: bytes, settings: Settings) -> dict[str, Any]:
+    """Filter a file in memory; return rows and bytes, received and sent."""
+    edge = EdgeFilter(settings)
+    due = edge.process(data) + edge.end()
     out = sum(len(one.line) for one in due)
     rows = sum(one.number >= 0 for one in due)
-    received = edge.ledger.received
+    received = edge.buffer.received
     return {"rows": received, "rows_sent": rows, "bytes": len(data), "bytes_sent": out, "share": out / len(data)}
 
 
-def started(runs: int) -> dict[str, float]:
-    """Time the command on an empty input, and Python with nothing but NumPy imported."""
+def measure_start(runs: int) -> dict[str, float]:
+    """Time the command on an empty input, and Python with an import of NumPy for comparison."""
     idle = [sys.executable, "-c", COMMAND, "edge", "--interval", "10s", "--time", "ts", "--value", "temp"]
     numpy = [sys.executable, "-c", "import numpy"]
     times: dict[str, list[float]] = {"edge": [], "numpy": []}
     for _ in range(runs):
         for name, command in (("edge", idle), ("numpy", numpy)):
-            times[name].append(timed(command, Path(os.devnull))[0])
-    return {f"{name}_seconds": round(statistics.median(taken), 3) for name, taken in times.items()}
+            times[name].append(time_command(command, Path(os.devnull))[0])
+    return {f"{name}_seconds": round(statistics.median(seconds), 3) for name, seconds in times.items()}
 
 
-def timed(command: list[str], source: Path) -> tuple[float, float]:
-    """Run a command; give its seconds by the clock and by the CPU."""
+def time_command(command: list[str], source: Path) -> tuple[float, float]:
+    """Run a command; return its wall-clock seconds and its CPU seconds."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with source.open("rb") as stdin:
         subprocess.run(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    taken, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def walk(count: int) -> list[float]:
-    """A random walk, rounded as sensors round."""
+def random_walk(count: int) -> list[float]:
+    """Return a random walk with rounded values, as sensors report them."""
     return np.round(20 + 0.1 * np.cumsum(np.random.default_rng(1).normal(0, 1, count)), 1).tolist()
 
 
-def as_json(count: int, keys: int = 1, late: int = 0) -> Iterator[str]:
-    """Ten rows a second and key; with `late`, one row in so many comes 2 s behind."""
-    for i, value in enumerate(walk(count)):
-        back = 2.0 if late and i % late == 0 else 0.0
+def json_rows(count: int, keys: int = 1, period: int = 0) -> Iterator[str]:
+    """Yield ten rows per second and key. With `period`, one row per period is out of order by 2 s."""
+    for i, value in enumerate(random_walk(count)):
+        back = 2.0 if period and i % period == 0 else 0.0
         yield f'{{"machine": "press-{i % keys}", "ts": {1_700_000_000 + i // keys / 10 - back:.1f}, "temp": {value}}}\n'
 
 
-def as_csv(count: int) -> Iterator[str]:
+def csv_rows(count: int) -> Iterator[str]:
+    """Yield a header and ten rows per second."""
     yield "machine,ts,temp\n"
-    for i, value in enumerate(walk(count)):
+    for i, value in enumerate(random_walk(count)):
         yield f"press-7,{1_700_000_000 + i / 10:.1f},{value}\n"
 
 
-def as_iso(count: int) -> Iterator[str]:
+def iso_rows(count: int) -> Iterator[str]:
+    """Yield ten rows per second with times in ISO 8601."""
     start = np.datetime64("2026-01-01T00:00:00", "ms")
-    for i, value in enumerate(walk(count)):
+    for i, value in enumerate(random_walk(count)):
         yield f'{{"machine": "press-7", "ts": "{start + 100 * i}Z", "temp": {value}}}\n'
 
 
 CASES: dict[str, tuple[Callable[[int], Iterator[str]], tuple[str, ...]]] = {
-    "JSON lines": (as_json, ()),
-    "JSON lines, quasiconvex": (as_json, ("--shape", "quasiconvex")),
-    "JSON lines, ISO 8601": (as_iso, ()),
-    "JSON lines, 1,000 keys": (lambda count: as_json(count, keys=1000), ()),
-    "JSON lines, 1 row in 100 late": (lambda count: as_json(count, late=100), ()),
-    "JSON lines, 1 row in 10 late": (lambda count: as_json(count, late=10), ()),
-    "JSON lines, hold 0": (as_json, ("--hold", "0")),
-    "CSV": (as_csv, ("--format", "csv")),
+    "JSON lines": (json_rows, ()),
+    "JSON lines, quasiconvex": (json_rows, ("--shape", "quasiconvex")),
+    "JSON lines, ISO 8601": (iso_rows, ()),
+    "JSON lines, 1,000 keys": (lambda count: json_rows(count, keys=1000), ()),
+    "JSON lines, 1 of 100 rows out of order": (lambda count: json_rows(count, period=100), ()),
+    "JSON lines, 1 of 10 rows out of order": (lambda count: json_rows(count, period=10), ()),
+    "JSON lines, maximum delay 0": (json_rows, ("--max-delay", "0")),
+    "CSV": (csv_rows, ("--format", "csv")),
 }
 
 
-def speed(count: int, runs: int) -> dict[str, dict[str, Any]]:
-    """Time the command on generated rows; what it needs to start is counted in."""
+def measure_speed(count: int, runs: int) -> dict[str, dict[str, Any]]:
+    """Time the command on generated rows, including its start."""
     plain = ["edge", "--interval", "10s", "--key", "machine", "--time", "ts", "--value", "temp"]
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -151,8 +155,8 @@ def speed(count: int, runs: int) -> dict[str, dict[str, Any]]:
             source.write_text("".join(make(count)), encoding="utf-8")
             shape = () if "--shape" in options else ("--shape", "increasing")
             command = [sys.executable, "-c", COMMAND, *plain, *shape, *options]
-            taken = [timed(command, source) for _ in range(runs)]
-            clock, cpu = (statistics.median(one[place] for one in taken) for place in (0, 1))
+            times = [time_command(command, source) for _ in range(runs)]
+            clock, cpu = (statistics.median(run[index] for run in times) for index in (0, 1))
             results[name] = {
                 "rows": count,
                 "seconds": round(clock, 3),
@@ -163,36 +167,36 @@ def speed(count: int, runs: int) -> dict[str, dict[str, Any]]:
     return results
 
 
-def draw(found: list[dict[str, Any]], folder: Path) -> None:
-    """Draw bytes sent against the hold."""
+def draw_bytes(points: list[dict[str, Any]], folder: Path) -> None:
+    """Plot the share of bytes sent over the maximum delay."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(point["recording"] for point in found))
+    names = list(dict.fromkeys(point["recording"] for point in points))
     figure = Figure(figsize=(10.5, 4.6))
     axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axis, name in zip(axes, names, strict=True):
         for shape, style in zip(SHAPES, ("o-", "s--"), strict=True):
-            points = [point for point in found if (point["recording"], point["shape"]) == (name, shape)]
-            shares = [100 * point["share"] for point in points]
-            axis.plot(range(len(points)), shares, style, label=shape)
-            for place in range(1, len(points)):
-                # The upper line is steep at its first point, so the number stands beside it.
-                beside = shape == "quasiconvex" and place == 1
+            line = [point for point in points if (point["recording"], point["shape"]) == (name, shape)]
+            shares = [100 * point["share"] for point in line]
+            axis.plot(range(len(line)), shares, style, label=shape)
+            for index in range(1, len(line)):
+                # The upper line is steep at its second point, so the number is beside the line.
+                beside = shape == "quasiconvex" and index == 1
                 shift = (7, 2) if beside else (0, 8 if shape == "quasiconvex" else -13)
                 side = "left" if beside else "center"
-                text = f"{shares[place]:.0f}"
-                axis.annotate(text, (place, shares[place]), shift, textcoords="offset points", ha=side, fontsize=8)
-        axis.set_xticks(range(len(points)), [point["hold"] for point in points])
+                text = f"{shares[index]:.0f}"
+                axis.annotate(text, (index, shares[index]), shift, textcoords="offset points", ha=side, fontsize=8)
+        axis.set_xticks(range(len(line)), [point["max_delay"] for point in line])
         axis.set_title(name, fontsize=10)
-        axis.set_xlabel("hold / interval (not to scale)")
+        axis.set_xlabel("maximum delay / interval (not to scale)")
         axis.set_ylim(0, 108)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("bytes sent, % of bytes read")
     axes[-1].legend(fontsize=9)
-    figure.suptitle("What holding saves: bytes sent by `tocsin edge`", fontsize=11)
+    figure.suptitle("Bytes sent by `tocsin edge`, by maximum delay", fontsize=11)
     figure.tight_layout()
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "edge_hold.png", dpi=110)
+    figure.savefig(folder / "edge_max_delay.png", dpi=110)

@@ -1,7 +1,7 @@
 """Fuzzed input: seeded rows that no sane device sends, and an oracle that says which of them can be used.
 
-The oracle reads bytes with Python's own parsers and the definition on docs/sources.md; it shares nothing with the
-engine. Per line it gives None (no row), DEAD, or what a usable row holds: (key, microseconds, values).
+The oracle reads bytes with Python's own parsers and the definition on docs/how-to/read-sources.md; it shares nothing
+with the engine. Per line it gives None (no row), DEAD, or what a usable row holds: (key, microseconds, values).
 """
 
 from __future__ import annotations

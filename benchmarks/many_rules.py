@@ -59,7 +59,7 @@ def measured(streams: dict[str, Any], rules: list[Rule]) -> dict[str, float]:
     begin = time.perf_counter()
     local.explain(streams, rules)
     planned = time.perf_counter()
-    result = local.run(streams, rules)
+    result = local.run_local_detailed(streams, rules)
     done = time.perf_counter()
     kept = sum(counts.get("retained", 0) for counts in result.counts.values())
     return {"plan_s": planned - begin, "run_s": done - planned, "kept": kept, "alerts": len(result.alerts)}

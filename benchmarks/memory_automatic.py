@@ -17,13 +17,13 @@ import numpy as np
 from benchmarks import memory_data as data
 from benchmarks.memory_data import Float, Int, Streams
 from benchmarks.memory_runs import Join, Row
+from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, Window, clear, equi, open_window
 from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.curves import divide
 from tocsin.stages.memory.held import COUNT, KEY, rows_held
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.policy import Policy
 from tocsin.stages.memory.refit import refit
-from tocsin.stages.memory.shedding import Arrivals, SheddingJoin, Window, clear, equi, open_window
 
 DAY = 86_400 * data.SECOND
 PERCENTS = (5, 10, 20, 30, 50, 70, 90)

@@ -9,10 +9,11 @@ import numpy as np
 from benchmarks import memory_data as data
 from benchmarks.memory_data import Streams
 from benchmarks.memory_runs import Join, Row, by_policy
+from benchmarks.papers.p001 import baselines
+from benchmarks.papers.p001.shedding_join import Arrivals, equi
 from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.curves import divide
-from tocsin.stages.memory.shedding import Arrivals, equi
 
 DAY = 86_400 * data.SECOND
 PERCENTS = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90)
@@ -54,8 +55,8 @@ def by_frequency(
     ways = {
         "PROB": (policy.prob(f[1]), policy.prob(f[0])),
         "RECENT": (policy.recent(length),) * 2,
-        "UNTIL-EXPIRY": (policy.until_expiry(length),) * 2,
-        "RANDOM": (policy.random(1), policy.random(2)),
+        "UNTIL-EXPIRY": (baselines.until_expiry(length),) * 2,
+        "RANDOM": (baselines.random(1), baselines.random(2)),
     }
     for percent in percents:
         parts = divide(curves, sum(rates) * length * percent / 100)

@@ -21,10 +21,10 @@ from benchmarks import memory_data as data
 from benchmarks.memory_automatic import DAY, Recording
 from benchmarks.memory_data import Streams
 from benchmarks.memory_runs import Join, Row
+from benchmarks.papers.p001.shedding_join import equi
 from tocsin import Rule, local
 from tocsin.columns import EPOCH
 from tocsin.stages.memory.policy import recent
-from tocsin.stages.memory.shedding import equi
 
 KEYS = 2000
 # Of the state that the rule keeps without a limit, or of its rows; in percent.
@@ -62,9 +62,9 @@ def rules(part: str, *, quick: bool) -> Iterator[Row]:
     for limit in LIMITS[::3] if quick else LIMITS:
         emit = limit.get("emit", "all")
         memory = _memory(free[emit], limit)
-        more = {"memory": memory, "prefer": limit.get("prefer", "subset")}
+        quality = {"memory": memory, "prefer": limit.get("prefer", "subset")}
         before, _ = _seconds(given, emit)
-        seconds, found = _seconds(given, emit, **more)
+        seconds, found = _seconds(given, emit, quality=quality)
         after, _ = _seconds(given, emit)
         yield {
             "part": part, "data": "Zipf", "memory": memory, "emit": emit, **limit, "seconds": seconds,
@@ -81,9 +81,9 @@ def _memory(free: local.Result, limit: dict[str, Any]) -> str:
 
 
 def _seconds(given: dict[str, Any], emit: str, **more: Any) -> tuple[float, local.Result]:
-    rule = Rule("pair", "a + b > 5", within="5s", on="machine", emit=emit, outage="0s", **more)
+    rule = Rule("pair", "a + b > 5", within="5s", on="machine", emit=emit, allowed_lateness="0s", **more)
     begin = time.process_time()
-    found = local.run(given, rule)
+    found = local.run_local_detailed(given, rule)
     return time.process_time() - begin, found
 
 
@@ -102,7 +102,7 @@ def recordings(*, quick: bool) -> Iterator[tuple[Recording, dict[str, Any]]]:
         streams = data.auctions(20, 1)
         watched: dict[str, Any] = {"granules": 168, "share": 0.2, "every": 2_000}
         of = Recording("auctions", streams, equi(*streams), (7 * DAY, 0), 63 * DAY, **watched)
-        yield of, {"within": {("a", "b"): ("0s", "7d")}, "model": {"granularity": "1h"}}
+        yield of, {"within": {("a", "b"): ("0s", "7d")}, "quality": {"model": {"granularity": "1h"}}}
 
 
 def _some(streams: Streams, part: int) -> Streams:
@@ -126,8 +126,9 @@ def recorded(part: str, *, quick: bool) -> Iterator[Row]:
         for percent in percents:
             budgets = [rate * length * percent / 100 for rate, length in zip(of.rates, of.lengths, strict=True)]
             memory = f"{max(int(sum(budgets)), 16)} rows"
-            count, told = _found(columns, of.since, memory=memory, **stated)
-            newest, _ = _found(columns, of.since, memory=memory, **stated | {"model": {"by": "none"}})
+            quality = {**stated.get("quality", {}), "memory": memory}
+            count, told = _found(columns, of.since, **stated | {"quality": quality})
+            newest, _ = _found(columns, of.since, **stated | {"quality": quality | {"model": {"by": "none"}}})
             kept = [(budget, recent(length)) for budget, length in zip(budgets, of.lengths, strict=True)]
             yield {
                 "part": part, "data": of.name, "memory_percent": percent, "memory": memory, "pairs": exact,
@@ -139,8 +140,8 @@ def recorded(part: str, *, quick: bool) -> Iterator[Row]:
 
 def _found(columns: dict[str, Any], since: int, **more: Any) -> tuple[int, Any]:
     """How many pairs a rule finds whose later row came at a time or after; and what it says of its memory."""
-    rule = Rule("pair", "a + b > 2.5", on="machine", emit="all", outage="0s", **more)
-    found = local.run(columns, rule)
+    rule = Rule("pair", "a + b > 2.5", on="machine", emit="all", allowed_lateness="0s", **more)
+    found = local.run_local_detailed(columns, rule)
     begin = EPOCH + timedelta(microseconds=since)
     ends = (max(part["time"] for part in row["witness"]) for row in found.alerts)
     return sum(end >= begin for end in ends), found.memory.get("pair")

@@ -15,12 +15,13 @@ import numpy as np
 
 from benchmarks import memory_data as data
 from benchmarks.memory_data import UNIT, W1, Float, Streams
+from benchmarks.papers.p001 import baselines
+from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, band, equi, open_window
 from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.allocate import alloc, proportional
+from tocsin.stages.memory.allocate import alloc
 from tocsin.stages.memory.curves import RateCurve, divide
 from tocsin.stages.memory.policy import Policy
-from tocsin.stages.memory.shedding import Arrivals, SheddingJoin, band, equi, open_window
 
 Row = dict[str, Any]
 PERCENTS = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
@@ -114,8 +115,8 @@ def by_policy(facts: Row, join: Join, curve: AgeCurve, rate: float, length: int,
     policies = {
         "AGE": policy.age(curve, length),
         "RECENT": policy.recent(length),
-        "UNTIL-EXPIRY": policy.until_expiry(length),
-        "RANDOM": policy.random(1),
+        "UNTIL-EXPIRY": baselines.until_expiry(length),
+        "RANDOM": baselines.random(1),
     }
     theory = curve.rate_curve(rate)
     for percent in percents:
@@ -153,7 +154,10 @@ def shared(facts: Row, joins: list[tuple[str, Join, RateCurve, Policy]], whole: 
     memory = share * whole * len(joins)
     needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for _, _, curve, _ in joins]
     by_window = [lambda q: q * whole] * len(joins)
-    for name, parts in (("ALLOC", alloc(needs, memory)[0]), ("PROP", proportional(by_window, memory))):
+    for name, parts in (
+        ("ALLOC", alloc(needs, memory)[0]),
+        ("PROP", baselines.divide_in_proportion(by_window, memory)),
+    ):
         for (case, join, curve, chosen), budget in zip(joins, parts, strict=True):
             row = {"data": case, "division": name, "memory_percent": 100 * budget / whole}
             yield facts | row | {"recall": join.recall((budget, chosen)), "theory": curve.recall_at(budget)}

@@ -16,10 +16,10 @@ from benchmarks import memory_data as data
 from benchmarks.memory_automatic import recordings
 from benchmarks.memory_data import W1, Int
 from benchmarks.memory_runs import Row
+from benchmarks.papers.p001.shedding_join import equi
 from tocsin.stages.memory.approach import Aggregate, choose
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
-from tocsin.stages.memory.shedding import equi
 
 PERCENTS = (5, 10, 20, 30, 50, 70)
 NAMES = {UNIFORM: "UNIFORM", EQ_CLUSTER: "EQ-CLUSTER", PPS_CLUSTER: "PPS-CLUSTER"}

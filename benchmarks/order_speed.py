@@ -21,7 +21,7 @@ from benchmarks.disorder_runs import PAPER
 from tocsin import Rule, local
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
-from tocsin.stages.order.wait import Quality
+from tocsin.stages.order.wait import RecallConfig
 
 SECOND = 1_000_000
 CALL = 100_000
@@ -40,7 +40,7 @@ def stage_seconds(rows: int, keys: int, streams: int, *, learns: bool) -> float:
     """Processor time of all rows through the stage; held rows go on from call to call."""
     key, stream, time_us = make_rows(rows, keys, streams)
     clocks = new_clocks(keys, streams)
-    wait = AdaptiveWait(Quality(0.99, **PAPER), [5 * SECOND] * streams, "NonEqSel")
+    wait = AdaptiveWait(RecallConfig(0.99, **PAPER), [5 * SECOND] * streams, "noneqsel")
     held = np.zeros(0, np.int64)
     stage = np.zeros(0, np.int64)
     begun = time.process_time()
@@ -66,9 +66,9 @@ def rule_seconds(rows: int, wait: str) -> float:
         key, _, time_us = make_rows(rows // 2, 100, 1, seed=i)
         value = np.random.default_rng(i).normal(0, 1, rows // 2)
         streams[name] = {"ts": time_us, "k": key.astype(str), "value": value, "at": np.arange(rows // 2)}
-    rule = Rule("x", "a - b > 5", within="1s", on="k", domains={"a": (-9, 9), "b": (-9, 9)}, wait=wait)
+    rule = Rule("x", "a - b > 5", within="1s", on="k", domains={"a": (-9, 9), "b": (-9, 9)}, quality={"wait": wait})
     begun = time.process_time()
-    local.run(streams, rule, arrival="at")
+    local.run_local_detailed(streams, rule, arrival="at")
     return time.process_time() - begun
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of several parts: which are to run, results that are written after each, bars and plots at the end."""
+"""Benchmark parts: options, results, targets and plots of benchmarks that have several parts."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ from typing import Any
 from benchmarks.conditions import conditions
 
 Row = dict[str, Any]
-# Gives the rows of a part by its name; a quick one is small.
+# Function that runs a part by name and returns its result rows. With `quick`, the part is small.
 Part = Callable[..., list[Row]]
 PLOTS = Path(__file__).resolve().parent / "plots"
 
 
 def parser_of(name: str, about: str | None, parts: Mapping[str, Any] | tuple[str, ...]) -> argparse.ArgumentParser:
-    """Take the options that all benchmarks of several parts have."""
+    """Return a parser with the common options of these benchmarks."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about)
-    parser.add_argument("--json", type=Path, help="write the results to this file too, as soon as there are more")
-    parser.add_argument("--only", default=",".join(parts), help=f"parts, of {', '.join(parts)}")
-    parser.add_argument("--quick", action="store_true", help="small: only to see that it runs")
-    parser.add_argument("--plots", type=Path, help=f"draw into this folder (the published ones are in {PLOTS.name}/)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, after each part")
+    parser.add_argument(
+        "--only", default=",".join(parts), help=f"parts to run, separated by commas: {', '.join(parts)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="run with small inputs, as a test of the benchmark")
+    parser.add_argument(
+        "--plots", type=Path, help=f"write plots to this directory (published plots are in {PLOTS.name}/)"
+    )
     return parser
 
 
-def asked(parser: argparse.ArgumentParser, only: str, parts: Mapping[str, Any] | tuple[str, ...]) -> list[str]:
-    """Give the parts that `--only` names; end where it names others."""
-    named = only.split(",")
-    if not set(named) <= set(parts):
+def selected_parts(parser: argparse.ArgumentParser, only: str, parts: Mapping[str, Any] | tuple[str, ...]) -> list[str]:
+    """Return the parts that `--only` names; exit with an error if one is unknown."""
+    selected = only.split(",")
+    if not set(selected) <= set(parts):
         parser.error(f"--only must name parts of {', '.join(parts)}; got {only}")
-    return named
+    return selected
 
 
 def write(results: Row, file: Path | None) -> None:
-    """Write results as JSON, if a file was named."""
+    """Write results as JSON, unless `file` is None."""
     if file:
         file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -45,12 +49,12 @@ def write(results: Row, file: Path | None) -> None:
 def run(
     argv: list[str] | None, name: str, about: str | None, parts: Mapping[str, Part], bars: Any, figures: Any
 ) -> int:
-    """Run parts one after the other, tell their bars, and draw the figures whose part was run."""
+    """Run the selected parts, print whether each target is met, and write the plots of these parts."""
     parser = parser_of(name, about, parts)
     options = parser.parse_args(argv)
     results: Row = conditions() | {"quick": options.quick, "load_before": {}, "runs": []}
     start = time.perf_counter()
-    for part in asked(parser, options.only, parts):
+    for part in selected_parts(parser, options.only, parts):
         results["load_before"][part] = os.getloadavg()[0]
         results["runs"] += parts[part](part, quick=options.quick)
         results["bars"] = bars(results["runs"])
@@ -67,7 +71,7 @@ def run(
 
 
 def save(figures: Mapping[str, Any], name: str, folder: Path) -> None:
-    """Write figures of a benchmark into a folder."""
+    """Write the figures of a benchmark to a directory."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, figure in figures.items():
         figure.tight_layout()

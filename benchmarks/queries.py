@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.parts import run
 from tocsin.logic import Batch
-from tocsin.plan.anytime import Anytime
-from tocsin.plan.calibrate import selection_unit_nanoseconds
+from tocsin.plan import Anytime, selection_unit_nanoseconds
 from tocsin.plan.select import UNIT_NS, Select
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.anytime_join import AnytimeJoin
 from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.histogram import Histogram
@@ -69,17 +69,17 @@ def _worked(query: Query, aggregates: bool, rows: int, step_us: int, spending: R
     step = Select("s", "x", layout, (query,), aggregates=aggregates, **spending)
     best = (np.inf, 0)
     for _ in range(3):
-        logic = step.build({})
+        session = Session(step)
         begun, left = time.process_time(), 0
         for at in range(0, rows, 20_000):
             cut = slice(at, at + 20_000)
             number = np.arange(len(times[cut]))
-            out = logic.on_data([Batch(0, "s", [()], number * 0, times[cut], number, {"x": values[cut]}, texts[cut])])
+            out = session.push([Batch(0, "s", [()], number * 0, times[cut], number, {"x": values[cut]}, texts[cut])])
             for one in out.alerts:
                 json.dumps(one)
             left += out.counts["s"].get("unprocessed", 0)
         best = min(best, (time.process_time() - begun, left))
-    return best[0], best[1], logic.unit_ns
+    return best[0], best[1], session.pipelines[0].unit_ns
 
 
 def forms(part: str, *, quick: bool = False) -> list[Row]:

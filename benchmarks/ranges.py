@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import ranges_baselines as baselines
 from benchmarks.conditions import conditions
-from benchmarks.parts import PLOTS, asked, parser_of, write
+from benchmarks.parts import PLOTS, parser_of, selected_parts, write
 from benchmarks.ranges_bars import bars
 from benchmarks.ranges_data import TRADES, Setting, make, trades
 from benchmarks.ranges_plots import draw
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.draw:
         draw(json.loads(options.draw.read_text(encoding="utf-8")), options.plots or PLOTS)
         return 0
-    parts = asked(parser, options.only, PARTS)
+    parts = selected_parts(parser, options.only, PARTS)
     results: dict[str, Any] = conditions() | {"quick": options.quick, "full": options.full, "runs": []}
     start = time.perf_counter()
     known: dict[Any, list[dict[str, Any]]] = {}

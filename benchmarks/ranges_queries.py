@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from benchmarks.ranges_data import DOMAIN
 from benchmarks.threshold_queries import BUCKETS, PARTITIONS, SESSION, NothingStep
 from benchmarks.workloads import START_US
-from tocsin.logic import Batch, Logic, Out, Pages, Step
+from tocsin.logic import Batch, Listener, Out, Pages, Pipeline, Step
+from tocsin.runtime.session import Session
 
 # Two of them are in each of two buckets.
 SYMBOLS = ("AAPL", "MSFT", "AMZN", "IBM")
@@ -39,7 +40,7 @@ class Size:
     register_files: int = 8
     element_files: int = 10
     requests: int = 1000
-    spread: int = 1
+    shards: int = 1
 
     @property
     def name(self) -> str:
@@ -107,9 +108,9 @@ def child(query: str, size: str, folder: str, checkpoint: str, answer: str) -> N
 
 def rule(size: Size) -> Any:
     """The rule, as users write it."""
-    from tocsin import Ranges
+    from tocsin import RangeRule
 
-    return Ranges("Sold", "trades.price", "orders", weight="trades.volume", on="symbol", spread=size.spread)
+    return RangeRule("Sold", "trades.price", "orders", weight="trades.volume", on="symbol", shards=size.shards)
 
 
 def plan_of(size: Size) -> Any:
@@ -124,12 +125,12 @@ def reference(size: Size, folder: Path) -> dict[str, Any]:
     """Run the plan without Spark, file by file: compiles all, and tells what must be found and what the rule costs."""
     plan = plan_of(size)
     plan.warm_up()
-    logic, batches, found, begin = Weighed(plan).build({}), list[dict[str, Any]](), 0, time.perf_counter()
+    session, batches, found, begin = Session(Weighed(plan)), list[dict[str, Any]](), 0, time.perf_counter()
     for number in range(size.register_files + size.element_files):
         rows = [_batch(plan.ranges[0], name, folder / name / f"part-{number:05}.parquet") for name in SCHEMAS]
-        out = logic.on_data(rows)
+        out = session.push(rows)
         found += len(out.alerts)
-        logic.changed_pages()
+        session.changed_pages()
         batches.append(_told(number, size, sum(len(batch.time) for batch in rows), out.counts))
     return {"seconds": time.perf_counter() - begin, "alerts": found, "batches": batches}
 
@@ -162,12 +163,12 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    prepare(session, act_in_silence=False)
+    prepare(session, idle_timers=False)
     plan = plan_of(size)
     plan.warm_up()
     reader = session.readStream.option("maxFilesPerTrigger", 1)
     frames = {name: reader.schema(text).parquet(str(folder / name)) for name, text in SCHEMAS.items()}
-    step: Step = Weighed(plan) if query == "tocsin" else NothingStep(0)
+    step: Step = Weighed(plan) if query == "tocsin" else NothingStep(0, tuple(SCHEMAS))
     rows = run_stateful(feeds_of(frames, plan.key_sets, "ts", "came"), step, BUCKETS)
     out = alerts(counted(rows, "said")).observe("found", F.count(F.lit(1)).alias("alerts"))
     begin = time.perf_counter()
@@ -200,46 +201,49 @@ class Weighed:
 
     step: Step
 
-    def build(self, pages: Pages) -> WeighedLogic:
-        return WeighedLogic(self.step.build(pages))
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        return [WeighedPipeline(Session(self.step, pages))]
+
+    def read_control(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return row
 
 
-class WeighedLogic:
-    """The logic of the step, watched."""
+class WeighedPipeline:
+    """The session of a step, with the time and the pages of each call among the counts."""
 
-    def __init__(self, logic: Logic) -> None:
-        self.logic = logic
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.inputs = {place: columns for one in session.pipelines for place, columns in one.inputs.items()}
         self._pages: dict[str, bytes | None] = {}
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Take rows, and write the pages at once."""
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Push rows and write the pages at once."""
         begin = time.perf_counter()
-        out = self.logic.on_data(batches, now_us)
+        out.add(self.session.push(batches, now_us))
         taken = time.perf_counter()
-        self._pages = self.logic.changed_pages()
+        self._pages = self.session.changed_pages()
         spans = {"logic_ms": taken - begin, "pages_ms": time.perf_counter() - taken}
         weighed = {name: round(1000 * span) for name, span in spans.items()}
         weighed |= {"pages": len(self._pages), "written_bytes": sum(len(page or b"") for page in self._pages.values())}
         out.count(_WEIGHED, weighed)
-        return out
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Hand on."""
-        return self.logic.on_control(rows)
+    def on_control(self, message: Mapping[str, Any], out: Out) -> None:
+        """Forward the control row."""
+        out.add(self.session.control([message]))
 
-    def on_time(self, now_us: int) -> Out:
-        """Hand on."""
-        return self.logic.on_time(now_us)
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Forward the time."""
+        out.add(self.session.advance(now_us))
 
-    def on_end(self) -> Out:
-        """Hand on."""
-        return self.logic.on_end()
+    def on_end(self, out: Out) -> None:
+        """Forward the end of the input."""
+        out.add(self.session.end())
 
     def next_timer(self) -> int | None:
-        """Hand on."""
-        return self.logic.next_timer()
+        """Return the timer of the session."""
+        return self.session.next_timer()
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """The pages of the last call."""
+        """Return the pages of the last call."""
         pages, self._pages = self._pages, {}
         return pages

@@ -36,12 +36,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the results to this file too")
     parser.add_argument("--data", type=Path, help="folder that keeps the workload from call to call")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each query (default 1)")
-    parser.add_argument("--spread", type=int, default=1, help="into how many parts the queries of a symbol are divided")
+    parser.add_argument("--shards", type=int, default=1, help="number of shards of the queries of a symbol")
     parser.add_argument("--quick", action="store_true", help="10,000 queries: only to see that it runs")
     options = parser.parse_args(argv)
     size = Size(10_000, 20_000, 2, 3, 100) if options.quick else Size()
     with tempfile.TemporaryDirectory() as scratch:
-        results = measure(Size(**{**asdict(size), "spread": options.spread}), options, Path(scratch))
+        results = measure(Size(**{**asdict(size), "shards": options.shards}), options, Path(scratch))
     text = json.dumps(results, indent=1)
     print(text)
     if options.json:

@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.workloads import START_US
-from tocsin.logic import Batch, Out, Pages
-from tocsin.spark import ON_LOCAL_DISK
+from tocsin.logic import Batch, Listener, Out, Pages, Pipeline
+from tocsin.pages import pack
+from tocsin.runtime.session import Session
+from tocsin.spark import LOCAL_DISK_CONF
 
 BUCKETS, PARTITIONS, DELAY = 2, 2, "10 seconds"
-SESSION = ON_LOCAL_DISK | {
+SESSION = LOCAL_DISK_CONF | {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.adaptive.enabled": "false",
@@ -74,7 +76,7 @@ def rule(run: Run) -> Any:
 
     shapes = {"r": "increasing", "s": "decreasing"}
     expr, within = f"r - s > {run.limit}", f"{run.within_s}s"
-    return Rule(alert="Hot", expr=expr, within=within, on=["key"], shapes=shapes, outage="10s")
+    return Rule(alert="Hot", expr=expr, within=within, on=["key"], shapes=shapes, allowed_lateness="10s")
 
 
 def columns(folder: Path) -> dict[str, dict[str, Any]]:
@@ -101,16 +103,16 @@ def reference(run: Run, folder: Path) -> dict[str, Any]:
         for name, rows in streams.items()
     ]
     begin = time.perf_counter()
-    logic = explain(streams, rule(run)).build({})
-    alerts = [alert["state"] for alert in logic.on_data(batches).alerts]
-    size = sum(len(page or b"") for page in logic.changed_pages().values())
+    session = Session(explain(streams, rule(run)))
+    alerts = [alert["state"] for alert in session.push(batches).alerts]
+    size = sum(len(page or b"") for page in session.changed_pages().values())
     states = {state: alerts.count(state) for state in STATES}
     return {"seconds": time.perf_counter() - begin, "alerts": states, "state_bytes": size}
 
 
 def local(run: Run, folder: Path) -> dict[str, Any]:
     """Run on rows in memory, once to warm up."""
-    from tocsin.local import run as run_rows
+    from tocsin.local import run_local_detailed as run_rows
 
     streams, asked = columns(folder), rule(run)
     result, seconds = _second(lambda: run_rows(streams, asked))
@@ -245,40 +247,43 @@ class NothingStep:
     """A step that reads nothing and writes one page of the given size per bucket in each batch."""
 
     page_bytes: int
+    streams: tuple[str, ...] = ("r", "s")
 
-    def build(self, pages: Pages) -> NothingLogic:
-        return NothingLogic(self.page_bytes)
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        return [NothingPipeline(self)]
+
+    def read_control(self, row: Mapping[str, Any]) -> None:
+        return None
 
 
-class NothingLogic:
-    """Takes rows and counts them. Half of its page is whole numbers that grow and half noise, as of a real one."""
+class NothingPipeline:
+    """Counts rows. Half of its page is growing whole numbers and half is noise, as in a real page."""
 
-    def __init__(self, page_bytes: int) -> None:
-        half = page_bytes // 16
+    def __init__(self, step: NothingStep) -> None:
+        self.inputs: Mapping[tuple[int, str], Sequence[str]] = {(0, name): () for name in step.streams}
+        half = step.page_bytes // 16
         self.times = START_US + np.arange(half, dtype=np.int64) * 1000
         self.noise = np.random.default_rng(1).normal(size=half)
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Count."""
-        return Out(counts={batch.stream: {"received": len(batch.time)} for batch in batches})
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Count the rows."""
+        for batch in batches:
+            out.count(batch.stream, {"received": len(batch.time)})
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
+    def on_control(self, message: None, out: Out) -> None:
         """Do nothing."""
-        return Out()
 
-    def on_time(self, now_us: int) -> Out:
+    def on_time(self, now_us: int, out: Out) -> None:
         """Do nothing."""
-        return Out()
 
-    def on_end(self) -> Out:
+    def on_end(self, out: Out) -> None:
         """Do nothing."""
-        return Out()
 
     def next_timer(self) -> int | None:
-        """Never."""
+        """Return None: there is no timer."""
         return None
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """Give the page, changed."""
+        """Return the changed page."""
         self.times += 1
-        return {"page": self.times.tobytes() + self.noise.tobytes()}
+        return {"page": pack({"times": self.times, "noise": self.noise})}

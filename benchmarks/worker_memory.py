@@ -24,7 +24,7 @@ from weakref import WeakSet
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.backtest import cpu_seconds, memory
+from benchmarks.backtest import cpu_seconds, memory_bytes
 from benchmarks.conditions import conditions
 from benchmarks.workloads import readings
 
@@ -76,7 +76,7 @@ def measure(tree: Path, batches: int) -> dict[str, Any]:
             changed, logics = pickle.load(worker.stdout)
             for bucket, state in changed.items():
                 states[bucket] = state
-            sample.append({"bytes": memory(worker.pid), "logics": logics})
+            sample.append({"bytes": memory_bytes(worker.pid), "logics": logics})
         samples.append(sample)
     seconds, spent = time.perf_counter() - begin, sum(cpu_seconds(worker.pid) for worker in workers)
     for worker in workers:
@@ -126,12 +126,21 @@ class Pages(State):
 
 
 class CountedStep:
-    """A step that counts its logics of this process."""
+    """A step that counts its plan sessions in this process."""
 
     def __init__(self, step: Any) -> None:
         self.step, self.alive = step, WeakSet[Any]()
 
+    def build_pipelines(self, pages: Mapping[str, bytes], listener: Any = None) -> Any:
+        pipelines = self.step.build_pipelines(pages, listener)
+        self.alive.add(pipelines[0])
+        return pipelines
+
+    def read_control(self, row: Mapping[str, Any]) -> Any:
+        return self.step.read_control(row)
+
     def build(self, pages: Mapping[str, bytes]) -> Any:
+        """Build the logic of a source tree that has no `Session`."""
         logic = self.step.build(pages)
         self.alive.add(logic)
         return logic
@@ -145,7 +154,7 @@ def serve_calls() -> None:
     from tocsin.local import explain
     from tocsin.spark.stateful import Work, _Operator
 
-    plan = explain({"r": {"key": [], "ts": [], "value": []}}, Rule("Hot", "r > 30", on=["key"], wait=WAIT))
+    plan = explain({"r": {"key": [], "ts": [], "value": []}}, Rule("Hot", "r > 30", on=["key"], quality={"wait": WAIT}))
     step = CountedStep(plan)
     operator = _Operator(Work(step, (_feed(),), tuple(range(BUCKETS)), PARTITIONS, query="benchmark"))
     timers: dict[str, Any] = {"registerTimer": lambda _: None, "deleteTimer": lambda _: None}

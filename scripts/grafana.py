@@ -1,6 +1,6 @@
-"""Write examples/grafana.json: a Grafana dashboard over the metrics of a run, made from the table of them.
+"""Write examples/grafana.json, a Grafana dashboard of all metrics of a run.
 
-.venv/bin/python scripts/grafana.py > examples/grafana.json
+Usage: .venv/bin/python scripts/grafana.py > examples/grafana.json
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from typing import Any
 
 from tocsin.spark.metrics import METRICS
 
-# Title, unit of Grafana, width of 24, kind of panel, and per line what is asked and how it is named.
+# Title, Grafana unit, width of 24, panel type, and the query and legend of each line.
 PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
-    ("Firing now", "short", 4, "stat", (("sum(tocsin_alerts_firing{$run})", "firing"),)),
+    ("Firing alerts", "short", 4, "stat", (("sum(tocsin_alerts_firing{$run})", "firing"),)),
     ("Rows per second", "rowsps", 4, "stat", (("sum(rate(tocsin_rows_received_total{$run}[1m]))", "rows/s"),)),
-    ("State", "bytes", 4, "stat", (("sum(tocsin_state_bytes{$run})", "state"),)),
+    ("State size", "bytes", 4, "stat", (("sum(tocsin_state_bytes{$run})", "state"),)),
     ("Largest lag", "s", 4, "stat", (("max(tocsin_lag_seconds{$run})", "lag"),)),
-    # Of several runs the one that stands still longest.
-    ("Since the last micro-batch", "s", 4, "stat", (("time() - min(tocsin_batch_timestamp_seconds{$run})", "ago"),)),
+    # The maximum over all runs.
     (
-        "Sinks that fail, sources that are down",
+        "Time since the last micro-batch",
+        "s",
+        4,
+        "stat",
+        (("time() - min(tocsin_batch_timestamp_seconds{$run})", "since the last micro-batch"),),
+    ),
+    (
+        "Failing sinks and unreachable sources",
         "short",
         4,
         "stat",
@@ -30,130 +36,130 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
-        "Alerts that fire, by rule",
+        "Firing alerts by rule",
         "short",
         12,
         "timeseries",
         (("tocsin_alerts_firing{$run}", "{{instance}} {{alert}}"),),
     ),
     (
-        "Changes of state per minute",
+        "Alert events per minute",
         "short",
         12,
         "timeseries",
         (("sum by (alert, state) (60 * rate(tocsin_alerts_total{$run}[5m]))", "{{alert}} {{state}}"),),
     ),
     (
-        "Rows per second, by stream",
+        "Rows per second by stream",
         "rowsps",
         12,
         "timeseries",
         (("rate(tocsin_rows_received_total{$run}[1m])", "{{instance}} {{stream}}"),),
     ),
-    ("Lag, by stream", "s", 12, "timeseries", (("tocsin_lag_seconds{$run}", "{{instance}} {{stream}}"),)),
+    ("Lag by stream", "s", 12, "timeseries", (("tocsin_lag_seconds{$run}", "{{instance}} {{stream}}"),)),
     (
-        "What becomes of rows, per second",
+        "Row outcomes per second",
         "rowsps",
         12,
         "timeseries",
         (
-            ("sum(rate(tocsin_rows_omitted_total{$run}[5m]))", "omitted: no alarm can need them"),
+            ("sum(rate(tocsin_rows_omitted_total{$run}[5m]))", "omitted"),
             ("sum(rate(tocsin_rows_duplicates_total{$run}[5m]))", "duplicates"),
             ("sum(rate(tocsin_rows_expired_total{$run}[5m]))", "expired"),
-            ("sum(rate(tocsin_rows_late_total{$run}[5m]))", "late"),
-            ("sum(rate(tocsin_rows_behind_total{$run}[5m]))", "behind"),
-            ("sum(rate(tocsin_rows_quarantined_total{$run}[5m]))", "quarantined"),
+            ("sum(rate(tocsin_rows_late_dropped_total{$run}[5m]))", "late"),
+            ("sum(rate(tocsin_rows_out_of_order_total{$run}[5m]))", "out of order"),
+            ("sum(rate(tocsin_rows_quarantined_total{$run}[5m]))", "invalid"),
             ("sum(rate(tocsin_rows_shed_total{$run}[5m]))", "shed"),
             ("sum(rate(tocsin_rows_unprocessed_total{$run}[5m]))", "unprocessed"),
         ),
     ),
     (
-        "Rows remembered and held",
+        "Rows retained and buffered",
         "short",
         12,
         "timeseries",
         (
             ("tocsin_rows_retained{$run}", "{{instance}} {{stream}} retained"),
-            ("tocsin_rows_held{$run}", "{{instance}} {{stream}} held"),
+            ("tocsin_rows_buffered{$run}", "{{instance}} {{stream}} buffered"),
         ),
     ),
     (
-        "Rows that need a look, per second",
+        "Invalid rows and unreadable files per second",
         "rowsps",
         12,
         "timeseries",
         (
-            ("rate(tocsin_rows_dead_total{$run}[5m])", "{{instance}} {{stream}} not usable"),
-            ("rate(tocsin_files_unreadable_total{$run}[5m])", "{{instance}} {{stream}} files not readable"),
+            ("rate(tocsin_rows_dead_letter_total{$run}[5m])", "{{instance}} {{stream}} invalid"),
+            ("rate(tocsin_files_unreadable_total{$run}[5m])", "{{instance}} {{stream}} unreadable files"),
             ("rate(tocsin_rows_out_of_domain_total{$run}[5m])", "{{instance}} {{stream}} outside the domain"),
             ("rate(tocsin_rows_without_limits_total{$run}[5m])", "{{instance}} {{stream}} without limits"),
         ),
     ),
-    ("State", "bytes", 12, "timeseries", (("tocsin_state_bytes{$run}", "{{instance}}"),)),
+    ("State size", "bytes", 12, "timeseries", (("tocsin_state_bytes{$run}", "{{instance}}"),)),
     (
-        "Seconds per micro-batch",
+        "Micro-batch duration",
         "s",
         12,
         "timeseries",
         (
-            ("histogram_quantile(0.5, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "half are faster"),
-            ("histogram_quantile(0.99, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "99 of 100"),
+            ("histogram_quantile(0.5, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "median"),
+            ("histogram_quantile(0.99, sum by (le) (rate(tocsin_batch_seconds_bucket{$run}[5m])))", "99th percentile"),
         ),
     ),
-    ("How long rows wait", "s", 12, "timeseries", (("tocsin_wait_seconds{$run}", "{{instance}} {{alert}}"),)),
+    ("Reorder wait", "s", 12, "timeseries", (("tocsin_wait_seconds{$run}", "{{instance}} {{alert}}"),)),
     (
-        "Recall that the wait is to give",
+        "Estimated in-order recall",
         "percentunit",
         12,
         "timeseries",
         (("tocsin_recall_estimated{$run}", "{{instance}} {{alert}}"),),
     ),
     (
-        "Share of results that limited memory finds",
+        "Recall under the memory budget",
         "percentunit",
         12,
         "timeseries",
         (
             ("tocsin_memory_recall_predicted{$run}", "{{instance}} {{alert}} predicted"),
-            ("tocsin_memory_recall_reached{$run}", "{{instance}} {{alert}} reached"),
+            ("tocsin_memory_recall_measured{$run}", "{{instance}} {{alert}} measured"),
         ),
     ),
     (
-        "Standard error of what limited memory samples",
+        "Relative standard error of samples under the memory budget",
         "percentunit",
         12,
         "timeseries",
         (
             ("tocsin_memory_error_predicted{$run}", "{{instance}} {{alert}} predicted"),
-            ("tocsin_memory_error_reached{$run}", "{{instance}} {{alert}} reached"),
+            ("tocsin_memory_error_reached{$run}", "{{instance}} {{alert}} measured"),
         ),
     ),
     (
-        "What limited processor time buys",
+        "Rows processed and results found under the CPU budget",
         "percentunit",
         12,
         "timeseries",
         (
-            ("tocsin_cpu_rows_share{$run}", "{{instance}} {{alert}} rows worked on"),
-            ("tocsin_cpu_results_share{$run}", "{{instance}} {{alert}} results found"),
+            ("tocsin_cpu_rows_processed_ratio{$run}", "{{instance}} {{alert}} rows processed"),
+            ("tocsin_cpu_recall_ratio{$run}", "{{instance}} {{alert}} results found"),
         ),
     ),
     (
-        "Alerts to be delivered",
+        "Alerts not yet delivered",
         "short",
         12,
         "timeseries",
         (("tocsin_sink_backlog{$run}", "{{instance}} {{sink}}"),),
     ),
     (
-        "Delivery, per second",
+        "Deliveries per second",
         "ops",
         12,
         "timeseries",
         (
             ("rate(tocsin_sink_delivered_total{$run}[5m])", "{{instance}} {{sink}} delivered"),
             ("rate(tocsin_sink_failures_total{$run}[5m])", "{{instance}} {{sink}} failures"),
-            ("rate(tocsin_sink_rejected_total{$run}[5m])", "{{instance}} {{sink}} refused"),
+            ("rate(tocsin_sink_rejected_total{$run}[5m])", "{{instance}} {{sink}} rejected"),
         ),
     ),
 )
@@ -162,7 +168,7 @@ RUN = 'job=~"$job", instance=~"$instance"'
 
 
 def dashboard() -> dict[str, Any]:
-    """The whole file: variables to choose a run by, and the panels in rows of 24."""
+    """Return the dashboard: variables that select runs, and the panels in rows of width 24."""
     x = y = height = 0
     panels = []
     for number, (title, unit, width, kind, lines) in enumerate(PANELS, 1):
@@ -187,18 +193,18 @@ def dashboard() -> dict[str, Any]:
 
 def _panel(number: int, title: str, unit: str, kind: str, lines: Any, place: dict[str, int]) -> dict[str, Any]:
     meanings = {metric.name: metric.meaning for metric in METRICS}
-    told = [f"{name}: {text}" for name, text in meanings.items() if any(name in asked for asked, _ in lines)]
+    described = [f"{name}: {text}" for name, text in meanings.items() if any(name in query for query, _ in lines)]
     return {
         "id": number,
         "title": title,
-        "description": "; ".join(told),
+        "description": "; ".join(described),
         "type": kind,
         "datasource": SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
         "targets": [
-            {"refId": chr(65 + i), "datasource": SOURCE, "expr": asked.replace("$run", RUN), "legendFormat": named}
-            for i, (asked, named) in enumerate(lines)
+            {"refId": chr(65 + i), "datasource": SOURCE, "expr": query.replace("$run", RUN), "legendFormat": legend}
+            for i, (query, legend) in enumerate(lines)
         ],
     }
 
@@ -208,9 +214,9 @@ def _source() -> dict[str, Any]:
 
 
 def _variable(label: str) -> dict[str, Any]:
-    asked = f"label_values(tocsin_build_info, {label})"
+    query = f"label_values(tocsin_build_info, {label})"
     more = {"multi": True, "includeAll": True, "refresh": 2, "current": {"text": "All", "value": "$__all"}}
-    return {"name": label, "label": label, "type": "query", "datasource": SOURCE, "query": asked, **more}
+    return {"name": label, "label": label, "type": "query", "datasource": SOURCE, "query": query, **more}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Print the home of a Java that Spark 4 can use (17 or newer) on standard output; as root on Debian, install one if there is none.
+# Print the home of Java 17 or newer, which Spark 4 needs. As root on Debian, install Java if it is missing.
 set -euo pipefail
 
 say() { echo "java: $*" >&2; }
 
-# The major version of the Java in the home $1, 0 if there is none.
+# Print the major version of the Java in $1, or 0 without one.
 major() {
     local version
     version=$("$1/bin/java" -version 2>&1 | sed -nE '1,3s/.*version "([0-9]+).*/\1/p') || true
@@ -14,7 +14,7 @@ major() {
 path_home() {
     local java
     java=$(command -v java) || return 0
-    # Asked of Java itself: on some systems the command is a wrapper, and its folder is not a home.
+    # Java itself reports its home, because the command can be a wrapper in another directory.
     "$java" -XshowSettings:properties -version 2>&1 | sed -nE 's/^ *java\.home = (.*)$/\1/p' || true
 }
 

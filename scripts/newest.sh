@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run tests on the newest PySpark of the supported range, in an environment beside the locked one.
+# Run tests on the newest PySpark of the supported range, in a separate environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

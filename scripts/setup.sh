@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv with exactly what uv.lock names. Needs Python 3.11 or newer and a network, nothing else.
+# Create .venv with the versions of uv.lock. It needs Python 3.11 or newer and a network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ die() {
     exit 1
 }
 
-# Logs are shared; the package index that somebody has set up is theirs alone.
+# Logs can be public, and the address of a package index can be private.
 no_hosts() { sed -E 's#https?://[^/ ]+#<index>#g' >&2; }
 
 is_new_enough() {
@@ -38,7 +38,7 @@ install_python() {
 }
 
 install_uv() {
-    # An interrupted run leaves a folder without uv in it.
+    # An interrupted run leaves an incomplete directory.
     rm -rf "$UV_VENV"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         install_python python3-venv || die "this Python has no \`venv\`; install python3-venv, or uv, and run \`make setup\` again"
@@ -63,5 +63,7 @@ say "syncing .venv with uv.lock ($("$python" --version), $("$uv" --version | cut
 # An activated environment elsewhere must not receive our packages.
 unset VIRTUAL_ENV
 export UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never
-"$uv" sync --locked --quiet --python "$python" 2>&1 | no_hosts
+# Bytecode is written here, because processes with PYTHONDONTWRITEBYTECODE would compile all modules at each start.
+"$uv" sync --locked --quiet --compile-bytecode --python "$python" 2>&1 | no_hosts
+.venv/bin/python -m compileall -q -j 0 src tests
 say "done in $SECONDS s"

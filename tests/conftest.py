@@ -1,80 +1,103 @@
-"""What all tests share: Hypothesis profiles, rows that are sifted however few, a reason to skip without Java."""
+"""Configuration of all tests: Hypothesis profiles, environment, order of tests, and skipped tests."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from benchmarks.recordings import VARIABLE, recordings_folder
-from servers import SHORT_LIVED
+from tocsin.jvm import jvm_options
 from tocsin.plan import follow
 
 # Compiling a kernel takes seconds at its first call, so no example has a deadline. The default profile draws the same
-# examples in every run: a failure is then due to the change under test. `--hypothesis-profile=thorough` draws new ones.
+# examples in every run, so that a failure is due to the change under test. `--hypothesis-profile=nightly` draws other
+# examples in each run. `small` is for kernels that run as plain Python.
 _ALL = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+_NIGHTLY = "nightly"
 settings.register_profile("ci", max_examples=100, derandomize=True, **_ALL)
 settings.register_profile("small", max_examples=15, derandomize=True, **_ALL)
-settings.register_profile("thorough", max_examples=2000, **_ALL)
+settings.register_profile(_NIGHTLY, max_examples=500, **_ALL)
 settings.load_profile("ci")
 
-# Spark's workers run the Python of the tests and find functions defined in them; nothing listens beyond this machine.
+# Spark workers run the Python of the tests and can import test modules. Spark listens only on this machine.
 _TESTS = Path(__file__).resolve().parent
 _FOLDERS = [str(_TESTS), str(_TESTS.parent), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in _FOLDERS if folder)
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# `make` lets a JVM write the file, without which others start more slowly.
-_CLASSES = _TESTS.parent / ".cache" / "spark.jsa"
-_SHARED = (f"-XX:SharedArchiveFile={_CLASSES}", "-Xlog:disable") if _CLASSES.exists() else ()
-os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([*SHORT_LIVED, *_SHARED]))
+# Tests compare standard error. On a busy machine, commands would print their progress, which they do after 2 s.
+os.environ["TOCSIN_PROGRESS"] = "off"
+# `make` writes the class archive into this cache. JVMs without the archive start more slowly.
+os.environ["XDG_CACHE_HOME"] = str(_TESTS.parent / ".cache")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(jvm_options("", is_bounded=True, may_write=False)))
 
-# Marks of what takes long, the longest first.
-_LONG = ("slow", "spark")
-# How long that is depends on what else the machine does; the limit is for what hangs.
-_LONG_S = 1800
-# Each compiles many kernels of its own: processes of Spark, several at a time, then find them in the cache.
-_COMPILES = [_TESTS / name for name in ("test_laws.py", "test_ranges.py", "test_memory.py")]
+# Time limit in seconds of a test that starts a JVM. The duration of a test depends on the load of the machine.
+_JVM_S = 1800
+# Folder of the tests that can use the shared Spark session, because its `conftest.py` has the fixture.
+_SPARK = "tests/spark"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of the nightly profile. Workers receive it with the options."""
+    if config.option.hypothesis_profile == _NIGHTLY and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the seed, so that `--hypothesis-seed` can repeat the run."""
+    if config.option.hypothesis_seed is not None:
+        terminalreporter.write_line(f"hypothesis seed: {config.option.hypothesis_seed}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_rows_are_sifted_too() -> Iterator[None]:
-    """Examples are small: let all of them go where many rows would."""
+def sift_small_batches() -> Iterator[None]:
+    """Enable the sift for batches of any size, because examples have few rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follow, "FEWEST_SIFTED", 0)
         yield
 
 
+class SharedSessionScheduling(LoadFileScheduling):
+    """Scheduler of xdist: one worker runs all files of the shared Spark session; other files are distributed."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _SPARK if nodeid.startswith(f"{_SPARK}/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedSessionScheduling | None:
+    """Return the scheduler for `--dist loadgroup`; other values of `--dist` keep their scheduler."""
+    return SharedSessionScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long files first, so that both workers stay busy to the end; skip tests without their JVM or recordings."""
-    rank: dict[Path, int] = {}
-    for item in items:
-        rank[item.path] = min(rank.get(item.path, len(_LONG)), _rank(item))
-    items.sort(key=lambda item: (item.path not in _COMPILES, rank[item.path]))
+    """Put the tests on Spark first, so that all workers end together; skip tests without JVM or recordings."""
+    items.sort(key=lambda item: not item.nodeid.startswith(f"{_SPARK}/"))
     java, skip = _java(), pytest.mark.skip(reason="needs Java 17 or newer: `make java` finds or installs it")
-    skip_recorded = pytest.mark.skip(reason=f"needs recordings; set {VARIABLE} to the folder that holds them")
+    skip_recorded = pytest.mark.skip(reason=f"needs recordings; set {VARIABLE} to their directory")
     try:
         recorded = recordings_folder()
     except NotADirectoryError as error:
         raise pytest.UsageError(str(error)) from None
     for item in items:
-        if _rank(item) < len(_LONG):
-            item.add_marker(pytest.mark.timeout(_LONG_S))
-        if java is None and (item.get_closest_marker("spark") or item.get_closest_marker("cluster")):
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.timeout(_JVM_S))
+        if java is None and item.get_closest_marker("spark"):
             item.add_marker(skip)
         if recorded is None and item.get_closest_marker("recordings"):
             item.add_marker(skip_recorded)
-
-
-def _rank(item: pytest.Item) -> int:
-    return next((rank for rank, mark in enumerate(_LONG) if item.get_closest_marker(mark)), len(_LONG))
 
 
 def _java() -> str | None:

@@ -1,4 +1,4 @@
-"""Durations of whole microseconds, in the form that rules accept."""
+"""Durations in microseconds, in the form that rules accept."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from deliver.alerts import row
-from loaded import load_file
+from delivery.alerts import row
+from rule_files import load_file
 from tocsin import files
-from tocsin.deliver import AlertLog
-from tocsin.plan import describe_plan
-from tocsin.plan.file import plan_file
-from tocsin.rundir import Manifest, RunDir, read_manifest
-from tocsin.rundir.manifest import describe
+from tocsin.delivery import AlertLog
+from tocsin.plan import describe_plan, plan_file
+from tocsin.run_directory import Manifest, RunDir, read_manifest
+from tocsin.run_directory.manifest import build_manifest
 
 RULES = """\
 streams:
@@ -79,8 +78,8 @@ class SyntheticRun:
     crash: Crash = field(default_factory=lambda: Crash(10**9))
 
     def __post_init__(self) -> None:
-        self.place = RunDir(self.folder)
-        self.checkpoint = self.place.checkpoint
+        self.run_dir = RunDir(self.folder)
+        self.checkpoint = self.run_dir.checkpoint
 
     def manifest(self) -> Manifest:
         """Return the manifest; write it if the run is new."""
@@ -91,7 +90,7 @@ class SyntheticRun:
             path.write_text(RULES)
             file = load_file(path)
             plan = plan_file(file)
-            found = describe(file, plan, (), 1)
+            found = build_manifest(file, plan, (), 1)
             found = replace(found, state=describe_plan(plan), query=QUERY, started=("2026-01-01T00:00:00Z",))
             self.folder.mkdir(parents=True, exist_ok=True)
             found.write(self.folder)
@@ -104,8 +103,8 @@ class SyntheticRun:
 
         manifest, path = self.manifest(), self.folder.with_name(f"{self.folder.name}.yaml")
         file = load_file(path)
-        unreadable = UnreadableFiles(self.place.skipped, ())
-        recorder = Recorder(self.place, plan_file(file), file.rules, None, (), unreadable, manifest.first_batch)
+        unreadable = UnreadableFiles(self.run_dir.skipped, ())
+        recorder = Recorder(self.run_dir, plan_file(file), file.rules, None, (), unreadable, manifest.first_batch)
         self._spark("metadata", json.dumps({"id": manifest.query or "new"}))
         for batch in batches:
             self._spark(f"sources/air/{batch}", f'v1\n{{"path":"{batch}"}}')
@@ -121,18 +120,18 @@ class SyntheticRun:
     def log(self) -> dict[int, list[str]]:
         """Return the ids of the alerts in the log, by micro-batch."""
         found: dict[int, list[str]] = {}
-        for position, alert in AlertLog(self.place.alerts.folder).read():
+        for position, alert in AlertLog(self.run_dir.alerts.folder).read():
             found.setdefault(position.batch, []).append(alert["id"])
         return found
 
-    def write_cursor(self, name: str, place: tuple[int, int] | None) -> None:
+    def write_cursor(self, name: str, position: tuple[int, int] | None) -> None:
         """Write how far a sink is."""
-        self.place.delivery.mkdir(exist_ok=True)
-        status = {"version": 1, "sink": name, "position": place and list(place), "state": None, "owed": {}}
-        files.replace_file(self.place.delivery / f"{name}.json", json.dumps(status).encode())
-        if place is not None:
-            line = json.dumps([*place, "2026-01-01T00:00:00Z"])
-            files.append_line(self.place.delivery / f"{name}.taken.jsonl", line.encode())
+        self.run_dir.delivery.mkdir(exist_ok=True)
+        status = {"version": 2, "sink": name, "position": position and list(position), "state": None, "unsent": {}}
+        files.replace_file(self.run_dir.delivery / f"{name}.json", json.dumps(status).encode())
+        if position is not None:
+            line = json.dumps([*position, "2026-01-01T00:00:00Z"])
+            files.append_line(self.run_dir.delivery / f"{name}.positions.jsonl", line.encode())
 
     def _deliver(self, sinks: dict[str, int | None]) -> None:
         lines = [(batch, line) for batch, alerts in self.log().items() for line in range(len(alerts))]
@@ -161,11 +160,11 @@ class SyntheticRun:
             appended(path, line)
 
         with (
-            patch("tocsin.deliver.alertlog.replace_file", replace_file),
-            patch("tocsin.rundir.dead.replace_file", replace_file),
-            patch("tocsin.rundir.folder.replace_file", replace_file),
-            patch("tocsin.rundir.checksums.append_line", append_line),
-            patch("tocsin.rundir.progress.append_line", append_line),
+            patch("tocsin.delivery.alert_log.replace_file", replace_file),
+            patch("tocsin.run_directory.dead_letters.replace_file", replace_file),
+            patch("tocsin.run_directory.layout.replace_file", replace_file),
+            patch("tocsin.run_directory.checksums.append_line", append_line),
+            patch("tocsin.run_directory.progress.append_line", append_line),
         ):
             yield
 

@@ -1,6 +1,7 @@
-"""Real servers for tests: each listens on loopback, in a folder of its own, and is ended by its process id.
+"""Real servers for tests: Alertmanager, Kafka and Mosquitto.
 
-A test that finds a part missing is skipped and says which.
+Each server listens on the loopback interface and has a directory of its own. A test is skipped, with the name of the
+missing component, if a server is not installed.
 """
 
 from __future__ import annotations
@@ -20,33 +21,32 @@ from typing import Any
 
 import pytest
 
+from tocsin.jvm import BOUNDED
+
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA_VERSION = "4.1.0"
 KAFKA_HOME = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
 CONNECTOR_VERSION = "4.2.0"
 CONNECTOR_HOME = ROOT / ".cache" / f"spark-kafka-{CONNECTOR_VERSION}"
 START_S = 300.0
-# A JVM of a test lives for a few minutes: what its optimising compiler makes in the background never pays, and took a
-# third of the processor time of tests on Spark.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>tocsin</groupId><artifactId>for-tests</artifactId><version>1</version>
 <dependencies>{}</dependencies></project>
 """
-_PART = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
-_WITHOUT = "<exclusions><exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion></exclusions>"
-_TOKENS = "spark-token-provider-kafka-0-10_2.13"
-_KAFKA_POM = _POM.format(_PART.format("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, ""))
-# Some registries have that one part of the connector in version 4.0.0 alone; it does not matter here.
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+_EXCLUSION = "<exclusions><exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion></exclusions>"
+_TOKEN_PROVIDER = "spark-token-provider-kafka-0-10_2.13"
+_KAFKA_POM = _POM.format(_DEPENDENCY.format("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, ""))
+# Some registries have only version 4.0.0 of the token provider. The tests use no delegation tokens.
 _CONNECTOR_POM = _POM.format(
-    _PART.format(
+    _DEPENDENCY.format(
         "org.apache.spark",
         "spark-sql-kafka-0-10_2.13",
         CONNECTOR_VERSION,
-        _WITHOUT.format("org.apache.spark", _TOKENS),
+        _EXCLUSION.format("org.apache.spark", _TOKEN_PROVIDER),
     )
-    + _PART.format("org.apache.spark", _TOKENS, "4.0.0", _WITHOUT.format("*", "*"))
+    + _DEPENDENCY.format("org.apache.spark", _TOKEN_PROVIDER, "4.0.0", _EXCLUSION.format("*", "*"))
 )
 
 
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A server that can be killed and started again on the same ports and folder."""
+    """Server process that can be killed and restarted with the same ports and directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,23 +73,23 @@ class Process:
     def start(self) -> None:
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, cwd=self.folder)
-        until = time.monotonic() + START_S
+        deadline = time.monotonic() + START_S
         while not self.is_ready():
-            if self._process.poll() is not None or time.monotonic() > until:
+            if self._process.poll() is not None or time.monotonic() > deadline:
                 tail = (self.folder / "server.log").read_text("utf-8", "replace")[-2000:]
                 self.kill()
-                pytest.fail(f"{type(self).__name__} must start within {START_S:g} s; its log ends with\n{tail}")
+                pytest.fail(f"{type(self).__name__} did not start within {START_S:g} s; end of its log:\n{tail}")
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End at once, as a crash would."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """End in good order."""
+        """Terminate the process; kill it if it does not end."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -100,7 +100,7 @@ class Process:
 
 
 class Alertmanager(Process):
-    """Debian's `prometheus-alertmanager`, which notifies `hook` if one is given."""
+    """Alertmanager of the Debian package `prometheus-alertmanager`; `hook` is the URL of a webhook, or empty."""
 
     def __init__(self, folder: Path, hook: str = "") -> None:
         super().__init__(folder)
@@ -129,13 +129,13 @@ class Alertmanager(Process):
             return False
 
     def active(self) -> list[dict[str, Any]]:
-        """The alerts that it holds to be firing."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts?active=true", timeout=10) as answer:
-            return list(json.load(answer))
+        """Return the active alerts."""
+        with urllib.request.urlopen(f"{self.url}/api/v2/alerts?active=true", timeout=10) as response:
+            return list(json.load(response))
 
 
 class Kafka(Process):
-    """A broker in KRaft mode, one node."""
+    """Kafka broker in KRaft mode, with one node."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -143,9 +143,9 @@ class Kafka(Process):
         self.servers = f"127.0.0.1:{self.port}"
         self._settings = folder / "server.properties"
         self._settings.write_text("\n".join(f"{name}={value}" for name, value in self._properties().items()))
-        # One in 64 names would start with a dash, and be taken for an option.
-        name = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-        tool = ["kafka.tools.StorageTool", "format", "-t", name, "-c", str(self._settings)]
+        # The first letter is fixed, because an id that starts with a dash would be parsed as an option.
+        cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings)]
         subprocess.run([*self._java(), *tool], check=True, capture_output=True, cwd=folder)
 
     def command(self) -> list[str]:
@@ -156,16 +156,16 @@ class Kafka(Process):
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _java(self) -> list[str]:
-        return [_java() or "", *SHORT_LIVED, "-Xmx512m", "-cp", str(KAFKA_HOME / "libs" / "*")]
+        return [_java() or "", *BOUNDED, "-Xmx512m", "-cp", str(KAFKA_HOME / "libs" / "*")]
 
     def _properties(self) -> dict[str, str]:
-        here, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
+        listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"{here},CONTROLLER://{controller}",
-            "advertised.listeners": here,
+            "listeners": f"{listener},CONTROLLER://{controller}",
+            "advertised.listeners": listener,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": str(self.folder / "data"),
@@ -177,7 +177,7 @@ class Kafka(Process):
 
 
 class Mosquitto(Process):
-    """A broker of MQTT that keeps what it has for its sessions when it is stopped in good order."""
+    """MQTT broker. `stop` keeps the messages of its persistent sessions on disk; `kill` loses them."""
 
     def __init__(self, folder: Path, login: tuple[str, str] | None = None) -> None:
         super().__init__(folder)
@@ -187,10 +187,10 @@ class Mosquitto(Process):
             "allow_anonymous": "false" if login else "true",
             "persistence": "true",
             "persistence_location": f"{folder}/",
-            # By default it drops what a session that is away has beyond 1,000 messages.
+            # By default, Mosquitto drops messages above 1,000 for a disconnected session.
             "max_queued_messages": "0",
             "max_inflight_messages": "1000",
-            # It gives up root otherwise, and then may not write to its folder.
+            # Started as root, Mosquitto would change to another user that cannot write to the directory.
             "user": "root" if os.geteuid() == 0 else "mosquitto",
         }
         if login:
@@ -209,7 +209,7 @@ class Mosquitto(Process):
 
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
-    """A broker of MQTT that runs."""
+    """Yield a running MQTT broker."""
     need_mosquitto()
     server = Mosquitto(tmp_path / "mosquitto")
     server.start()
@@ -219,7 +219,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
 
 @pytest.fixture
 def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
-    """An Alertmanager that runs."""
+    """Yield a running Alertmanager."""
     need_alertmanager()
     server = Alertmanager(tmp_path / "alertmanager")
     server.start()
@@ -229,7 +229,7 @@ def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A Kafka broker that runs; tests take topics of their own."""
+    """Yield a running Kafka broker, shared by all tests. Each test uses its own topics."""
     need_kafka()
     server = Kafka(tmp_path_factory.mktemp("kafka"))
     server.start()
@@ -239,37 +239,39 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 def need_alertmanager() -> None:
     if _alertmanager() is None:
-        pytest.skip("needs Alertmanager: install prometheus-alertmanager of Debian")
+        pytest.skip("needs Alertmanager: install the Debian package prometheus-alertmanager")
 
 
 def need_mosquitto() -> None:
     pytest.importorskip("paho.mqtt", reason="needs paho-mqtt: install tocsin[mqtt]")
     if _mosquitto() is None:
-        pytest.skip("needs Mosquitto: install mosquitto of Debian")
+        pytest.skip("needs Mosquitto: install the Debian package mosquitto")
 
 
 def need_kafka() -> None:
-    """Skip without Java, confluent-kafka, or the broker's jars, which Maven fetches once."""
+    """Skip the test without Java, confluent-kafka or the jars of Kafka. Maven downloads the jars once."""
     pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: install tocsin[kafka]")
     if _java() is None:
         pytest.skip("needs Java 17 or newer: `make java` finds or installs it")
-    _fetch(KAFKA_HOME, _KAFKA_POM, "the jars of Kafka")
+    _download(KAFKA_HOME, _KAFKA_POM, "the jars of Kafka")
 
 
 def connector_jars() -> str:
-    """The jars of Spark's Kafka connector that Spark itself lacks, for `spark.jars`; skip where they cannot be had."""
-    _fetch(CONNECTOR_HOME, _CONNECTOR_POM, "the jars of Spark's Kafka connector")
-    wanted = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
-    return ",".join(str(jar) for jar in sorted((CONNECTOR_HOME / "libs").glob("*.jar")) if jar.name.startswith(wanted))
+    """Return the jars of Spark's Kafka connector, for `spark.jars`; skip the test if they cannot be downloaded."""
+    _download(CONNECTOR_HOME, _CONNECTOR_POM, "the jars of Spark's Kafka connector")
+    prefixes = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
+    return ",".join(
+        str(jar) for jar in sorted((CONNECTOR_HOME / "libs").glob("*.jar")) if jar.name.startswith(prefixes)
+    )
 
 
-def _fetch(home: Path, pom: str, what: str) -> None:
-    """Let Maven fetch jars, once for all runs."""
+def _download(home: Path, pom: str, component: str) -> None:
+    """Download jars with Maven into the cache; skip the test if this fails."""
     if (home / "libs").is_dir():
         return
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip(f"needs {what}, and Maven to fetch them: install maven of Debian")
+        pytest.skip(f"needs {component}, and Maven to download them: install the Debian package maven")
     work = home.with_name(f"{home.name}.{os.getpid()}")
     work.mkdir(parents=True)
     try:
@@ -277,12 +279,12 @@ def _fetch(home: Path, pom: str, what: str) -> None:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs"]
         done = subprocess.run([maven, "-q", "-B", *goal], cwd=work, capture_output=True, check=False, timeout=250)
         if done.returncode:
-            pytest.skip(f"needs {what}; Maven could not fetch them")
-        # Another run may have been faster.
+            pytest.skip(f"needs {component}; Maven could not download them")
+        # Another test run may have created the directory meanwhile.
         if not home.exists():
             work.rename(home)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"needs {what}; Maven took too long to fetch them")
+        pytest.skip(f"needs {component}; the download with Maven timed out")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -68,8 +68,8 @@ class Case:
             "domains": {name: domain for name, domain in self.condition.domains.items() if name in self.shapes},
         }  # fmt: skip
         durations = {
-            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us, "idle": rule.idle_us,
-            "outage": rule.outage_us, "hop": join.hop,
+            "for_": rule.for_us, "keep_firing_for": rule.keep_us, "stale": rule.stale_us,
+            "idle_timeout": rule.idle_timeout_us, "allowed_lateness": rule.allowed_lateness_us, "hop": join.hop,
         }  # fmt: skip
         given |= {name: us(value) for name, value in durations.items() if value is not None}
         return {name: value for name, value in given.items() if value is not None}
@@ -305,6 +305,7 @@ def rules(draw: st.DrawFn, join: Join, condition: Condition) -> Rule:
     return Rule(
         join, condition.judge, tuple((name, "value") for name in join.streams),
         for_us=draw(durations), keep_us=draw(durations), stale_us=draw(st.sampled_from([None, 0, 2, 6, LONG])),
-        idle_us=draw(st.sampled_from([None, 0, 4, LONG])), outage_us=draw(st.sampled_from([*[LONG] * 3, 20, 5, 0])),
+        idle_timeout_us=draw(st.sampled_from([None, 0, 4, LONG])),
+        allowed_lateness_us=draw(st.sampled_from([*[LONG] * 3, 20, 5, 0])),
         recovery=recovery,
     )  # fmt: skip

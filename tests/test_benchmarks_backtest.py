@@ -1,4 +1,4 @@
-"""The benchmark of `tocsin backtest`: its data are seeded and in order, and its rule file is right."""
+"""Benchmark of `tocsin backtest`: its data, its rule file and its measurement of processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks import backtest
-from loaded import load_file
+from rule_files import load_file
+
+pytestmark = pytest.mark.slow
 
 
-def test_a_day_is_a_reading_a_minute_and_machine_and_the_same_each_time(tmp_path: Path) -> None:
+def test_write_day_writes_equal_ordered_rows_in_each_call(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         assert backtest.write_day(tmp_path / folder, 2, 3, seed=5) == 3 * 1440 * 3
     for stream in backtest.STREAMS:
@@ -23,14 +26,13 @@ def test_a_day_is_a_reading_a_minute_and_machine_and_the_same_each_time(tmp_path
         assert len(one.column("machine").unique()) == 3
 
 
-def test_its_rule_file_is_right(tmp_path: Path) -> None:
+def test_rule_file_of_the_benchmark_is_valid(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(backtest.RULES)
     assert [rule.alert for rule in load_file(tmp_path / "rules.yaml").rules] == ["Condensation"]
 
 
-def test_memory_and_time_of_processes_are_found() -> None:
-    family = backtest.children(os.getpid())
-    assert os.getpid() in family
-    assert backtest.memory(os.getpid()) > 1 << 20
+def test_memory_and_cpu_time_are_0_when_the_process_does_not_exist() -> None:
+    assert os.getpid() in backtest.process_tree(os.getpid())
+    assert backtest.memory_bytes(os.getpid()) > 1 << 20
     assert backtest.cpu_seconds(os.getpid()) > 0
-    assert backtest.memory(2**30) == backtest.cpu_seconds(2**30) == 0
+    assert backtest.memory_bytes(2**30) == backtest.cpu_seconds(2**30) == 0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import cpu, cpu_rows
+
+pytestmark = pytest.mark.slow
 
 
 def test_pairs_are_those_of_equal_keys_within_the_window() -> None:

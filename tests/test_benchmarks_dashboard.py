@@ -10,11 +10,12 @@ import pytest
 from benchmarks import dashboard
 from benchmarks.dashboard_data import make_run
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertLog
-from tocsin.rundir import read_manifest, read_progress
+from tocsin.delivery import AlertLog
+from tocsin.run_directory import read_manifest, read_progress
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 def test_a_quick_run_gives_every_figure(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert dashboard.main(["--quick", "--json", str(file)]) == 0

@@ -15,6 +15,8 @@ from benchmarks.disorder_runs import cuts, run, told, true_results, waiting
 from benchmarks.disorder_summary import beaten, best_fixed
 from naive import window_join as naive
 
+pytestmark = pytest.mark.slow
+
 PREDICATES = {
     "x2": lambda a, b: (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2 < 25,
     "x3": lambda a, b, c: a[0] == b[0] == c[0],

@@ -28,6 +28,8 @@ from benchmarks.disorder_buckets import (
 )
 from tocsin.plan import make_plan
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 40
 
 
@@ -47,7 +49,7 @@ def test_data_follow_the_recipe() -> None:
 
 def test_each_row_comes_to_one_bucket_in_one_call() -> None:
     streams = make(2, "alike", SECONDS)
-    plan = make_plan(rule(3.0, wait="1s"), {name: list(table) for name, table in streams.items()})
+    plan = make_plan(rule(3.0, quality={"wait": "1s"}), {name: list(table) for name, table in streams.items()})
     found = calls(plan, streams, 3, SECONDS)
     assert len(found) == SECONDS // CALL_S
     rows = [(b, batch.stream, *batch.keys[k], t) for call in found for b, part in enumerate(call) for batch in part

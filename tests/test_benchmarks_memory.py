@@ -20,6 +20,8 @@ from benchmarks.recordings import VARIABLE
 from tocsin.stages.memory import policy
 from tocsin.stages.memory.estimate import windowed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("shape", data.SHAPES)
 def test_aged_streams_have_the_rates_and_the_curve_of_the_recipe(shape: str) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import order_speed
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_quick_run_gives_every_figure(tmp_path: Path) -> None:

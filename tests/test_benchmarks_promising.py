@@ -15,6 +15,8 @@ from tocsin.stages.promising.anytime_join import COSTS
 from tocsin.stages.promising.exact_counter import ExactCounter
 from tocsin.stages.promising.preference import Preference
 
+pytestmark = pytest.mark.slow
+
 
 def test_zipf_streams_are_seeded_and_come_at_exponential_intervals() -> None:
     rows = data.zipf(20_000)
@@ -73,7 +75,6 @@ def test_the_naive_selection_serves_twenty_queries_whole_and_more_in_part() -> N
         assert np.all(sums <= [values[(values >= q.low) & (values <= q.high)].sum() + 1e-9 for q in asked])
 
 
-@pytest.mark.slow
 def test_a_quick_run_gives_all_parts_and_plots(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert promising.main(["--quick", "--json", str(file), "--plots", str(tmp_path)]) == 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import queries
+
+pytestmark = pytest.mark.slow
 
 
 def test_budgets_and_forms_are_measured_and_judged() -> None:

@@ -25,6 +25,8 @@ from benchmarks.ranges_data import DOMAIN, MODES, Setting, ending, make, trades
 from benchmarks.ranges_runs import SAMPLED, Feed, alike, estimate, state_bytes, whole
 from naive.ranges import Element, Event, Register, Terminate, naive, run
 
+pytestmark = pytest.mark.slow
+
 DIMS = {
     ScanPerElement: (1, 2, 3),
     ScanPerBatch: (1, 2, 3),

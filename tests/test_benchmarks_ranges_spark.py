@@ -14,6 +14,8 @@ from benchmarks import ranges_spark as bench
 from benchmarks.ranges_queries import SYMBOLS, Size
 from tocsin.spark.buckets import buckets_of
 
+pytestmark = pytest.mark.slow
+
 WANTED = {"date", "machine", "versions", "quick", "notes", "size", "summary", "reference", "runs"}
 
 
@@ -35,7 +37,6 @@ def test_rates_leave_the_first_batch_out_and_repeats_are_met_by_their_median() -
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_quick_run_finds_the_alerts_of_the_rule_in_memory(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert bench.main(["--quick", "--data", str(tmp_path), "--json", str(file)]) == 0

@@ -16,6 +16,8 @@ from benchmarks.threshold_ratios import ratios, summarize
 from benchmarks.workloads import two_streams
 from tocsin.local import run_local
 
+pytestmark = pytest.mark.slow
+
 WANTED = {"date", "machine", "versions", "quick", "notes", "reference", "runs", "summary", "ratios"}
 
 

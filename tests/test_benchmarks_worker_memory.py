@@ -11,8 +11,9 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
 from benchmarks import worker_memory as bench
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_quick_run_counts_at_most_one_logic_per_bucket(tmp_path: Path) -> None:
     file, plot = tmp_path / "out.json", tmp_path / "plot.png"
     assert bench.main(["--quick", "--json", str(file), "--plot", str(plot)]) == 0

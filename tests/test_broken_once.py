@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tocsin import PlanError, Rule, run_local
-from tocsin.local import run
+from tocsin.local import run_local_detailed
 
 
 def states(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -30,8 +30,8 @@ def test_a_row_that_is_not_evaluated_is_still_a_partner() -> None:
             on=["k"],
             shapes=shapes,
             for_="3us",
-            outage="1000us",
-            idle="30us",
+            allowed_lateness="1000us",
+            idle_timeout="30us",
             stale="20us",
         )
         for cuts in ([], [2]):
@@ -48,7 +48,9 @@ def test_an_undefined_corner_is_not_hidden_by_another_comparison() -> None:
 
 def test_rows_that_arrive_together_stand_as_in_their_stream() -> None:
     streams = {"a": {"ts": [0, 100], "arrival": [10, 10], "k": ["m", "m"], "x": [9.0, 0.0], "y": [9.0, 0.0]}}
-    rules = [Rule(name, f"a.{column} > 5", on=["k"], outage="6us") for name, column in (("X", "x"), ("Y", "y"))]
+    rules = [
+        Rule(name, f"a.{column} > 5", on=["k"], allowed_lateness="6us") for name, column in (("X", "x"), ("Y", "y"))
+    ]
     alone = [run_local(streams, rule, arrival="arrival") for rule in rules]
     assert all(alone)
     for cuts in ([], [1]):
@@ -77,7 +79,7 @@ def test_keys_are_what_they_are(keys: Any, texts: list[str]) -> None:
 def test_what_is_masked_is_not_there() -> None:
     mask = [False, True, False]
     table = {"ts": np.ma.array([1, 2, 3], mask=mask), "value": np.ma.array([9.0, 9.0, 9.0], mask=[False, False, True])}
-    result = run({"a": table}, Rule("x", "a > 5"))
+    result = run_local_detailed({"a": table}, Rule("x", "a > 5"))
     assert (result.counts["a"]["received"], result.counts["a"]["quarantined"]) == (3, 2)
 
 
@@ -85,7 +87,7 @@ def test_what_is_masked_is_not_there() -> None:
 def test_a_column_of_lists_is_refused(column: str) -> None:
     table: dict[str, Any] = {"ts": [1, 2], "k": ["a", "b"], "value": [1.0, 2.0]}
     table[column] = [[1, 2], [3]]
-    with pytest.raises(PlanError, match=rf"column '{column}' must be a list or an array of one dimension"):
+    with pytest.raises(PlanError, match=rf"column '{column}' must be a list or a one-dimensional array"):
         run_local({"a": table}, Rule("x", "a > 5", on="k"))
 
 

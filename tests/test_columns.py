@@ -1,4 +1,4 @@
-"""Columns as users hand them over: the right answer, or one sentence."""
+"""Input columns of all supported types: correct results, or one error message."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def rows(**columns: Any) -> dict[str, Any]:
     return {"ts": [1, 2], "m": ["x", "y"], "v": [1.0, 2.0], **columns}
 
 
-def firing(given: Any) -> list[tuple[str, datetime]]:
-    found = run_local({"a": given}, RULE)
-    return [(alert["labels"]["m"], alert["startsAt"]) for alert in found if alert["state"] == "firing"]
+def firing(table: Any) -> list[tuple[str, datetime]]:
+    alerts = run_local({"a": table}, RULE)
+    return [(alert["labels"]["m"], alert["startsAt"]) for alert in alerts if alert["state"] == "firing"]
 
 
 def payload(column: Any) -> list[Any]:
-    """What is shown of the cells of a column that no rule reads."""
+    """Return the payload texts of a column that no rule reads."""
     return [alert["witness"][0]["payload"]["w"] for alert in run_local({"a": rows(w=column)}, RULE)]
 
 
-MOMENT = "2026-01-01 00:00:00.500000"
+TIME_TEXT = "2026-01-01 00:00:00.500000"
 
 
 @pytest.mark.parametrize(("column", "shown"), [
-    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ns]"), [MOMENT, None]),
-    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ms]"), [MOMENT, None]),
-    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None])), [MOMENT, None]),
-    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None]).tz_localize("UTC")), [f"{MOMENT}+00:00", None]),
+    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ns]"), [TIME_TEXT, None]),
+    (np.array(["2026-01-01T00:00:00.5", "NaT"], "datetime64[ms]"), [TIME_TEXT, None]),
+    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None])), [TIME_TEXT, None]),
+    (pd.Series(pd.to_datetime(["2026-01-01 00:00:00.5", None]).tz_localize("UTC")), [f"{TIME_TEXT}+00:00", None]),
     (np.array([90_000_000_000, "NaT"], "timedelta64[ns]"), ["0:01:30", None]),
     (pd.Series([7, None], dtype="Int64"), ["7", None]),
     (pd.Series(["a", None], dtype="string"), ["a", None]),
@@ -47,35 +47,35 @@ MOMENT = "2026-01-01 00:00:00.500000"
     (pa.chunked_array([[7], [None]]), ["7", None]),
     ([Decimal("1.5"), Decimal("sNaN")], ["1.5", "sNaN"]),
 ])  # fmt: skip
-def test_cells_that_no_rule_reads_are_shown_as_people_write_them(column: Any, shown: list[str | None]) -> None:
+def test_payload_has_readable_text_for_each_column_type(column: Any, shown: list[str | None]) -> None:
     assert payload(column) == shown
 
 
-@pytest.mark.parametrize("nothing", [Decimal("sNaN"), Decimal("NaN"), None, float("nan")])
-def test_a_cell_that_stands_for_nothing_is_quarantined(nothing: Any) -> None:
-    assert [key for key, _ in firing(rows(v=[nothing, Decimal(2)]))] == ["y"]
+@pytest.mark.parametrize("missing", [Decimal("sNaN"), Decimal("NaN"), None, float("nan")])
+def test_row_is_quarantined_when_its_value_is_missing(missing: Any) -> None:
+    assert [key for key, _ in firing(rows(v=[missing, Decimal(2)]))] == ["y"]
 
 
 @pytest.mark.parametrize("make", [pa.table, lambda columns: pa.table(columns).to_batches()[0], pd.DataFrame])
-def test_tables_of_arrow_are_read_like_any_other(make: Any) -> None:
+def test_run_local_accepts_arrow_and_pandas_tables(make: Any) -> None:
     assert firing(make(rows(ts=[DAY, DAY], note=["p", None]))) == [("x", DAY), ("y", DAY)]
 
 
 @pytest.mark.parametrize("times", [
     pa.array([1, None]), pd.Series([1, None], dtype="Int64"), np.ma.masked_array([1, 2], mask=[False, True])
 ])  # fmt: skip
-def test_whole_times_with_a_null_stay_whole(times: Any) -> None:
+def test_integer_times_stay_integers_when_one_is_null(times: Any) -> None:
     assert firing(rows(ts=times)) == [("x", datetime(1970, 1, 1, microsecond=1, tzinfo=UTC))]
 
 
-def test_a_table_of_arrow_that_has_a_name_twice_is_refused() -> None:
+def test_read_table_raises_an_error_when_an_arrow_table_has_duplicate_columns() -> None:
     table = pa.table([pa.array([1]), pa.array([2])], ["v", "v"])
-    with pytest.raises(PlanError, match="stream `a` must have different column names; 'v' stands 2 times"):
+    with pytest.raises(PlanError, match="stream `a` must have different column names; 'v' is used 2 times"):
         read_table(table, "stream `a`")
 
 
-@pytest.mark.parametrize(("times", "found"), [
-    ([1.7e9, 1.7e9 + 1], r"float64 \(seconds s as microseconds: `\(s \* 1e6\)"),
+@pytest.mark.parametrize(("times", "content"), [
+    ([1.7e9, 1.7e9 + 1], r"float64 \(to convert seconds s: `\(s \* 1e6\)"),
     (np.array([1, 2], np.float32), r"float32 \("),
     (pd.Series([1, None]), r"float64 \("),
     (np.array([1.5, None], object), "1.5"),
@@ -83,6 +83,6 @@ def test_a_table_of_arrow_that_has_a_name_twice_is_refused() -> None:
     ([Decimal("sNaN"), Decimal(2)], r"Decimal\('2'\)"),
     (["1", "2"], "<U1"),
 ])  # fmt: skip
-def test_times_that_may_be_seconds_or_nothing_at_all_are_refused(times: Any, found: str) -> None:
-    with pytest.raises(PlanError, match=rf"column 'ts' must hold datetimes or whole microseconds; it holds {found}"):
+def test_run_local_raises_an_error_when_times_are_neither_integers_nor_datetimes(times: Any, content: str) -> None:
+    with pytest.raises(PlanError, match=rf"column 'ts' must contain datetimes or integer microseconds; got {content}"):
         run_local({"a": rows(ts=times)}, RULE)

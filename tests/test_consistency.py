@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from naive.deliveries import is_loss_possible, undelivered
 from run_dirs import ALERTS, QUERY, Crash, CrashError, SyntheticRun, alerts_of, copy_of
-from tocsin.deliver import Position, read_status
+from tocsin.delivery import Position, read_status
 from tocsin.errors import RunError
-from tocsin.rundir import apply_repair, last_progress, plan_repair, read_facts, read_manifest
-from tocsin.rundir.consistency import RepairPlan, RunFacts
+from tocsin.run_directory import apply_repair, last_progress, plan_repair, read_facts, read_manifest
+from tocsin.run_directory.consistency import RepairPlan, RunFacts
 
 pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
@@ -29,7 +29,7 @@ SINKS = {"fast": 0, "slow": 4, "new": None}
 def facts_of(run: SyntheticRun, *, has_new_rules: bool = False) -> RunFacts:
     manifest = read_manifest(run.folder)
     assert manifest is not None
-    return read_facts(run.place, manifest, has_new_rules=has_new_rules)
+    return read_facts(run.run_dir, manifest, has_new_rules=has_new_rules)
 
 
 def repair(run: SyntheticRun) -> RepairPlan:
@@ -38,20 +38,20 @@ def repair(run: SyntheticRun) -> RepairPlan:
     assert manifest is not None
     facts = facts_of(run)
     plan = plan_repair(facts)
-    apply_repair(run.place, plan, facts, manifest)
+    apply_repair(run.run_dir, plan, facts, manifest)
     assert plan_repair(facts_of(run)).faults == []
     return plan
 
 
 def cursors(run: SyntheticRun) -> dict[str, tuple[int, int] | None]:
-    places = {name: status["position"] for name, status in read_status(run.place.delivery).items()}
-    return {name: None if place is None else (place[0], place[1]) for name, place in places.items()}
+    positions = {name: status["position"] for name, status in read_status(run.run_dir.delivery).items()}
+    return {name: None if position is None else (position[0], position[1]) for name, position in positions.items()}
 
 
 def check_continuation(run: SyntheticRun, batches: int = 2) -> None:
     """Continue a repaired run; every alert of the new micro-batches is still ahead of every cursor."""
     point = facts_of(run).checkpoint
-    before, places = run.log(), cursors(run)
+    before, positions = run.log(), cursors(run)
     run.run(range(point.resume, point.resume + batches), SINKS)
     after = run.log()
     first = facts_of(run).first_batch
@@ -61,7 +61,7 @@ def check_continuation(run: SyntheticRun, batches: int = 2) -> None:
         new = [alert["id"] for alert in alerts_of(batch)]
         assert after.get(batch + first, []) == new
         if batch + first != repeated:
-            assert all(undelivered({batch + first: new}, place) == new for place in places.values())
+            assert all(undelivered({batch + first: new}, position) == new for position in positions.values())
     assert plan_repair(facts_of(run)).faults == []
 
 
@@ -113,7 +113,7 @@ def test_plan_has_no_fault_when_new_rules_raise_fewer_alerts_in_the_repeated_bat
             run.run(BATCHES, SINKS)
         facts, manifest = facts_of(run, has_new_rules=True), read_manifest(run.folder)
         assert manifest is not None
-        apply_repair(run.place, plan_repair(facts), facts, manifest)
+        apply_repair(run.run_dir, plan_repair(facts), facts, manifest)
         again, first = SyntheticRun(run.folder), facts.checkpoint.resume
         with patch("run_dirs.alerts_of", lambda batch: alerts_of(batch)[:kept]):
             again.run(range(first, first + 2), SINKS)
@@ -341,13 +341,13 @@ def test_cursor_moves_to_the_start_of_the_micro_batch_when_other_rules_repeat_it
 
 
 def test_cursor_starts_at_the_log_start_when_no_delivery_is_known(run: SyntheticRun) -> None:
-    remove("delivery/fast.taken.jsonl")(run)
+    remove("delivery/fast.positions.jsonl")(run)
     move_cursor(9, 0)(run)
-    remove("delivery/fast.taken.jsonl")(run)
+    remove("delivery/fast.positions.jsonl")(run)
     plan = repair(run)
     assert plan.cursors == {"fast": None}
     assert plan.steps == ["let sink fast continue at the start of the log"]
-    assert read_status(run.place.delivery)["fast"]["position"] is None
+    assert read_status(run.run_dir.delivery)["fast"]["position"] is None
 
 
 def test_metadata_has_a_new_query_id_when_no_id_is_recorded(run: SyntheticRun) -> None:
@@ -414,8 +414,8 @@ def test_repair_loses_no_alert_when_any_parts_are_lost(
         facts = facts_of(run)
         point = facts.checkpoint
         recorded = {*facts.files, *({facts.last.batch} if facts.last else ())}
-        places = cursors(run)
-        is_loss = is_loss_possible(facts.next_batch, same_rows=point.is_planned, recorded=recorded, cursors=places)
+        positions = cursors(run)
+        is_loss = is_loss_possible(facts.next_batch, same_rows=point.is_planned, recorded=recorded, cursors=positions)
         plan = plan_repair(facts)
         assert plan.faults or not is_loss
         repair(run)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
+from tests.driver import CUTS, Driver, parts_of, plan_of, settled, stories
+from tests.example_counts import ENGINE
 from tests.strategies import Case, cases
-from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled, stories
 from tests.test_memory import zipf_streams
 from tocsin import PlanError, Rule, RuleError, local
-from tocsin.cli.files import check_file
-from tocsin.logic import FATES, Out
-from tocsin.plan import Plan
-from tocsin.plan.file import plan_file
-from tocsin.rules.cpu import Cpu
+from tocsin.cli.arguments import check_file
+from tocsin.logic import Out
+from tocsin.plan import Plan, plan_file
+from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference
 
@@ -30,7 +30,7 @@ Columns = dict[str, dict[str, Any]]
 
 
 def pairs(**more: Any) -> Rule:
-    given_ = {"within": "100ms", "on": "machine", "emit": "all", "outage": "200ms"} | more
+    given_ = {"within": "100ms", "on": "machine", "emit": "all", "allowed_lateness": "200ms"} | more
     return Rule("pair", "a + b > 1", **given_)
 
 
@@ -52,37 +52,14 @@ def matches(alerts: Sequence[Mapping[str, Any]]) -> Counter[Any]:
     return Counter((row["alert"], row["id"], row["value"], row["margin"]) for row in alerts)
 
 
-@settings(max_examples=20, deadline=None, phases=[Phase.generate])
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 1200), max_size=8).map(sorted),
-    st.sampled_from(["1%", "5%", "20%", "100%", None]),
-    st.sampled_from([None, "20ms", "300ms"]),
-    st.sampled_from([0, 30_000, 600_000]),
-    st.booleans(),
-)
-def test_splits_and_pages_change_nothing_where_work_is_limited(
-    seed: int, cuts: list[int], cpu: str | None, deadline: str | None, disorder: int, payload: bool
-) -> None:
-    streams = zipf_streams(600, 40, seed, disorder=disorder, payload=payload)
-    plan = plan_of(streams, pairs(cpu=cpu, deadline=deadline if cpu or deadline else "1s"), arrival="arrival")
-    assert plan.watches[0].anytime is not None
-    whole = run_plan(plan, streams, through_pages=False)
-    split = run_plan(plan, streams, cuts)
-    assert stories(split.alerts) == stories(whole.alerts)
-    assert settled(split.counts) == settled(whole.counts)
-    for counts in split.counts.values():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 600
-
-
 @pytest.mark.parametrize("disorder", [20_000, 2_000_000])
 @pytest.mark.parametrize("cpu", ["50 cores", "0.1%"])
 def test_the_share_of_results_is_absent_when_rows_are_out_of_order(disorder: int, cpu: str) -> None:
     streams = zipf_streams(700, 20, 1, disorder=disorder)
-    plan = plan_of(streams, pairs(cpu=cpu, outage="10s"), arrival="arrival").calibrated(100.0)
+    plan = plan_of(streams, pairs(quality={"cpu": cpu}, allowed_lateness="10s"), arrival="arrival").calibrated(100.0)
     driver, shares = Driver(plan), set[float | None]()
     for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
-        out = driver.logic.on_data(part)
+        out = driver.session.push(part)
         driver.take(out)
         shares.add(out.cpu["pair"][1])
     assert shares <= {None, 1.0}
@@ -93,10 +70,10 @@ def test_the_share_of_results_is_absent_when_no_pair_is_a_result() -> None:
     streams = zipf_streams(700, 20, 1)
     for table in streams.values():
         table["value"] = -np.abs(table["value"])
-    plan = plan_of(streams, pairs(cpu="0.1%"), arrival="arrival").calibrated(100.0)
+    plan = plan_of(streams, pairs(quality={"cpu": "0.1%"}), arrival="arrival").calibrated(100.0)
     driver, shares = Driver(plan), set[Any]()
     for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
-        out = driver.logic.on_data(part)
+        out = driver.session.push(part)
         driver.take(out)
         shares.add(out.cpu["pair"])
     assert driver.result.alerts == []
@@ -106,45 +83,48 @@ def test_the_share_of_results_is_absent_when_no_pair_is_a_result() -> None:
 TWO = cases(shaped=True, emit="all", streams_of_a_rule=(2, 2, 2))
 
 
-@settings(deadline=None)
+@ENGINE
 @given(TWO, CUTS)
 def test_without_a_limit_the_answer_is_that_of_the_ordinary_join(case: Case, cuts: list[int]) -> None:
-    # The outage of these cases is longer than all disorder, and that of the bucket is measured by all its keys.
-    streams, given_ = case.arrays(), case.keywords() | {"outage": "1s"}
-    exact = local.run(streams, Rule(**given_), arrival="arrival").alerts
-    plan = unlimited(plan_of(streams, Rule(**given_, cpu="1 core"), arrival="arrival"))
+    # The allowed lateness is longer than all disorder. The bucket measures lateness over all its keys.
+    streams, given_ = case.arrays(), case.keywords() | {"allowed_lateness": "1s"}
+    exact = local.run_local_detailed(streams, Rule(**given_), arrival="arrival").alerts
+    plan = unlimited(plan_of(streams, Rule(**given_, quality={"cpu": "1 core"}), arrival="arrival"))
     found = run_plan(plan, streams, cuts)
     assert matches(found.alerts) == matches(exact)
     assert {row["quality"].removesuffix(" out-of-domain") for row in found.alerts} <= {"exact"}
 
 
-@settings(deadline=None)
-@given(TWO, CUTS)
-def test_splits_and_pages_change_no_result_of_random_plans(case: Case, cuts: list[int]) -> None:
-    streams = case.arrays()
-    rule = Rule(**case.keywords(), deadline="4us")
-    plan = plan_of(streams, rule, arrival="arrival")
-    whole = run_plan(plan, streams, through_pages=False)
-    split = run_plan(plan, streams, cuts)
-    assert stories(split.alerts) == stories(whole.alerts)
-    assert settled(split.counts) == settled(whole.counts)
-    exact = local.run(streams, Rule(**case.keywords() | {"outage": "1s"}), arrival="arrival").alerts
-    assert not matches(whole.alerts) - matches(exact)
+SHARE = "`quality.cpu` must be a share of a core such as 50%, or a number of cores such as 2 cores"
 
 
 @pytest.mark.parametrize(
     ("given_", "sentence"),
     [
+        ({"quality": {"cpu": "half"}}, f"{SHARE}; got 'half'"),
+        ({"quality": {"cpu": 0.5}}, f"{SHARE}; got 0.5"),
+        ({"quality": {"cpu": "0%"}}, "`quality.cpu` must be above 0 and at most 100,000 cores; got '0%'"),
+        ({"quality": {"deadline": 0}}, "`quality.deadline` must be longer than 0; got 0"),
         (
-            {"cpu": "half"},
-            "`cpu` must be a share of a core such as 50%, or a number of them such as 2 cores; got 'half'",
+            {"quality": {"cpu": "5%"}, "emit": "witness"},
+            "`quality.cpu` needs `emit: all`, because a CPU budget can omit results; got `emit: witness`",
         ),
-        ({"cpu": 0.5}, "`cpu` must be a share of a core such as 50%, or a number of them such as 2 cores; got 0.5"),
-        ({"cpu": "0%"}, "`cpu` must be above 0 and at most 100,000 cores; got '0%'"),
-        ({"deadline": 0}, "`deadline` must be longer than 0; got 0"),
-        ({"cpu": "5%", "emit": "witness"}, "`cpu` needs `emit` all: a part of all results is found; got 'witness'"),
-        ({"deadline": "2s", "memory": "1MB"}, "`deadline` must not stand beside `memory`; got '1MB'"),
-        ({"cpu": "5%", "wait": "2s"}, "`cpu` must not stand beside a wait: rows are joined as they come; got 2s"),
+        (
+            {"quality": {"deadline": "2s"}, "emit": "witness"},
+            "`quality.deadline` needs `emit: all`, because a CPU budget can omit results; got `emit: witness`",
+        ),
+        (
+            {"quality": {"deadline": "2s", "memory": "1MB"}},
+            "`quality.deadline` cannot be combined with `quality.memory`; got '2s' and '1MB'",
+        ),
+        (
+            {"quality": {"cpu": "5%", "wait": "2s"}},
+            "`quality.cpu` cannot be combined with `quality.wait`; got '5%' and '2s'",
+        ),
+        (
+            {"quality": {"cpu": "5%", "recall": 0.9}},
+            "`quality.cpu` cannot be combined with `quality.recall`; got '5%' and 0.9",
+        ),
     ],
 )
 def test_what_a_rule_cannot_have_is_refused(given_: dict[str, Any], sentence: str) -> None:
@@ -154,8 +134,7 @@ def test_what_a_rule_cannot_have_is_refused(given_: dict[str, Any], sentence: st
 
 def test_a_file_names_the_place_of_what_it_cannot_have(tmp_path: Path) -> None:
     rules = """\
-cpu: 50%
-memory: 1MB
+quality: {cpu: 50%, memory: 1MB}
 streams:
   a: {source: {json: {path: in}}, keys: [item]}
   b: {source: {json: {path: in}}, keys: [item]}
@@ -163,24 +142,24 @@ streams:
 groups:
   - name: g
     rules:
-      - {alert: Many, expr: a + b + c > 1, within: 1s, on: [item], emit: all, cpu: 50%}
-      - {alert: Lives, expr: a + b > 1, within: 1s, on: [item], deadline: 2s}
-      - {alert: Odd, expr: a + b > 1, within: 1s, on: [item], emit: all, cpu: lots}
+      - {alert: Many, expr: a + b + c > 1, within: 1s, on: [item], emit: all, quality: {cpu: 50%}}
+      - {alert: Lives, expr: a + b > 1, within: 1s, on: [item], quality: {deadline: 2s}}
+      - {alert: Odd, expr: a + b > 1, within: 1s, on: [item], emit: all, quality: {cpu: lots}}
 """
     (tmp_path / "rules.yaml").write_text(rules)
     mistakes = check_file(tmp_path / "rules.yaml", {}).mistakes
     assert [(one.line, one.column, str(one).partition(": `")[2][:40]) for one in mistakes] == [
-        (1, 6, "cpu` of a run must not stand beside its "),
-        (10, 84, "cpu` needs a rule of one or two streams;"),
-        (11, 75, "deadline` needs `emit` all: a part of al"),
-        (12, 79, "cpu` must be a share of a core such as 5"),
+        (1, 16, "quality.cpu` cannot be combined with `qu"),
+        (9, 94, "quality.cpu` needs one or two streams; `"),
+        (10, 85, "quality.deadline` needs `emit: all`, bec"),
+        (11, 89, "quality.cpu` must be a share of a core s"),
     ]
     head = rules.replace("memory: 1MB", "deadline: 3s").partition("      - {alert: Many")[0]
     near = "      - {alert: Near, expr: a > b, within: 1s, on: [item], emit: all}"
     (tmp_path / "rules.yaml").write_text(head + near)
     file = check_file(tmp_path / "rules.yaml", {}).file
     assert file is not None
-    assert file.cpu == Cpu(0.5, 3_000_000)
+    assert file.quality.cpu == Cpu(0.5, 3_000_000)
     (watch,) = plan_file(file).over(4).watches
     assert watch.anytime is not None
     assert watch.anytime.pace(10.0).per_us == pytest.approx(0.5 / 4 * 100)
@@ -188,17 +167,17 @@ groups:
 
 
 def test_a_rule_must_read_one_stream_or_two() -> None:
-    rule = Rule("x", "a + b + c > 1", within="1s", on="machine", emit="all", cpu="50%")
+    rule = Rule("x", "a + b + c > 1", within="1s", on="machine", emit="all", quality={"cpu": "50%"})
     columns = {name: {"ts": [], "machine": [], "value": []} for name in "abc"}
-    with pytest.raises(PlanError, match=r'^rule "x": `cpu` needs a rule of one or two streams; it reads 3$'):
+    with pytest.raises(PlanError, match=r'^rule "x": `quality.cpu` needs one or two streams; `expr` reads 3$'):
         plan_of(columns, rule)
 
 
 def test_a_run_limits_memory_or_work() -> None:
     columns = {name: {"ts": [], "machine": [], "value": []} for name in "ab"}
-    sentence = r"^`cpu` of a run must not stand beside its `memory`: a join keeps to one of them; got 5% of a core"
+    sentence = r"^`quality.cpu` cannot be combined with `quality.memory`; got '5%' and '1MB'$"
     with pytest.raises(RuleError, match=sentence):
-        local.explain(columns, pairs(), memory="1MB", cpu="5%")
+        local.explain(columns, pairs(), quality={"memory": "1MB", "cpu": "5%"})
 
 
 def test_rules_of_a_run_share_a_join_where_they_read_the_same_and_others_are_left_alone() -> None:
@@ -208,23 +187,30 @@ def test_rules_of_a_run_share_a_join_where_they_read_the_same_and_others_are_lef
         Rule("other", "a - b > 0", within="1s", on="machine", emit="all"),
         Rule("elsewhere", "a - b > 0", within="1s", emit="all"),
         Rule("life", "a + b > 1", within="1s", on="machine"),
-        Rule("alone", "a + b > 2", within="1s", on="machine", emit="all", cpu="20%"),
+        Rule("alone", "a + b > 2", within="1s", on="machine", emit="all", quality={"cpu": "20%"}),
     ]
-    plan = plan_of(streams, rules, arrival="arrival", cpu=Cpu(0.6, 4_000_000))
+    plan = plan_of(streams, rules, arrival="arrival", quality=Quality(cpu=Cpu(0.6, 4_000_000)))
     found = {tuple(rule.alert for rule in watch.rules): watch.anytime for watch in plan.watches}
     shared, own = found["pair", "other"], found["alone",]
     assert shared is not None
     assert own is not None
     assert (shared.cores, shared.deadline_us, shared.window_us) == (0.3, 4_000_000, 2_000_000)
-    assert (own.cores, own.deadline_us, own.outage_us) == (0.2, None, 1_000_000)
+    assert (own.cores, own.deadline_us, own.allowed_lateness_us) == (0.2, None, 1_000_000)
     assert found["life",] is None
-    assert "Work: 30% of a core, a part of the run's; when it is short, pairs that promise most come first" in str(plan)
+    assert (
+        "CPU: 30% of a core, a share of the budget of the run; if the budget is exceeded, process pairs by priority"
+        in str(plan)
+    )
 
 
 def test_rules_that_have_their_own_have_a_state_of_their_own() -> None:
     streams = zipf_streams(600, 40, 5)
-    rules = [pairs(), pairs(labels={"of": "one"}, cpu="5%"), pairs(labels={"of": "two"}, cpu="40%")]
-    plan = plan_of(streams, rules, arrival="arrival", cpu=Cpu(0.1, None))
+    rules = [
+        pairs(),
+        pairs(labels={"of": "one"}, quality={"cpu": "5%"}),
+        pairs(labels={"of": "two"}, quality={"cpu": "40%"}),
+    ]
+    plan = plan_of(streams, rules, arrival="arrival", quality=Quality(cpu=Cpu(0.1)))
     assert len({watch.apart for watch in plan.watches}) == len({watch.name for watch in plan.watches}) == 3
     whole = run_plan(plan, streams, through_pages=False)
     split = run_plan(plan, streams, [100, 250, 251, 400])
@@ -234,19 +220,19 @@ def test_rules_that_have_their_own_have_a_state_of_their_own() -> None:
 
 def test_rules_that_share_a_join_find_what_each_finds_alone() -> None:
     streams = zipf_streams(400, 20, 3, disorder=20_000)
-    rules = [pairs(), Rule("close", "a - b > 0", within="10ms", on="machine", emit="all", outage="200ms")]
-    together = local.run(streams, rules, arrival="arrival", cpu="1000 cores").alerts
-    exact = local.run(streams, rules, arrival="arrival").alerts
+    rules = [pairs(), Rule("close", "a - b > 0", within="10ms", on="machine", emit="all", allowed_lateness="200ms")]
+    together = local.run_local_detailed(streams, rules, arrival="arrival", quality={"cpu": "1000 cores"}).alerts
+    exact = local.run_local_detailed(streams, rules, arrival="arrival").alerts
     assert matches(together) == matches(exact)
     assert len({row["alert"] for row in exact}) == 2
 
 
 def test_less_work_finds_less_says_so_and_finds_more_than_by_order_of_arrival_alone() -> None:
     streams = zipf_streams(4_000, 400, 5)
-    exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)
     shares = []
     for cpu in ("50%", "2%", "1.5%"):
-        plan = plan_of(streams, pairs(cpu=cpu), arrival="arrival")
+        plan = plan_of(streams, pairs(quality={"cpu": cpu}), arrival="arrival")
         found = run_plan(plan, streams, through_pages=False)
         assert not matches(found.alerts) - exact
         shares.append(len(found.alerts) / exact.total())
@@ -269,8 +255,8 @@ def test_less_work_finds_less_says_so_and_finds_more_than_by_order_of_arrival_al
 @pytest.mark.parametrize("cpu", ["2%", "3%", "4%", "5%", "6%", "7%", "8%", "9%", "10%", "20%"])
 def test_what_is_not_found_is_counted_and_said(cpu: str) -> None:
     streams = zipf_streams(4_000, 400, 5)
-    exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
-    found = run_plan(plan_of(streams, pairs(cpu=cpu), arrival="arrival"), streams)
+    exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)
+    found = run_plan(plan_of(streams, pairs(quality={"cpu": cpu}), arrival="arrival"), streams)
     lost = sum(counts["unprocessed"] for counts in found.counts.values())
     assert lost or matches(found.alerts) == exact
     if lost:
@@ -280,32 +266,32 @@ def test_what_is_not_found_is_counted_and_said(cpu: str) -> None:
 
 def test_nothing_is_found_after_its_deadline() -> None:
     streams = zipf_streams(800, 20, 7)
-    plan = plan_of(streams, pairs(cpu="3%", deadline="16ms"), arrival="arrival")
-    logic, late, found = plan.build({}), [], 0
+    plan = plan_of(streams, pairs(quality={"cpu": "3%", "deadline": "16ms"}), arrival="arrival")
+    session, late, found = Session(plan), [], 0
     for part in parts_of(plan, streams, range(1, 1600), "arrival"):
         now = max((int(batch.time.max()) for batch in part if len(batch.time)), default=0)
-        alerts = logic.on_data(part).alerts
+        alerts = session.push(part).alerts
         found += len(alerts)
         late += [row for row in alerts if row["endsAt"] < now - 16_000]
     assert found > 100
     assert not late
     # Of a row that was given up nothing is forgotten: it is a partner of those to come.
-    wide = plan_of(streams, pairs(cpu="3%", deadline="10s"), arrival="arrival")
+    wide = plan_of(streams, pairs(quality={"cpu": "3%", "deadline": "10s"}), arrival="arrival")
     assert {row["id"] for row in run_plan(wide, streams).alerts} - {row["id"] for row in run_plan(plan, streams).alerts}
 
 
 def test_work_goes_on_while_no_rows_come() -> None:
     streams = zipf_streams(300, 5, 2)
-    exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
-    plan = plan_of(streams, pairs(cpu="2%"), arrival="arrival")
+    exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)
+    plan = plan_of(streams, pairs(quality={"cpu": "2%"}), arrival="arrival")
     driver, now = Driver(plan), 5_000_000
     (part,) = parts_of(plan, streams, (), "arrival")
-    driver.take(driver.logic.on_data(part, now))
+    driver.take(driver.session.push(part, now))
     some = len(driver.result.alerts)
-    while (timer := driver.logic.next_timer()) is not None:
+    while (timer := driver.session.next_timer()) is not None:
         assert timer > now
         now = timer
-        driver.take(driver.logic.on_time(now))
+        driver.take(driver.session.advance(now))
     assert some < len(driver.result.alerts)
     lost = sum(counts["unprocessed"] for counts in driver.result.counts.values())
     assert (matches(driver.result.alerts) == exact) == (lost == 0)
@@ -313,13 +299,13 @@ def test_work_goes_on_while_no_rows_come() -> None:
 
 def test_a_deadline_passes_while_no_rows_come() -> None:
     streams = zipf_streams(300, 5, 2)
-    plan = plan_of(streams, pairs(cpu="2%", deadline="8s"), arrival="arrival").calibrated(1e5)
+    plan = plan_of(streams, pairs(quality={"cpu": "2%", "deadline": "8s"}), arrival="arrival").calibrated(1e5)
     driver, now = Driver(plan), 5_000_000
     (part,) = parts_of(plan, streams, (), "arrival")
-    driver.take(driver.logic.on_data(part, now))
-    while (timer := driver.logic.next_timer()) is not None and timer < 60_000_000:
+    driver.take(driver.session.push(part, now))
+    while (timer := driver.session.next_timer()) is not None and timer < 60_000_000:
         now = timer
-        driver.take(driver.logic.on_time(now))
+        driver.take(driver.session.advance(now))
     assert 5_000_000 < now <= 5_000_000 + 9_000_000
 
 
@@ -328,9 +314,9 @@ def test_one_clock_in_the_future_costs_its_neighbours_nothing() -> None:
     streams = zipf_streams(400, 10, 4)
     whole = streams["a"]
     streams["a"] = {name: np.delete(column, 100) for name, column in whole.items()}
-    exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)
     streams["a"] = whole | {"ts": whole["ts"] + np.where(np.arange(400) == 100, 10**12, 0)}
-    found = local.run(streams, pairs(cpu="1000 cores"), arrival="arrival")
+    found = local.run_local_detailed(streams, pairs(quality={"cpu": "1000 cores"}), arrival="arrival")
     assert matches(found.alerts) == exact
     assert 0 < sum(counts["behind"] for counts in found.counts.values()) < 66
 
@@ -341,8 +327,8 @@ def test_a_row_that_is_sent_twice_changes_nothing() -> None:
         name: {column: np.concatenate([values, values]) for column, values in columns.items()}
         for name, columns in streams.items()
     }
-    once = local.run(streams, pairs(cpu="10 cores"), arrival="arrival")
-    again = local.run(twice, pairs(cpu="10 cores"), arrival="arrival", cuts=[150, 333])
+    once = local.run_local_detailed(streams, pairs(quality={"cpu": "10 cores"}), arrival="arrival")
+    again = local.run_local_detailed(twice, pairs(quality={"cpu": "10 cores"}), arrival="arrival", cuts=[150, 333])
     assert matches(again.alerts) == matches(once.alerts)
     assert {name: counts["duplicates"] for name, counts in again.counts.items()} == {"a": 200, "b": 200}
 
@@ -362,9 +348,9 @@ def test_a_wrong_clock_that_is_sent_twice_invents_nothing(seed: int, unit_ns: fl
     streams = {
         name: {column: values[side == i] for column, values in whole.items()} for i, name in enumerate(("a", "b"))
     }
-    given_ = {"within": "2s", "outage": "10s"}
-    exact = local.run(streams, pairs(within="2s", outage="1000h"), arrival="arrival").alerts
-    plan = plan_of(streams, pairs(cpu="50%", **given_), arrival="arrival").calibrated(unit_ns)
+    given_ = {"within": "2s", "allowed_lateness": "10s"}
+    exact = local.run_local_detailed(streams, pairs(within="2s", allowed_lateness="1000h"), arrival="arrival").alerts
+    plan = plan_of(streams, pairs(quality={"cpu": "50%"}, **given_), arrival="arrival").calibrated(unit_ns)
     found = run_plan(plan, streams, range(0, 110, 7))
     assert sum(counts["duplicates"] for counts in found.counts.values()) == 1
     assert not matches(found.alerts) - matches(exact)
@@ -372,18 +358,18 @@ def test_a_wrong_clock_that_is_sent_twice_invents_nothing(seed: int, unit_ns: fl
 
 def test_state_goes_on_with_another_share_and_other_rules_and_is_forgotten_with_the_last() -> None:
     streams = zipf_streams(1_000, 5, 6)
-    short = {"within": "20ms", "outage": "20ms"}
-    plan = plan_of(streams, pairs(cpu="10%", **short), arrival="arrival")
+    short = {"within": "20ms", "allowed_lateness": "20ms"}
+    plan = plan_of(streams, pairs(quality={"cpu": "10%"}, **short), arrival="arrival")
     first, second = parts_of(plan, streams, [300], "arrival")
     driver = Driver(plan)
-    driver.take(driver.logic.on_data(first))
+    driver.take(driver.session.push(first))
     pages = dict(driver.pages)
-    changed = plan_of(streams, [pairs(cpu="20%", **short)], arrival="arrival")
-    more = changed.build(pages).on_data(second)
+    changed = plan_of(streams, [pairs(quality={"cpu": "20%"}, **short)], arrival="arrival")
+    more = Session(changed, pages).push(second)
     assert more.counts["a"]["retained"] < sum(len(batch.time) for batch in second if batch.stream == "a")
-    plain = plan_of(streams, pairs(**short), arrival="arrival").build(pages)
+    plain = Session(plan_of(streams, pairs(**short), arrival="arrival"), pages)
     retained = {name: counts["retained"] for name, counts in driver.result.counts.items()}
-    gone = plain.on_data([])
+    gone = plain.push([])
     assert gone.counts == {name: {"retained": -rows, "expired": rows} for name, rows in retained.items()}
     assert set(plain.changed_pages().items()) == {(name, None) for name in pages}
 
@@ -392,24 +378,24 @@ def test_the_calibration_of_a_state_holds_for_its_whole_life() -> None:
     streams = zipf_streams(500, 10, 8)
 
     def calibrated(unit_ns: float) -> Plan:
-        plan = plan_of(streams, pairs(cpu="5%"), arrival="arrival")
+        plan = plan_of(streams, pairs(quality={"cpu": "5%"}), arrival="arrival")
         return plan.calibrated(unit_ns)
 
     slow, fast = calibrated(80.0), calibrated(1.0)
     parts = parts_of(slow, streams, [500], "arrival")
     began_slow = Driver(slow)
-    began_slow.take(began_slow.logic.on_data(parts[0]))
-    went_on = fast.build(began_slow.pages).on_data(parts[1])
-    assert went_on.alerts == slow.build(began_slow.pages).on_data(parts[1]).alerts
+    began_slow.take(began_slow.session.push(parts[0]))
+    went_on = Session(fast, began_slow.pages).push(parts[1])
+    assert went_on.alerts == Session(slow, began_slow.pages).push(parts[1]).alerts
     assert len(run_plan(fast, streams).alerts) > len(run_plan(slow, streams).alerts)
 
 
 def test_a_join_may_be_guided_by_a_preference_and_summaries_of_its_own() -> None:
     streams = zipf_streams(2_000, 50, 11)
-    plan = plan_of(streams, pairs(cpu="5%"), arrival="arrival")
+    plan = plan_of(streams, pairs(quality={"cpu": "5%"}), arrival="arrival")
     (watch,) = plan.watches
     assert watch.anytime is not None
-    exact = matches(local.run(streams, pairs(), arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)
     means = {}
     for order in ("desc", "asc"):
         prefer = Preference(order, "a.value + b.value + 0 * count(a.machine)")

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import CUTS, Driver, limited_logics, parts_of, plan_of, settled
 from tests.durations import us
+from tests.example_counts import ENGINE
 from tests.test_cpu import Columns, matches, pairs, run_plan, unlimited
-from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled
 from tocsin import local
 from tocsin.logic import FATES
 from tocsin.plan import row_log
@@ -49,7 +50,7 @@ def with_units(given_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exact(streams: Columns, **more: Any) -> Counter[Any]:
-    return matches(local.run(streams, pairs(**with_units(more)), arrival="arrival").alerts)
+    return matches(local.run_local_detailed(streams, pairs(**with_units(more)), arrival="arrival").alerts)
 
 
 # Each key has a clock of its own that goes on by small steps, may stand far from the others, and leaps now and then.
@@ -74,24 +75,24 @@ def with_clocks(steps: list[tuple[int, str, int]], offsets: tuple[int, ...]) -> 
     return rows
 
 
-@settings(deadline=None)
+@ENGINE
 @given(ROWS, OFFSETS, st.sampled_from([0, 2, 10]), st.sampled_from([0, 5, 100]), CUTS, st.booleans())
 def test_all_that_an_ordinary_join_finds_is_found(
     steps: list[tuple[int, str, int]],
     offsets: tuple[int, ...],
     within: int,
-    outage: int,
+    allowed_lateness: int,
     cuts: list[int],
     limited: bool,
 ) -> None:
     streams = streams_of(with_clocks(steps, offsets))
-    given_ = {"within": within, "outage": outage}
+    given_ = {"within": within, "allowed_lateness": allowed_lateness}
     with stale_at_once():
         plan = plan_of(
             streams,
             pairs(
                 **with_units(given_),
-                cpu="100000 cores",
+                quality={"cpu": "100000 cores"},
             ),
             arrival="arrival",
         ).calibrated(1e-6)
@@ -102,7 +103,7 @@ def test_all_that_an_ordinary_join_finds_is_found(
     for counts in found.counts.values():
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
         assert min(counts.values()) >= 0
-    assert not matches(found.alerts) - exact(streams, within=within, outage=FOREVER)
+    assert not matches(found.alerts) - exact(streams, within=within, allowed_lateness=FOREVER)
     assert not exact(streams, **given_) - matches(found.alerts)
 
 
@@ -114,11 +115,11 @@ def test_a_key_that_lags_far_behind_its_bucket_loses_nothing() -> None:
     for i, row in enumerate(slow):
         rows.insert(50 * i, row)
     streams = streams_of(rows)
-    given_ = {"within": "1s", "outage": "2s"}
+    given_ = {"within": "1s", "allowed_lateness": "2s"}
     expected = exact(streams, **given_)
-    found = local.run(
+    found = local.run_local_detailed(
         streams,
-        pairs(**with_units(given_), cpu="1000 cores"),
+        pairs(**with_units(given_), quality={"cpu": "1000 cores"}),
         arrival="arrival",
         cuts=[100, 333, 900],
     )
@@ -130,10 +131,10 @@ def test_clocks_that_stay_wrong_cost_nothing_though_every_block_of_rows_has_some
     hour, rng = 3_600_000_000, np.random.default_rng(3)
     rows = [(int(rng.integers(0, 2)), f"m{i % 7}", i * 100_000 + (i % 7 == 3) * hour) for i in range(2_000)]
     streams = streams_of(rows)
-    given_ = {"within": "2s", "outage": "1s"}
-    found = local.run(
+    given_ = {"within": "2s", "allowed_lateness": "1s"}
+    found = local.run_local_detailed(
         streams,
-        pairs(**with_units(given_), cpu="1000 cores"),
+        pairs(**with_units(given_), quality={"cpu": "1000 cores"}),
         arrival="arrival",
     )
     assert matches(found.alerts) == exact(streams, **given_)
@@ -145,21 +146,21 @@ def test_a_key_is_forgotten_when_its_time_to_live_has_passed() -> None:
     second = 1_000_000
     rows = [(0, "dead", 0), (1, "dead", 0)] + [(i % 2, "live", i * second // 10) for i in range(2_000)]
     streams = streams_of(rows)
-    given_ = {"within": "1s", "outage": "1s"}
+    given_ = {"within": "1s", "allowed_lateness": "1s"}
     kept = {}
     for ttl in (None, "60s", "1h"):
         plan = plan_of(
             streams,
             pairs(
                 **with_units(given_),
-                cpu="1000 cores",
+                quality={"cpu": "1000 cores"},
             ),
             arrival="arrival",
             key_ttl=ttl,
         )
         driver = Driver(plan)
         driver.run(parts_of(plan, streams, [500, 1_500], "arrival"))
-        log = driver.logic.promising[0].log
+        log = limited_logics(driver.session)[0].log
         kept[ttl] = {log.keys[k] for k in log.rows.key.tolist()}
     # Where nobody says: for 32 windows of 2 s.
     assert kept == {None: {("live",)}, "60s": {("live",)}, "1h": {("dead",), ("live",)}}

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import Driver, parts_of, plan_of, settled, stories
+from tests.example_counts import ENGINE
 from tests.test_cpu import matches, pairs, run_plan
 from tests.test_cpu_clocks import FOREVER, OFFSETS, ROWS, exact, stale_at_once, streams_of, with_clocks
-from tests.test_laws import Driver, parts_of, plan_of, settled, stories
 from tests.test_memory import zipf_streams
 from tocsin import Rule, local
 from tocsin.logic import FATES
@@ -19,7 +20,7 @@ from tocsin.logic import FATES
 UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6, 1e9])
 
 
-@settings(deadline=None)
+@ENGINE
 @given(
     ROWS,
     OFFSETS,
@@ -35,8 +36,16 @@ def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
         deadline = "1us"
     streams = streams_of(with_clocks(steps, offsets))
     rules = [
-        pairs(within="10us", outage="5us", deadline=deadline, **cpu),
-        Rule("close", "a > b", within="3us", on="machine", emit="all", outage="9us", deadline=deadline, **cpu),
+        pairs(within="10us", allowed_lateness="5us", quality={"deadline": deadline} | cpu),
+        Rule(
+            "close",
+            "a > b",
+            within="3us",
+            on="machine",
+            emit="all",
+            allowed_lateness="9us",
+            quality={"deadline": deadline} | cpu,
+        ),
     ]
     with stale_at_once():
         plan = plan_of(streams, rules, arrival="arrival").calibrated(unit_ns)
@@ -48,31 +57,35 @@ def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
         assert min(counts.values()) >= 0
     endless = [
-        pairs(within="10us", outage=FOREVER),
-        Rule("close", "a > b", within="3us", on="machine", emit="all", outage=FOREVER),
+        pairs(within="10us", allowed_lateness=FOREVER),
+        Rule("close", "a > b", within="3us", on="machine", emit="all", allowed_lateness=FOREVER),
     ]
-    assert not matches(whole.alerts) - matches(local.run(streams, endless, arrival="arrival").alerts)
+    assert not matches(whole.alerts) - matches(local.run_local_detailed(streams, endless, arrival="arrival").alerts)
     if not any(counts["unprocessed"] for counts in whole.counts.values()):
         plain = [
-            pairs(within="10us", outage="5us"),
-            Rule("close", "a > b", within="3us", on="machine", emit="all", outage="9us"),
+            pairs(within="10us", allowed_lateness="5us"),
+            Rule("close", "a > b", within="3us", on="machine", emit="all", allowed_lateness="9us"),
         ]
-        assert not matches(local.run(streams, plain, arrival="arrival").alerts) - matches(whole.alerts)
+        assert not matches(local.run_local_detailed(streams, plain, arrival="arrival").alerts) - matches(whole.alerts)
 
 
-@settings(deadline=None)
+@ENGINE
 @given(ROWS, OFFSETS, st.sampled_from(["20%", "100%"]), UNITS_NS, st.lists(st.integers(1, 5_000_000), max_size=80))
 def test_work_in_silence_invents_and_doubles_nothing(
     steps: Any, offsets: Any, cpu: str, unit_ns: float, waits: list[int]
 ) -> None:
     streams = streams_of(with_clocks(steps, offsets))
     with stale_at_once():
-        plan = plan_of(streams, pairs(within="10us", outage="5us", cpu=cpu, deadline="1s"), arrival="arrival")
+        plan = plan_of(
+            streams,
+            pairs(within="10us", allowed_lateness="5us", quality={"cpu": cpu, "deadline": "1s"}),
+            arrival="arrival",
+        )
         plan = plan.calibrated(unit_ns)
         parts = parts_of(plan, streams, range(1, 80), "arrival")
         out = Driver(plan).run_with_pauses(parts, waits)
     found = matches(out.alerts)
-    assert not found - exact(streams, within=10, outage=FOREVER)
+    assert not found - exact(streams, within=10, allowed_lateness=FOREVER)
     assert all(min(counts.values()) >= 0 for counts in out.counts.values())
 
 
@@ -83,9 +96,9 @@ def test_odd_values_and_one_hot_key(cpu: str) -> None:
         values = columns["value"]
         values[::7], values[1::11], values[2::13], values[3::17] = np.nan, 1e308, -1e308, np.inf
         columns["ts"][::5] = columns["ts"][0]
-    endless = matches(local.run(streams, pairs(outage=FOREVER), arrival="arrival").alerts)
+    endless = matches(local.run_local_detailed(streams, pairs(allowed_lateness=FOREVER), arrival="arrival").alerts)
     for deadline in (None, "1us"):
-        plan = plan_of(streams, pairs(cpu=cpu, deadline=deadline), arrival="arrival")
+        plan = plan_of(streams, pairs(quality={"cpu": cpu, "deadline": deadline}), arrival="arrival")
         whole = run_plan(plan, streams, through_pages=False)
         split = run_plan(plan, streams, [1, 100, 101, 640])
         assert stories(split.alerts) == stories(whole.alerts)
@@ -100,6 +113,8 @@ def test_rows_of_keys_without_number_and_with_odd_ones_are_joined_like_others() 
     odd = ["nan", "1e308", "", "-0.0", "0.0", "\u0000", "ключ"]
     rows = [(i % 2, odd[i % 7], i) for i in range(140)]
     streams = streams_of(rows)
-    found = local.run(streams, pairs(within="20us", outage="5us", cpu="1000 cores"), arrival="arrival")
-    assert matches(found.alerts) == exact(streams, within=20, outage=5)
+    found = local.run_local_detailed(
+        streams, pairs(within="20us", allowed_lateness="5us", quality={"cpu": "1000 cores"}), arrival="arrival"
+    )
+    assert matches(found.alerts) == exact(streams, within=20, allowed_lateness=5)
     assert len({row["labels"]["machine"] for row in found.alerts}) == 7

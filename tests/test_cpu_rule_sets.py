@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.driver import Driver, limited_logics, parts_of, plan_of, settled, stories
 from tests.one_stream import Columns, results
 from tests.test_cpu import matches, run_plan
-from tests.test_laws import Driver, parts_of, plan_of, settled, stories
 from tocsin import Rule, local
-from tocsin.cli.files import check_file
+from tocsin.cli.arguments import check_file
 from tocsin.logic import FATES
-from tocsin.plan import Plan
-from tocsin.plan.file import plan_file
+from tocsin.plan import Plan, plan_file
 from tocsin.plan.one_stream import OneStreamLogic
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.limits import Limits
+from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.session import Session
 
 MORE: dict[str, Any] = {"on": "machine", "emit": "all"}
 
@@ -41,7 +41,7 @@ def bands(count: int, **more: Any) -> list[Rule]:
 
 
 def limited(streams: Columns, rules: Any, cores: float, deadline: int | None = 200_000, unit_ns: float = 8.0) -> Plan:
-    return plan_of(streams, rules, arrival="arrival", cpu=Cpu(cores, deadline)).calibrated(unit_ns)
+    return plan_of(streams, rules, arrival="arrival", quality=Quality(cpu=Cpu(cores, deadline))).calibrated(unit_ns)
 
 
 def test_rules_of_a_stream_share_a_budget_and_say_by_what_rows_are_found() -> None:
@@ -53,9 +53,9 @@ def test_rules_of_a_stream_share_a_budget_and_say_by_what_rows_are_found() -> No
         Rule("elsewhere", "a.x > 1", on=(), emit="all"),
         Rule("pair", "a.x > b.x", within="1s", **MORE),
         Rule("life", "a.x > 1", on="machine"),
-        Rule("alone", "a.x > 2", **MORE, deadline="10s"),
+        Rule("alone", "a.x > 2", **MORE, quality={"deadline": "10s"}),
     ]
-    plan = plan_of(streams, rules, arrival="arrival", cpu=Cpu(0.6))
+    plan = plan_of(streams, rules, arrival="arrival", quality=Quality(cpu=Cpu(0.6)))
     found = {watch.rules[0].alert: watch.anytime for watch in plan.watches}
     shares = {name: None if one is None else (one.cores, one.window_us) for name, one in found.items()}
     minute = 60_000_000
@@ -64,15 +64,15 @@ def test_rules_of_a_stream_share_a_budget_and_say_by_what_rows_are_found() -> No
         "pair": (pytest.approx(0.2), 2_000_000), "life": None, "alone": (1.0, 10_000_000),
     }  # fmt: skip
     text = str(plan)
-    assert "; when it is short, rows that promise most come first, the rest waits until 1m behind, then" in text
-    guide = "rows are found by x (7 bins) and x (3 bins); of 5 rules 3 by their ranges alone, 1 evaluated on rows of a"
-    assert f"Guide: {guide} range, 1 evaluated on every row" in text
-    assert "the rest waits until 10s behind, its deadline" in text
+    assert "; if the budget is exceeded, process rows by priority; rows that wait longer than 1m count" in text
+    guide = "rows are looked up by x (7 bins) and x (3 bins); of 5 rules, 3 decided by ranges only, 1 evaluated on"
+    assert f"Index: {guide} the rows of a range, 1 evaluated on every row" in text
+    assert "wait longer than 10s (deadline) count as unprocessed" in text
 
 
 def test_the_cpu_of_a_file_covers_rules_of_one_stream(tmp_path: Path) -> None:
     rules = """\
-cpu: 50%
+quality: {cpu: 50%}
 streams:
   a: {source: {json: {path: in}}, keys: [item]}
 groups:
@@ -89,16 +89,14 @@ groups:
     assert watch.anytime is not None
     (tmp_path / "rules.yaml").write_text(rules.replace(", emit: all", ""))
     (warning,) = check_file(tmp_path / "rules.yaml", {}).warnings
-    assert "`cpu` changes nothing: no rule of this file emits all over one or two streams, without a wait" in str(
-        warning
-    )
+    assert "`quality.cpu` has no effect: no rule has `emit: all`, at most two streams and no wait" in str(warning)
 
 
 def test_limits_per_key_narrow_by_the_least_and_decide_by_their_own() -> None:
     streams = stream(3_000, keys=4)
     table = Limits("limits.csv", ("machine",), ("limit",), {("k0",): (0.5,), ("k1",): (1.0,), ("k2",): (-9.0,)})
     rule = Rule("over", "a.x - 0.5 > by_machine.limit", **MORE, limits={"by_machine": table})
-    exact = matches(local.run(streams, rule, arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, rule, arrival="arrival").alerts)
     plan = limited(streams, rule, 1_000.0)
     assert plan.watches[0].anytime is not None
     assert plan.watches[0].anytime.guided is not None
@@ -110,7 +108,7 @@ def test_limits_per_key_narrow_by_the_least_and_decide_by_their_own() -> None:
 
 def test_less_work_finds_less_and_says_so_and_every_rule_is_served() -> None:
     streams, rules = stream(6_000), bands(40)
-    exact = matches(local.run(streams, rules, arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, rules, arrival="arrival").alerts)
     shares = []
     for cores in (100.0, 0.012, 0.008):
         found = run_plan(limited(streams, rules, cores), streams, through_pages=False)
@@ -139,7 +137,7 @@ def test_what_conditions_beside_the_range_hardly_ever_meet_comes_last() -> None:
     often = [Rule(f"often{i}", f"a.x > {i / 10} and a.y > -9", **MORE) for i in range(10)]
     rare = [Rule(f"rare{i}", f"a.x > {i / 10 - 3} and a.y > {5 + i}", **MORE) for i in range(60)]
     found = run_plan(limited(streams, rare + often, 0.05, 100_000), streams, through_pages=False)
-    exact = local.run(streams, rare + often, arrival="arrival").alerts
+    exact = local.run_local_detailed(streams, rare + often, arrival="arrival").alerts
     assert found.counts["a"]["unprocessed"] > 0
     # To evaluate all would have taken most of the units; learnt, it is left until what gives results is done.
     assert len(found.alerts) > 0.1 * len(exact)
@@ -157,7 +155,11 @@ def test_odd_values_equal_rows_and_clocks_in_the_future(cores: float) -> None:
     for name in ("ts", "machine", "x", "y"):
         columns[name][200:220] = columns[name][210]
     rules = [*bands(10), Rule("zero", "a.x >= 0", **MORE), Rule("huge", "a.x * 10 > 1 or a.x < -1e307", **MORE)]
-    endless = matches(local.run(streams, [replace(rule, outage="100000d") for rule in rules], arrival="arrival").alerts)
+    endless = matches(
+        local.run_local_detailed(
+            streams, [replace(rule, allowed_lateness="100000d") for rule in rules], arrival="arrival"
+        ).alerts
+    )
     plan = limited(streams, rules, cores)
     whole, split = run_plan(plan, streams, through_pages=False), run_plan(plan, streams, [1, 100, 101, 333])
     assert stories(split.alerts) == stories(whole.alerts)
@@ -172,7 +174,7 @@ def test_odd_values_equal_rows_and_clocks_in_the_future(cores: float) -> None:
 def test_thousands_of_rules_find_what_they_find_alone() -> None:
     streams = stream(300)
     rules = bands(2_000)
-    exact = matches(local.run(streams, rules, arrival="arrival").alerts)
+    exact = matches(local.run_local_detailed(streams, rules, arrival="arrival").alerts)
     found = run_plan(limited(streams, rules, 1e5), streams, [100])
     assert matches(found.alerts) == exact
     assert exact.total() > 1_000
@@ -183,25 +185,25 @@ def test_a_deadline_passes_while_no_rows_come_and_work_goes_on_until_then() -> N
     plan = limited(streams, rules, 0.05, 8_000_000, unit_ns=1e3)
     driver, now = Driver(plan), 5_000_000
     (part,) = parts_of(plan, streams, (), "arrival")
-    driver.take(driver.logic.on_data(part, now))
+    driver.take(driver.session.push(part, now))
     some = len(driver.result.alerts)
-    while (timer := driver.logic.next_timer()) is not None and timer < 60_000_000:
+    while (timer := driver.session.next_timer()) is not None and timer < 60_000_000:
         now = timer
-        driver.take(driver.logic.on_time(now))
+        driver.take(driver.session.advance(now))
     assert 5_000_000 < now <= 5_000_000 + 10_000_000
-    assert some < len(driver.result.alerts) < len(local.run(streams, rules, arrival="arrival").alerts)
+    assert some < len(driver.result.alerts) < len(local.run_local_detailed(streams, rules, arrival="arrival").alerts)
     assert driver.result.counts["a"]["unprocessed"] > 0
 
 
 def test_rows_that_are_done_go_and_calls_write_only_new_ones() -> None:
     streams = stream(20_000)
     plan = limited(streams, bands(20), 1_000.0, 10_000_000)
-    logic = plan.build({})
-    (promising,) = logic.promising
+    session = Session(plan)
+    (promising,) = limited_logics(session)
     assert isinstance(promising, OneStreamLogic)
     for part in parts_of(plan, streams, range(2_000, 20_000, 2_000), "arrival"):
-        logic.on_data(part)
-        written = {name: data for name, data in logic.changed_pages().items() if data is not None}
+        session.push(part)
+        written = {name: data for name, data in session.changed_pages().items() if data is not None}
         assert sum(map(len, written.values())) < 400_000
     # A zone is a second, 1,000 rows; rows go with blocks.
     assert len(promising.log) < 2_500
@@ -212,17 +214,17 @@ def test_state_goes_on_with_another_share_and_of_other_rules_it_has_expired() ->
     plan = limited(streams, rules, 0.01)
     first, second = parts_of(plan, streams, [500], "arrival")
     driver = Driver(plan)
-    driver.take(driver.logic.on_data(first))
+    driver.take(driver.session.push(first))
     pages = dict(driver.pages)
-    more = limited(streams, rules, 0.02).build(pages).on_data(second)
+    more = Session(limited(streams, rules, 0.02), pages).push(second)
     assert more.counts["a"]["retained"] < len(second[0].time)
     retained = driver.result.counts["a"]["retained"]
     assert retained > 0
     for others in (rules[:-1], [Rule("x", "a.x > 5", **MORE)]):
-        logic = limited(streams, others, 0.01).build(pages)
-        gone = logic.on_data([])
+        session = Session(limited(streams, others, 0.01), pages)
+        gone = session.push([])
         assert gone.counts == {"a": {"retained": -retained, "expired": retained}}
-        assert {name: None for name in pages}.items() <= logic.changed_pages().items()
+        assert {name: None for name in pages}.items() <= session.changed_pages().items()
 
 
 def test_the_calibration_of_a_state_holds_for_its_whole_life() -> None:
@@ -230,9 +232,9 @@ def test_the_calibration_of_a_state_holds_for_its_whole_life() -> None:
     slow, fast = (limited(streams, rules, 0.02, unit_ns=unit_ns) for unit_ns in (20.0, 1.0))
     parts = parts_of(slow, streams, [700], "arrival")
     driver = Driver(slow)
-    driver.take(driver.logic.on_data(parts[0]))
-    went_on = fast.build(driver.pages).on_data(parts[1])
-    assert went_on.alerts == slow.build(driver.pages).on_data(parts[1]).alerts
+    driver.take(driver.session.push(parts[0]))
+    went_on = Session(fast, driver.pages).push(parts[1])
+    assert went_on.alerts == Session(slow, driver.pages).push(parts[1]).alerts
     assert len(run_plan(fast, streams).alerts) > len(run_plan(slow, streams).alerts)
 
 

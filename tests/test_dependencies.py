@@ -16,12 +16,12 @@ SOURCE = ROOT / "src" / "tocsin"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 # The extra that contains the libraries of a module. The longest path that fits a module counts.
 EXTRAS = {
-    "cli/asking": "spark",
     "cli/backtest": "report",
+    "cli/ranges": "spark",
     "columns": "local",
     "dashboard": "dashboard",
-    "deliver/kafka": "kafka",
-    "deliver/parquet": "spark",
+    "delivery/kafka": "kafka",
+    "delivery/parquet": "spark",
     "expr/certify": "prove",
     "jit": "local",
     "mqtt": "mqtt",

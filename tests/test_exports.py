@@ -1,4 +1,4 @@
-"""`__all__` against what a package really has, and what importing Tocsin costs."""
+"""Exports: `__all__` of each package, and the libraries that importing Tocsin loads."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def _packages() -> list[str]:
 
 
 def _public_names(package: ModuleType) -> set[str]:
-    """Names bound in the package by its own `__init__`: neither modules nor private nor of other libraries."""
+    """Return the public names of a package, without modules and without names of other libraries."""
     names = set()
     for name, value in vars(package).items():
-        home = getattr(value, "__module__", None) or package.__name__
-        ours = home.partition(".")[0] == "tocsin"
-        if not name.startswith("_") and not inspect.ismodule(value) and ours and name not in LANGUAGE:
+        module = getattr(value, "__module__", None) or package.__name__
+        is_own = module.partition(".")[0] == "tocsin"
+        if not name.startswith("_") and not inspect.ismodule(value) and is_own and name not in LANGUAGE:
             names.add(name)
     return names
 
 
 @pytest.mark.parametrize("name", _packages())
-def test_all_is_sorted_without_repeats_and_names_what_is_public(name: str) -> None:
+def test_all_lists_the_public_names_sorted_and_once(name: str) -> None:
     package = importlib.import_module(name)
     listed = list(getattr(package, "__all__", []))
     assert listed == sorted(set(listed))
     missing = [entry for entry in listed if not hasattr(package, entry)]
     assert missing == []
-    # A name that is looked up on first use is listed but not bound yet, so the list may be longer.
+    # A name with lazy import is listed but not bound yet, so the list can be longer.
     assert _public_names(package) <= set(listed)
 
 
@@ -57,13 +57,13 @@ def test_importing_tocsin_imports_no_heavy_library(capsys: pytest.CaptureFixture
     assert heavy == ""
 
 
-def test_workers_of_spark_start_without_what_reads_sql() -> None:
+def test_spark_worker_modules_do_not_import_sqlglot() -> None:
     code = "import sys, tocsin.spark.stateful, tocsin.plan.select; print('sqlglot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
 
 
-def test_an_error_class_of_tocsin_is_a_tocsin_error() -> None:
+def test_every_error_class_is_a_tocsin_error() -> None:
     from tocsin import errors
 
     classes = [value for _, value in inspect.getmembers(errors, inspect.isclass)]

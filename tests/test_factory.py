@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.example_counts import examples
 from tocsin.factory import ROUNDS, SENSORS, START_US, Factory
 
 FACTORIES = st.builds(
@@ -19,7 +20,7 @@ FACTORIES = st.builds(
     disorder_us=st.sampled_from([0, 1, 50_000, 5_000_000]),
     outages=st.integers(0, 20),
 )
-WHOLE = settings(max_examples=60, deadline=None)
+WHOLE = examples(60)
 
 
 @given(FACTORIES, st.sampled_from(SENSORS), st.lists(st.integers(0, 4_000), min_size=2, max_size=6))

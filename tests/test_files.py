@@ -1,4 +1,4 @@
-"""Files are whole at any moment, lines are never joined, and a lock is held by one."""
+"""Atomic replacement of files, complete lines after a crash, and exclusive locks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tocsin import files
 from tocsin.files import append_line, lock_file, replace_file
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replace_file_keeps_the_old_content_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "edge.state"
     replace_file(path, b"first")
 
@@ -25,7 +27,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     assert path.read_bytes() == b"first"
 
 
-def test_a_line_behind_a_torn_one_begins_anew(tmp_path: Path) -> None:
+def test_append_line_starts_a_new_line_after_an_incomplete_line(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     append_line(path, b"one")
     with path.open("ab") as file:
@@ -35,7 +37,7 @@ def test_a_line_behind_a_torn_one_begins_anew(tmp_path: Path) -> None:
     assert path.read_bytes() == b'one\n{"tor\ntwo\nthree\n'
 
 
-def test_a_lock_is_held_by_one_until_it_is_closed(tmp_path: Path) -> None:
+def test_lock_file_is_exclusive_until_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     held = lock_file(path)
     assert held is not None
@@ -46,7 +48,7 @@ def test_a_lock_is_held_by_one_until_it_is_closed(tmp_path: Path) -> None:
     again.close()
 
 
-def test_importing_it_imports_nothing_but_the_standard_library() -> None:
+def test_import_of_files_loads_only_the_standard_library() -> None:
     code = "import sys, tocsin.files; print(*sorted({'numpy', 'rich', 'yaml'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.example_counts import ENGINE
 from tocsin import Rule, RuleError, run_local
-from tocsin.local import run
+from tocsin.local import run_local_detailed
 from tocsin.logic import FATES
 from tocsin.rules.limits import Limits
 
@@ -34,6 +35,7 @@ def table(rows: list[tuple[int, str, float]]) -> dict[str, list[Any]]:
     return {"ts": [t * SECOND for t in times], "arrival": list(range(len(rows))), "m": machines, "value": values}
 
 
+@ENGINE
 @given(ROWS, ROWS, st.sampled_from(RULES), st.lists(st.integers(0, 20), max_size=3))
 def test_a_table_is_a_number_for_each_key(a: Any, b: Any, rule: Rule, cuts: list[int]) -> None:
     streams = {"a": table(a), "b": table(b)}
@@ -46,21 +48,23 @@ def test_a_table_is_a_number_for_each_key(a: Any, b: Any, rule: Rule, cuts: list
     assert not [alert for alert in found if alert["labels"]["m"] == "z"]
 
 
+@ENGINE
 @given(ROWS, ROWS, st.sampled_from(RULES), st.lists(st.integers(0, 20), max_size=3))
 def test_rows_of_keys_that_the_table_does_not_have_are_counted(a: Any, b: Any, rule: Rule, cuts: list[int]) -> None:
     streams = {"a": table(a), "b": table(b)}
-    found = run(streams, rule, arrival="arrival", cuts=sorted(cuts)).counts
+    found = run_local_detailed(streams, rule, arrival="arrival", cuts=sorted(cuts)).counts
     for stream, counts in found.items():
         expected = sum(key not in TABLE.rows for key in zip(streams[stream]["m"]))
         assert counts.get("without_limits", 0) == expected
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
 
 
+@ENGINE
 @given(ROWS, ROWS, st.lists(st.integers(0, 20), max_size=3))
 def test_a_rule_with_time_enough_reads_the_table_as_one_without_a_budget(a: Any, b: Any, cuts: list[int]) -> None:
     streams = {"a": table(a), "b": table(b)}
-    rule = replace(ONE, expr="a * by.high > b", within="2s", emit="all", outage="1h")
-    rich = replace(rule, cpu="64 cores")
+    rule = replace(ONE, expr="a * by.high > b", within="2s", emit="all", allowed_lateness="1h")
+    rich = replace(rule, quality={"cpu": "64 cores"})
     found = run_local(streams, rich, arrival="arrival", cuts=sorted(cuts))
     expected = run_local(streams, rule, arrival="arrival")
     assert sorted(row["id"] for row in found) == sorted(row["id"] for row in expected)
@@ -70,19 +74,19 @@ def test_a_rule_with_time_enough_reads_the_table_as_one_without_a_budget(a: Any,
 def test_a_row_is_counted_once_however_many_rules_miss_its_key_and_only_where_one_does() -> None:
     rules = [ONE, replace(ONE, alert="Cold", expr="a < by.low"), Rule("Dry", "b > 0", on=["m"])]
     rows = table([(0, "z", 1.0), (1, "x", 1.0), (2, "z", 1.0)])
-    counts = run({"a": rows, "b": rows}, rules, arrival="arrival").counts
+    counts = run_local_detailed({"a": rows, "b": rows}, rules, arrival="arrival").counts
     assert (counts["a"]["without_limits"], counts["b"]["without_limits"]) == (2, 0)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"expr": "a > by.top"}, r"`by` must be read by a column of its table \(low, high\); got top"),
-        ({"expr": "a > by"}, r"`by` must be read by a column of its table \(low, high\); got no column"),
-        ({"expr": "by.low > 1"}, "`expr` must read 1 to 8 streams; it reads 0"),
-        ({"expr": "a > 1", "limits": {"a": TABLE}}, r"`limits\['a'\]` must have a name of its own; it is a stream too"),
-        ({"recovery": 2}, "`recovery` must not be above the threshold of `>`; got 2 with a threshold of 1"),
-        ({"expr": "a > b", "recovery": 0}, "`recovery` needs a single comparison with a number, or a column of limits"),
+        ({"expr": "a > by.top"}, r"`by` must name a column of its table \(low, high\); got top"),
+        ({"expr": "a > by"}, r"`by` must name a column of its table \(low, high\); got no column"),
+        ({"expr": "by.low > 1"}, "`expr` must read 1 to 8 streams; got 0"),
+        ({"expr": "a > 1", "limits": {"a": TABLE}}, r"`limits\['a'\]` must not have the name of a stream"),
+        ({"recovery": 2}, "`recovery` must not be above the threshold of `>`; got 2 and the threshold 1"),
+        ({"expr": "a > b", "recovery": 0}, "`recovery` needs one comparison with a number or a column of limits"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_sentence(change: dict[str, Any], sentence: str) -> None:

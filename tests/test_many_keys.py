@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.test_laws import settled, stories
+from tests.driver import settled, stories
 from tocsin import Rule, local
 from tocsin.plan.page import KEYS_PER_PAGE
 
@@ -24,12 +24,12 @@ def test_thousands_of_keys_are_each_as_if_alone() -> None:
     rule = Rule(
         "x", "a + b > 1", within="8us", on="machine", shapes={"a": "increasing"}, for_="2us", keep_firing_for="3us"
     )
-    whole = local.run(streams, rule, arrival="arrival", cuts=[100, 25_000])
+    whole = local.run_local_detailed(streams, rule, arrival="arrival", cuts=[100, 25_000])
     assert len({row["labels"]["machine"] for row in whole.alerts}) > 2_000
     told = stories(whole.alerts)
     for key in random.integers(0, keys, 25).tolist():
         mine = {name: {c: v[t["machine"] == key] for c, v in t.items()} for name, t in streams.items()}
-        alone = local.run(mine, rule, arrival="arrival")
+        alone = local.run_local_detailed(mine, rule, arrival="arrival")
         assert stories(alone.alerts) == {k: v for k, v in told.items() if ("machine", str(key)) in k[1]}
 
 
@@ -43,7 +43,7 @@ def test_a_page_whose_keys_have_no_rows_yet_keeps_its_place() -> None:
     stream = {"ts": ts, "machine": machine, "value": value, "arrival": arrival}
     rule = Rule("x", "a + b > 0", within=0, on="machine", for_="5us", stale="9us")
     streams = {"a": stream, "b": stream}
-    split = local.run(streams, rule, arrival="arrival", cuts=[4, 8, 12])
+    split = local.run_local_detailed(streams, rule, arrival="arrival", cuts=[4, 8, 12])
     assert [(row["labels"]["machine"], row["state"]) for row in split.alerts] == [
         (str(key), state) for key in (0, keys - 1) for state in ("pending", "inactive", "pending")
     ]
@@ -61,7 +61,7 @@ def test_two_key_columns_are_one_key() -> None:
         }
 
     rule = Rule("x", "a + b > 0", within=0, on=["site", "room"])
-    result = local.run({"a": rows([1.0] * 5), "b": rows([1.0, -3.0, 1.0, 1.0, 1.0])}, rule)
+    result = local.run_local_detailed({"a": rows([1.0] * 5), "b": rows([1.0, -3.0, 1.0, 1.0, 1.0])}, rule)
     assert [(row["labels"], row["state"]) for row in result.alerts] == [
         ({"site": site, "room": room}, "firing") for site, room in (("x", "1"), ("y", "1"), ("y", "2"))
     ]

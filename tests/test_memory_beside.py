@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tocsin
-from tests.test_laws import settled, stories
+from tests.driver import settled, stories, watch_logics
 from tests.test_memory import Columns, matches, pairs, run, zipf_streams
 from tocsin import Rule, local
 from tocsin.rules.limits import Limits
@@ -33,15 +34,17 @@ def evenly(rows: int, keys: int) -> Columns:
 def test_keys_of_more_than_one_page_share_the_memory(memory: str) -> None:
     """4,500 keys fill two pages; with bytes keys are forgotten when they have nothing left, and the second page too."""
     streams = evenly(9000, 4500)
-    rule = Rule("pair", "a + b > 1", within="6s", on="machine", emit="all", outage="0s", memory=memory)
+    rule = Rule(
+        "pair", "a + b > 1", within="6s", on="machine", emit="all", allowed_lateness="0s", quality={"memory": memory}
+    )
     out, driver = run(streams, rule, [3000, 9000, 15_000])
     whole, _ = run(streams, rule, through_pages=False)
     assert stories(out.alerts) == stories(whole.alerts)
     assert settled(out.counts) == settled(whole.counts)
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
-    exact, _ = run(streams, Rule(**{**vars(rule), "memory": None}), through_pages=False)
+    exact, _ = run(streams, replace(rule, quality=None), through_pages=False)
     assert not matches(out) - matches(exact)
-    pages = driver.logic.watches[0].pages
+    pages = watch_logics(driver.session)[0].pages
     if memory.endswith("KB"):
         assert driver.most <= 500_000
     else:
@@ -55,8 +58,14 @@ def test_limits_are_those_of_the_key_when_it_comes_back_after_it_was_forgotten(e
     streams = zipf_streams(1500, 400, 3)
     rows = {(f"k{key}",): (99.0 if key % 2 else 1.0,) for key in range(300)}
     table = Limits("limits.csv", ("machine",), ("most",), rows)
-    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": emit, "outage": "1s", "limits": {"by": table}}
-    out, driver = run(streams, Rule("x", "a + b > by.most", memory="45KB", **stated), [1000, 2000])
+    stated: dict[str, Any] = {
+        "within": "100ms",
+        "on": "machine",
+        "emit": emit,
+        "allowed_lateness": "1s",
+        "limits": {"by": table},
+    }
+    out, driver = run(streams, Rule("x", "a + b > by.most", quality={"memory": "45KB"}, **stated), [1000, 2000])
     exact, _ = run(streams, Rule("x", "a + b > by.most", **stated), through_pages=False)
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     assert sum(counts["freed_keys"] for counts in out.counts.values()) > 0
@@ -82,12 +91,12 @@ def test_standing_ranges_go_on_beside_a_limited_join_and_take_nothing_of_its_mem
         "high": np.linspace(0.1, 2, requests),
         "arrival": np.full(requests, -1),
     }
-    ranges = tocsin.Ranges("Near", ["a.value"], "orders", on="machine")
-    limited = local.run(streams, [pairs(), ranges], arrival="arrival", memory="50 rows")
-    free = local.run(streams, [pairs(), ranges], arrival="arrival")
+    ranges = tocsin.RangeRule("Near", ["a.value"], "orders", on="machine")
+    limited = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival", quality={"memory": "50 rows"})
+    free = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival")
     near = [[row for row in out.alerts if row["alert"] == "Near"] for out in (limited, free)]
     assert len(near[0]) > 10
     assert stories(near[0]) == stories(near[1])
     assert sum(counts.get("shed", 0) for counts in limited.counts.values()) > 0
-    text = str(local.explain(streams, [pairs(), ranges], arrival="arrival", memory="50 rows"))
+    text = str(local.explain(streams, [pairs(), ranges], arrival="arrival", quality={"memory": "50 rows"}))
     assert text.count("Memory: 50 rows") == text.count("Memory:") == 1

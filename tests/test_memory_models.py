@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.test_laws import Driver, parts_of, plan_of
+from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
+from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
 from tocsin.plan.budgeted import BudgetedLogic
@@ -20,7 +21,6 @@ from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.curves import RateCurve, divide, together
 from tocsin.stages.memory.policy import Policy
-from tocsin.stages.memory.shedding import SheddingJoin, equi, open_window
 
 MS, WITHIN = 1000, 400
 # Rows of each stream, one a millisecond; the moment from which it counts; and memory in rows.
@@ -55,14 +55,17 @@ def columns(pairs: Pairs) -> Columns:
     }
 
 
-def ruled(pairs: Pairs, memory: int | None, **more: Any) -> tuple[int, Worth | None]:
+def ruled(
+    pairs: Pairs, memory: int | None, model: dict[str, Any] | None = None, **more: Any
+) -> tuple[int, Worth | None]:
     """How many results a rule finds of which both rows came after `SINCE`, and its models."""
-    stated: dict[str, Any] = {"within": f"{WITHIN}ms", "on": "machine", "emit": "all", "outage": "0s"} | more
-    rule = Rule("pair", "a + b > 0", memory=None if memory is None else f"{memory} rows", **stated)
+    stated: dict[str, Any] = {"within": f"{WITHIN}ms", "on": "machine", "emit": "all", "allowed_lateness": "0s"} | more
+    quality = {"memory": None if memory is None else f"{memory} rows", "model": model}
+    rule = Rule("pair", "a + b > 0", quality=quality, **stated)
     plan = plan_of(columns(pairs), rule, arrival="arrival")
     driver = Driver(plan, through_pages=False)
     out = driver.run(parts_of(plan, columns(pairs), (), "arrival"))
-    logic = driver.logic.watches[0]
+    logic = watch_logics(driver.session)[0]
     worth = logic.room.worth if isinstance(logic, BudgetedLogic) else None
     return sum(row["startsAt"] > SINCE * MS for row in out.alerts), worth
 
@@ -87,7 +90,7 @@ def check(pairs: Pairs, curves: Sequence[RateCurve], policies: Sequence[Policy |
     theory, stage = whole.recall_at(MEMORY), staged(pairs, shares, policies)
     assert stage == pytest.approx(theory, abs=0.04)
     found, worth = ruled(pairs, MEMORY, **more)
-    exact, _ = ruled(pairs, None, **more | {"model": {}})
+    exact, _ = ruled(pairs, None, **more | {"model": None})
     assert theory - LESS < found / exact < theory + MORE
     assert worth is not None
     assert worth.predicted == pytest.approx(theory, abs=0.12)

@@ -14,13 +14,14 @@ ROWS = 300
 STREAMS = {name: {"ts": np.arange(ROWS) // 2, "value": np.arange(ROWS) * 1.0} for name in "ab"}
 ODD: list[dict[str, Any]] = [
     {"within": 0},
-    {"within": 0, "outage": "10us"},
+    {"within": 0, "allowed_lateness": "10us"},
     {"within": "1us", "hop": "1us", "closed": "left"},
 ]
 
 
-def found(more: dict[str, Any], memory: str | None, *, emit: str = "all") -> local.Result:
-    return local.run(STREAMS, Rule("r", "a >= b", emit=emit, memory=memory, **more))
+def found(more: dict[str, Any], memory: str | None, *, emit: str = "all", **options: Any) -> local.Result:
+    quality = {"memory": memory, **options}
+    return local.run_local_detailed(STREAMS, Rule("r", "a >= b", emit=emit, quality=quality, **more))
 
 
 @pytest.mark.parametrize("more", ODD)
@@ -29,11 +30,7 @@ def found(more: dict[str, Any], memory: str | None, *, emit: str = "all") -> loc
 def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
     more: dict[str, Any], model: dict[str, Any] | None, emit: str
 ) -> None:
-    more = more if model is None else more | {"model": model}
-    limited, plain = (
-        found(more, "10MB", emit=emit),
-        found({k: v for k, v in more.items() if k != "model"}, None, emit=emit),
-    )
+    limited, plain = found(more, "10MB", emit=emit, model=model), found(more, None, emit=emit)
     assert limited.alerts == plain.alerts
     assert limited.alerts
 
@@ -44,7 +41,7 @@ def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
 def test_with_little_memory_rows_of_one_time_are_shed_and_counted(
     more: dict[str, Any], memory: str, prefer: str
 ) -> None:
-    limited = found(more | {"prefer": prefer}, memory)
+    limited = found(more, memory, prefer=prefer)
     for counts in limited.counts.values():
         fates = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
         assert counts["received"] == sum(counts.get(fate, 0) for fate in fates) == ROWS
@@ -61,7 +58,7 @@ def test_fingerprints_are_removed_before_rows_are_shed_when_many_omitted_rows_ha
     a = {"ts": times, "machine": machine, "value": values, "arrival": np.arange(len(times))}
     b = {name: column[-1:] for name, column in a.items()} | {"arrival": np.array([len(times)])}
     shapes = {"a": "increasing", "b": "increasing"}
-    rule = Rule("r", "a + b > 9", within="5us", on="machine", shapes=shapes, memory=memory)
+    rule = Rule("r", "a + b > 9", within="5us", on="machine", shapes=shapes, quality={"memory": memory})
     out, driver = run({"a": a, "b": b}, rule, list(range(500, count, 500)))
     assert driver.most <= memory
     assert out.counts["a"]["omitted"] >= count - 1

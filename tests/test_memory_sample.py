@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_laws import plan_of, settled, stories
-from tests.test_memory import Columns, matches, pairs, run, zipf_streams
+from tests.driver import plan_of, watch_logics
+from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import PlanError, Rule
 from tocsin.plan import make_plan, worth
-from tocsin.plan.budget import Budget
 from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.traces import Traces, marks
 from tocsin.stages.memory.monitor import Monitor
@@ -28,68 +28,22 @@ def chance(row: dict[str, Any]) -> float:
     return float(number[0]) if word == "sample" else 1.0
 
 
-@settings(max_examples=3, deadline=None, phases=[Phase.generate])
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 1200), max_size=8).map(sorted),
-    st.sampled_from(["40KB", "100 rows"]),
-    st.sampled_from([0, 30_000]),
-)
-def test_splits_and_pages_change_nothing_where_results_are_sampled(
-    seed: int, cuts: list[int], memory: str, disorder: int
-) -> None:
-    streams = zipf_streams(600, 40, seed, disorder=disorder)
-    rule = pairs(memory=memory, prefer="sample")
-    whole, _ = run(streams, rule, through_pages=False)
-    split, driver = run(streams, rule, cuts)
-    assert stories(split.alerts) == stories(whole.alerts)
-    assert settled(split.counts) == settled(whole.counts)
-    assert memory != "40KB" or driver.most <= 40_000
-
-
-def by_key(rows: int, seed: int, memory: str, *, disorder: int = 0) -> tuple[Columns, Rule]:
-    """Streams some of whose keys are frequent, with long texts, and a rule whose rows are taken by that."""
-    streams = zipf_streams(rows, 40, seed, disorder=disorder)
-    for name, columns in streams.items():
-        columns["note"] = np.array([f"{name}{number:01200}" for number in range(rows)], dtype=object)
-    return streams, pairs(memory=memory, prefer="sample", model={"by": "key"})
-
-
-@settings(max_examples=4, deadline=None, phases=[Phase.generate])
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 1200), max_size=8).map(sorted),
-    st.sampled_from(["80 rows", "150KB"]),
-    st.sampled_from([0, 30_000]),
-    st.booleans(),
-)
-def test_splits_and_pages_change_nothing_where_rows_are_taken_by_the_results_of_their_key(
-    seed: int, cuts: list[int], memory: str, disorder: int, through_pages: bool
-) -> None:
-    """Models are judged after every 200 rows; from then on chances go by keys."""
-    streams, rule = by_key(800, seed, memory, disorder=disorder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worth, "EVERY", 200)
-        whole, once = run(streams, rule, through_pages=False)
-        split, driver = run(streams, rule, [*cuts, *range(1200, 1600, 3)], through_pages=through_pages)
-    assert once.logic.watches[0].room.sampler.kind == PPS_CLUSTER
-    assert len({row["quality"] for row in whole.alerts}) > 20
-    assert stories(split.alerts) == stories(whole.alerts)
-    assert settled(split.counts) == settled(whole.counts)
-    # What both have found in the end; `memory` of several calls has the worst of them.
-    assert driver.logic.watches[0].room.found == once.logic.watches[0].room.found
-    assert memory != "150KB" or driver.most <= 150_000
-
-
 def test_what_a_sample_has_found_in_the_end_does_not_depend_on_calls() -> None:
     """Two keys, and pieces of up to 50 rows: a watched row that does not stay would meet others of its piece."""
     streams = zipf_streams(1500, 2, 4)
-    rule = Rule("pair", "a + b > 3", within="1s", on="machine", emit="all", memory="800 rows", prefer="sample")
+    rule = Rule(
+        "pair", "a + b > 3", within="1s", on="machine", emit="all", quality={"memory": "800 rows", "prefer": "sample"}
+    )
     (_, once), (_, split) = (run(streams, rule, cuts, through_pages=False) for cuts in ((), range(0, 3000, 5)))
-    found = once.logic.watches[0].room.found
-    assert split.logic.watches[0].room.found == found
+    found = watch_logics(once.session)[0].room.found
+    assert watch_logics(split.session)[0].room.found == found
     assert found.reached is not None
     assert 0 < found.reached < 1
+
+
+def sampling(rule: Rule, **options: Any) -> Rule:
+    """The same rule with a sample and other options."""
+    return replace(rule, quality={**(rule.quality or {}), "prefer": "sample", **options})
 
 
 def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: float) -> None:
@@ -97,7 +51,7 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
     ratios = []
     for streams in runs:
         exact, _ = run(streams, rule, through_pages=False)
-        sampled, _ = run(streams, Rule(**{**vars(rule), "memory": memory, "prefer": "sample"}), through_pages=False)
+        sampled, _ = run(streams, sampling(rule, memory=memory), through_pages=False)
         assert not matches(sampled) - matches(exact)
         assert len(sampled.alerts) < 0.9 * len(exact.alerts)
         assert sampled.memory["pair"].predicted is None
@@ -109,7 +63,7 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
 
 @pytest.mark.parametrize("memory", ["20 rows", "40 rows"])
 def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them(memory: str) -> None:
-    rule = Rule("pair", "a + b > -9", within="60ms", on="machine", emit="all", outage="0s")
+    rule = Rule("pair", "a + b > -9", within="60ms", on="machine", emit="all", allowed_lateness="0s")
     # With so small an error a bias of a tenth would show.
     check_unbiased((zipf_streams(180, 12, seed) for seed in range(30)), rule, memory, 0.034)
 
@@ -118,8 +72,8 @@ def test_weights_add_up_to_the_results_where_rows_are_taken_by_the_results_of_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worth, "EVERY", 300)
-    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "outage": "0s"}
-    rule = Rule("pair", "a + b > 0", model={"by": "key"}, **stated)
+    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "allowed_lateness": "0s"}
+    rule = Rule("pair", "a + b > 0", quality={"model": {"by": "key"}}, **stated)
     # The standard error of a run is some 0.06.
     check_unbiased((zipf_streams(1200, 100, 100 + seed) for seed in range(10)), rule, "40 rows", 0.034)
 
@@ -139,43 +93,8 @@ def repeated(seed: int, *, notes: bool, rows: int = 180) -> Columns:
 
 @pytest.mark.parametrize("notes", [False, True])
 def test_rows_that_come_again_count_once_as_they_do_without_a_limit(notes: bool) -> None:
-    rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", outage="0s")
+    rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", allowed_lateness="0s")
     check_unbiased((repeated(seed, notes=notes) for seed in range(16)), rule, "16 rows", 0.08)
-
-
-@pytest.mark.parametrize("memory", ["40KB", "16 rows"])
-def test_splits_and_pages_change_nothing_where_rows_come_again(memory: str) -> None:
-    rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", outage="0s")
-    rule = Rule(**{**vars(rule), "memory": memory, "prefer": "sample"})
-    whole, _ = run(repeated(1, notes=True), rule, through_pages=False)
-    split, driver = run(repeated(1, notes=True), rule, [3, 50, 51, 170, 300])
-    assert stories(split.alerts) == stories(whole.alerts)
-    assert settled(split.counts) == settled(whole.counts)
-    assert memory != "40KB" or driver.most <= 40_000
-
-
-@settings(max_examples=4, deadline=None, phases=[Phase.generate])
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 1200), max_size=12).map(sorted), st.sampled_from([0, 30_000]))
-def test_splits_and_pages_change_nothing_where_more_rows_go_than_there_are_traces(
-    seed: int, cuts: list[int], disorder: int
-) -> None:
-    """Each stream has 5 traces here, a piece up to 10 rows, and half of the rows come again up to 30 rows later."""
-    rows, draw, streams = 600, np.random.default_rng(seed), zipf_streams(600, 5, seed)
-    for columns in streams.values():
-        again = np.arange(rows) - draw.integers(1, 30, rows) * (draw.random(rows) < 0.5)
-        for name in ("ts", "machine", "value"):
-            columns[name] = columns[name][np.maximum(again, 0)]
-        # Rows need not stand in order of arrival.
-        columns["arrival"] += draw.integers(0, disorder, rows) if disorder else 0
-    rule = Rule("pair", "a + b > 1", within="1s", on="machine", emit="all", outage="1s", memory="160 rows")
-    rule = Rule(**{**vars(rule), "prefer": "sample"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Budget, "traces", 5)
-        whole, _ = run(streams, rule, through_pages=False)
-        for chosen in (cuts, range(0, 1200, 3)):
-            split, _ = run(streams, rule, chosen, through_pages=chosen is cuts)
-            assert stories(split.alerts) == stories(whole.alerts)
-            assert settled(split.counts) == settled(whole.counts)
 
 
 def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +107,16 @@ def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(Sampler, "thin", watched)
-    rule = Rule("pair", "a + b > -9", within="100ms", on="machine", emit="all", outage="0s", memory="24 rows")
-    run(zipf_streams(250, 60, 5001), Rule(**{**vars(rule), "prefer": "sample"}), through_pages=False)
+    rule = Rule(
+        "pair",
+        "a + b > -9",
+        within="100ms",
+        on="machine",
+        emit="all",
+        allowed_lateness="0s",
+        quality={"memory": "24 rows"},
+    )
+    run(zipf_streams(250, 60, 5001), sampling(rule), through_pages=False)
     p, gone, excess = np.array(found).T
     assert (gone == np.ceil(excess)).all()
     assert p.min() > 0.03
@@ -303,16 +230,21 @@ def test_what_is_drawn_for_a_row_is_even_and_its_own() -> None:
 def test_more_than_two_streams_are_not_sampled() -> None:
     streams = zipf_streams(1, 1, 0)
     streams["c"] = streams["a"]
-    rule = Rule("x", "a + b + c > 0", within="1s", on="machine", emit="all", memory="1MB", prefer="sample")
-    with pytest.raises(PlanError, match='rule "x": `prefer` sample needs a rule of two streams; it reads 3'):
+    rule = Rule(
+        "x", "a + b + c > 0", within="1s", on="machine", emit="all", quality={"memory": "1MB", "prefer": "sample"}
+    )
+    with pytest.raises(PlanError, match=r'rule "x": `quality.prefer: sample` needs two streams; `expr` reads 3'):
         plan_of(streams, rule, arrival="arrival")
 
 
 def test_rows_that_may_come_behind_take_nothing_from_a_sample_unless_that_is_asked_for() -> None:
-    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "memory": "50KB"}
+    stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all"}
     columns = {"a": ["ts", "machine", "value"], "b": ["ts", "machine", "value"]}
-    outages = [
-        make_plan([Rule("pair", "a + b > 0", **stated, **more)], columns).watches[0].outage_us
-        for more in ({"prefer": "sample"}, {"prefer": "sample", "outage": "5m"}, {})
+    sample = {"memory": "50KB", "prefer": "sample"}
+    lateness_us = [
+        make_plan([Rule("pair", "a + b > 0", **stated, **more, quality=quality)], columns)
+        .watches[0]
+        .allowed_lateness_us
+        for quality, more in ((sample, {}), (sample, {"allowed_lateness": "5m"}), ({"memory": "50KB"}, {}))
     ]
-    assert outages == [100_000, 300_000_000, 3_600_000_000]
+    assert lateness_us == [100_000, 300_000_000, 3_600_000_000]

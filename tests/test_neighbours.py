@@ -7,8 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.example_counts import ENGINE
 from tocsin import Rule, local, run_local
-from tocsin.local import explain, run
+from tocsin.local import explain, run_local_detailed
+from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
 VALUES = st.one_of(st.none(), st.sampled_from([float("nan"), float("inf"), -0.0]), st.integers(-3, 3).map(float))
@@ -38,6 +40,7 @@ def table(rows: list[tuple[int, Any, Any, str]]) -> dict[str, list[Any]]:
     }
 
 
+@ENGINE
 @given(ROWS, ROWS, st.sets(st.integers(0, len(RULES) - 1), min_size=2))
 def test_a_rule_gives_the_same_alerts_alone_and_beside_others(air: Any, wall: Any, chosen: set[int]) -> None:
     streams = {"air": table(air), "wall": table(wall)}
@@ -47,7 +50,7 @@ def test_a_rule_gives_the_same_alerts_alone_and_beside_others(air: Any, wall: An
         assert [alert for alert in together if alert["alert"] == RULES[i].alert] == alone
 
 
-SHORT = {"on": ["m"], "within": "3s", "outage": "2s"}
+SHORT = {"on": ["m"], "within": "3s", "allowed_lateness": "2s"}
 # Of a row that comes behind, what stays remembered decides whether it is evaluated, and neighbours share that: whole.
 WHOLE = dict.fromkeys(["air.temp", "air.hum", "wall.temp", "wall.hum"])
 LATE_RULES = [
@@ -58,6 +61,7 @@ LATE_RULES = [
 ]
 
 
+@ENGINE
 @given(ROWS, ROWS, st.sets(st.integers(0, len(LATE_RULES) - 1), min_size=2))
 def test_the_values_that_others_read_make_no_row_late(air: Any, wall: Any, chosen: set[int]) -> None:
     streams = {"air": table(air), "wall": table(wall)}
@@ -71,19 +75,20 @@ def told(rules: list[Rule], rows: list[tuple[int, Any, Any, str]]) -> list[tuple
     """Drive rules by a clock that shows the time of each row, and 1 s later; give what is told, and when."""
     streams = {"air": table(rows)}
     plan = explain(streams, rules, arrival="arrival")
-    logic, found = plan.build({}), []
+    session, found = Session(plan), []
     for i in range(len(rows)):
         one = {"air": {name: column[i : i + 1] for name, column in streams["air"].items()}}
-        for now, call in ((rows[i][0], None), (rows[i][0] + 1, logic.on_time)):
+        for now, call in ((rows[i][0], None), (rows[i][0] + 1, session.advance)):
             batches = local._batches(0, plan.watches[0], one, "ts", "arrival")
-            out = logic.on_data(batches, now * SECOND) if call is None else call(now * SECOND)
+            out = session.push(batches, now * SECOND) if call is None else call(now * SECOND)
             found += [(alert["alert"], alert["state"], now) for alert in out.alerts]
     return found
 
 
+@ENGINE
 @given(ROWS.map(sorted_by_time))
 def test_rows_that_only_others_can_use_do_not_stop_a_rules_clock(rows: Any) -> None:
-    both = Rule("Both", "air.temp + air.hum > 0", on=["m"], stale="2s", idle="1s")
+    both = Rule("Both", "air.temp + air.hum > 0", on=["m"], stale="2s", idle_timeout="1s")
     beside = Rule("Warm", "air.temp > 0", on=["m"])
     assert [one for one in told([both, beside], rows) if one[0] == "Both"] == told([both], rows)
 
@@ -108,7 +113,9 @@ def test_a_rule_that_reads_every_column_shows_no_payload_whoever_stands_beside_i
 
 def test_a_row_without_one_value_serves_the_rules_that_read_the_others() -> None:
     rows = {"ts": [0, SECOND], "m": ["k", "k"], "temp": [5.0, None], "hum": [None, 7.0]}
-    result = run({"air": rows}, [Rule("Warm", "air.temp > 0", on=["m"]), Rule("Damp", "air.hum > 0", on=["m"])])
+    result = run_local_detailed(
+        {"air": rows}, [Rule("Warm", "air.temp > 0", on=["m"]), Rule("Damp", "air.hum > 0", on=["m"])]
+    )
     assert [(alert["alert"], alert["value"]) for alert in result.alerts if alert["state"] == "firing"] == [
         ("Damp", 7.0),
         ("Warm", 5.0),

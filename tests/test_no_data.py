@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import CUTS, MINUTE, Driver, parts_of, plan_of, settled, stories
 from tests.durations import us
+from tests.example_counts import ENGINE
 from tests.naive.silence import Row, Silence, naive_silence
 from tests.strategies import Case, cases
-from tests.test_laws import CUTS, MINUTE, Driver, parts_of, plan_of, settled, stories
 from tocsin import NoData, PlanError, Rule, RuleError, local, run_local
 
 NAMES = ("a", "b", "c")
@@ -86,6 +87,7 @@ def drive(rows: Sequence[Sent], rules: Sequence[Any], cuts: Sequence[int], *, th
     return Driver(plan, through_pages=through_pages).run(parts_of(plan, streams, cuts, "arrival"))
 
 
+@ENGINE
 @given(ROWS, SILENCES, CUTS, st.booleans())
 def test_silences_are_those_of_the_oracle_whatever_the_cut(
     rows: list[Sent], silences: list[NoData], cuts: list[int], through_pages: bool
@@ -97,11 +99,12 @@ def test_silences_are_those_of_the_oracle_whatever_the_cut(
     assert told(out.alerts) == expected(oracles)
 
 
+@ENGINE
 @given(ROWS, SILENCES, CUTS)
 def test_a_rule_beside_silences_and_silences_beside_a_rule_notice_nothing(
     rows: list[Sent], silences: list[NoData], cuts: list[int]
 ) -> None:
-    rule = Rule("x", "a + b > 0", within="6us", on="m", outage="9us", for_="2us", shapes={"a": "increasing"})
+    rule = Rule("x", "a + b > 0", within="6us", on="m", allowed_lateness="9us", for_="2us", shapes={"a": "increasing"})
     alone, together = drive(rows, [rule], cuts), drive(rows, [rule, *silences], cuts)
     assert stories(row for row in together.alerts if row["alert"] == "x") == stories(alone.alerts)
     assert settled(alone.counts).items() <= settled(together.counts).items()
@@ -110,12 +113,13 @@ def test_a_rule_beside_silences_and_silences_beside_a_rule_notice_nothing(
     assert told(together.alerts) == expected(oracles)
 
 
+@ENGINE
 @given(cases(shaped=True), CUTS)
 def test_any_rule_is_itself_beside_a_silence_of_its_streams(case: Case, cuts: list[int]) -> None:
     streams, rule = case.arrays(), Rule(**case.keywords())
     silences = [NoData(name, us(4), "machine") for name in streams]
-    alone = local.run(streams, rule, arrival="arrival", cuts=cuts)
-    together = local.run(streams, [rule, *silences], arrival="arrival", cuts=cuts)
+    alone = local.run_local_detailed(streams, rule, arrival="arrival", cuts=cuts)
+    together = local.run_local_detailed(streams, [rule, *silences], arrival="arrival", cuts=cuts)
     assert stories(row for row in together.alerts if row["alert"] != "NoData") == stories(alone.alerts)
     assert settled(together.counts) == settled(alone.counts)
 
@@ -123,6 +127,7 @@ def test_any_rule_is_itself_beside_a_silence_of_its_streams(case: Case, cuts: li
 CALLS = st.lists(st.tuples(st.lists(SENT, max_size=5), st.integers(0, 30), st.booleans()), max_size=8)
 
 
+@ENGINE
 @given(CALLS, SILENCES, st.booleans(), st.sampled_from([None, 21, 40]))
 def test_the_clock_begins_silences_and_forgets_keys_as_the_oracle_says(
     calls: list[tuple[list[Sent], int, bool]], silences: list[NoData], through_pages: bool, ttl: int | None
@@ -130,13 +135,13 @@ def test_the_clock_begins_silences_and_forgets_keys_as_the_oracle_says(
     plan = plan_of(columns([]), silences, arrival="arrival", key_ttl=None if ttl is None else us(ttl))
     driver, oracles, now = Driver(plan, through_pages=through_pages), [Silence(s.stream, s.for_us) for s in silences], 0
     for rows, passed, looks in calls:
-        driver.take(driver.logic.on_data(parts_of(plan, columns(rows), (), "arrival")[0], now))
+        driver.take(driver.session.push(parts_of(plan, columns(rows), (), "arrival")[0], now))
         for oracle in oracles:
             for row in heard(rows, silences):
                 oracle.take(row, now)
         now += passed
         if looks:
-            driver.take(driver.logic.on_time(now))
+            driver.take(driver.session.advance(now))
             for oracle in oracles:
                 oracle.look_at_the_clock(now)
                 if ttl is not None:
@@ -178,20 +183,20 @@ def test_a_timer_stands_where_a_key_falls_silent_and_none_while_it_is() -> None:
     streams = {"a": {"ts": np.array([0]), "m": np.array(["x"], dtype=object), "value": np.zeros(1)}}
     plan = plan_of(streams, NoData("a", "2m", "m"))
     driver = Driver(plan)
-    assert driver.logic.next_timer() is None
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
-    timer = driver.logic.next_timer()
+    assert driver.session.next_timer() is None
+    driver.take(driver.session.push(parts_of(plan, streams)[0], MINUTE))
+    timer = driver.session.next_timer()
     assert timer == 3 * MINUTE + 1
-    assert driver.take(driver.logic.on_time(timer - 1)) == []
-    (firing,) = driver.take(driver.logic.on_time(timer))
+    assert driver.take(driver.session.advance(timer - 1)) == []
+    (firing,) = driver.take(driver.session.advance(timer))
     assert (firing["state"], firing["startsAt"]) == ("firing", 2 * MINUTE)
-    assert driver.logic.next_timer() is None
-    assert driver.take(driver.logic.on_time(9 * timer)) == []
+    assert driver.session.next_timer() is None
+    assert driver.take(driver.session.advance(9 * timer)) == []
     # The last row once more is no sign of life.
-    assert driver.take(driver.logic.on_data(parts_of(plan, streams)[0], 9 * timer)) == []
-    (resolved,) = driver.take(driver.logic.on_data(parts_of(plan, one_row(streams, 5 * MINUTE))[0], 10 * timer))
+    assert driver.take(driver.session.push(parts_of(plan, streams)[0], 9 * timer)) == []
+    (resolved,) = driver.take(driver.session.push(parts_of(plan, one_row(streams, 5 * MINUTE))[0], 10 * timer))
     assert (resolved["state"], resolved["endsAt"], resolved["value"]) == ("resolved", 5 * MINUTE, 300.0)
-    assert driver.logic.next_timer() == 10 * timer + 2 * MINUTE + 1
+    assert driver.session.next_timer() == 10 * timer + 2 * MINUTE + 1
 
 
 def one_row(streams: Mapping[str, Mapping[str, np.ndarray]], ts: int) -> dict[str, dict[str, np.ndarray]]:
@@ -202,19 +207,19 @@ def test_a_silent_key_is_forgotten_after_its_time_to_live_and_says_so() -> None:
     streams = {"a": {"ts": np.array([0]), "m": np.array(["x"], dtype=object), "value": np.zeros(1)}}
     plan = plan_of(streams, NoData("a", "2m", "m"), key_ttl="1h")
     driver = Driver(plan)
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], 0))
-    assert len(driver.take(driver.logic.on_time(3 * MINUTE))) == 1
-    timer = driver.logic.next_timer()
+    driver.take(driver.session.push(parts_of(plan, streams)[0], 0))
+    assert len(driver.take(driver.session.advance(3 * MINUTE))) == 1
+    timer = driver.session.next_timer()
     assert timer == 60 * MINUTE + 1
-    (forgotten,) = driver.take(driver.logic.on_time(timer))
-    assert (forgotten["state"], forgotten["quality"], forgotten["endsAt"]) == ("resolved", "exact forgotten", timer)
+    (ended,) = driver.take(driver.session.advance(timer))
+    assert (ended["state"], ended["quality"], ended["endsAt"]) == ("resolved", "exact key-expired", timer)
     assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
-    assert driver.logic.next_timer() is None
+    assert driver.session.next_timer() is None
 
 
 def test_rows_of_a_stream_that_is_only_heard_are_counted() -> None:
     rows = {"ts": [1, None, 3], "m": ["x", "x", None], "note": ["p", "q", "r"]}
-    result = local.run({"a": rows}, NoData("a", "1s", "m"))
+    result = local.run_local_detailed({"a": rows}, NoData("a", "1s", "m"))
     assert settled(result.counts) == {"a": {"received": 3, "quarantined": 2, "expired": 1}}
 
 
@@ -228,12 +233,12 @@ def test_the_plan_says_what_is_watched_for_silence() -> None:
     streams = {"air": {"ts": [0], "m": ["x"], "value": [0.0]}}
     rules = [Rule("Warm", "air > 2", on="m"), NoData("air", "5m", "m"), NoData("air", "1d", alert="Dead")]
     assert str(local.explain(streams, rules)).splitlines() == [
-        "Watch on m; outage 1h",
-        "  Store air(value): nothing to remember",
-        '  Threshold alert "Warm" if air > 2 within 0s (stale 5m)',
-        "  NoData air: a key silent for 5m",
-        "Watch on no key: one bucket does all the work",
-        '  NoData air: a key silent for 1d, alert "Dead"',
+        "Pipeline keyed by m; allowed lateness 1h",
+        "  Retention air(value): stateless",
+        '  Rule "Warm" if air > 2 (stale 5m)',
+        "  NoData air: a key without rows for 5m",
+        "Pipeline without a key (one bucket processes all rows)",
+        '  NoData air: a key without rows for 1d, alert "Dead"',
     ]
 
 
@@ -245,9 +250,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"on": 7}, "`on` must list key columns; got 7"),
     ({"labels": "x"}, "`labels` must map names to settings; got 'x'"),
     ({"labels": {"m": "x"}}, "`labels` must not repeat key columns; both have 'm'"),
-    ({"labels": {"stream": "x"}}, "`labels` must leave `stream` to the name of the stream; got one"),
-    ({"on": "stream"}, "`on` must leave the label `stream` to the name of the stream; a key column has it"),
-    ({"labels": {"team": "{{ $value }}"}}, "the alert's identity would change with every evaluation"),
+    ({"labels": {"stream": "x"}}, "`labels` must not contain `stream`, the label with the name of the stream"),
+    ({"on": "stream"}, "`on` must not contain `stream`, the label with the name of the stream"),
+    ({"labels": {"team": "{{ $value }}"}}, "a value would change the identity of the alert at every evaluation"),
 ]
 
 
@@ -262,10 +267,12 @@ def test_what_a_silence_says_of_streams_is_checked_when_it_is_planned() -> None:
     place = 'rule "NoData" of stream "wall"'
     with pytest.raises(RuleError, match=f"^{place}: `wall` must be one of the streams air$"):
         local.explain(streams, NoData("wall", "5m", "m"))
-    with pytest.raises(RuleError, match=r'of stream "air": stream `air` must have the column \'site\'; it has ts, m$'):
+    with pytest.raises(
+        RuleError, match=r'of stream "air": stream `air` must have the column \'site\'; its columns are ts, m$'
+    ):
         local.explain(streams, NoData("air", "5m", "site"))
     silence = NoData("air", "5m", "m")
-    with pytest.raises(PlanError, match=r'^`rules` must differ in `alert` or `labels`; "NoData" stands twice'):
+    with pytest.raises(PlanError, match=r'^rules must differ in `alert` or `labels`; "NoData" has a duplicate'):
         local.explain(streams, [silence, replace(silence, for_="6m")])
     with pytest.raises(PlanError, match=r"^`key_ttl` must be longer than `for` of each NoData, .* got 5m, and rule"):
         plan_of({"air": {"ts": np.zeros(1), "m": np.zeros(1)}}, silence, key_ttl="5m")

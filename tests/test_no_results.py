@@ -9,26 +9,30 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.test_laws import parts_of
+from tests.driver import parts_of
 from tests.test_memory import zipf_streams
 from tocsin import Rule, local
 from tocsin.logic import Found, Out
 from tocsin.plan import Plan, make_plan
 from tocsin.report import Gatherer
-from tocsin.rundir.folder import RunDir
-from tocsin.rundir.progress import Progress
+from tocsin.run_directory.layout import RunDir
+from tocsin.run_directory.progress import Progress
+from tocsin.runtime.session import Session
 from tocsin.spark.record import Recorder
 from tocsin.spark.stateful import COUNTED
 from tocsin.spark.unreadable import UnreadableFiles
 
 BUDGETS: dict[str, dict[str, Any]] = {
-    "memory": {"memory": "60 rows", "emit": "all"},
-    "memory of a sample": {"memory": "60 rows", "emit": "all", "prefer": "sample", "model": {"by": "key"}},
-    "memory that is not full": {"memory": "1MB"},
-    "cpu": {"cpu": "1 core", "emit": "all"},
-    "wait by results": {"quality": {"recall": 0.9, "in_order": True, "over": "1s", "every": "100ms"}},
+    "memory": {"quality": {"memory": "60 rows"}, "emit": "all"},
+    "memory of a sample": {
+        "quality": {"memory": "60 rows", "prefer": "sample", "model": {"by": "key"}},
+        "emit": "all",
+    },
+    "memory that is not full": {"quality": {"memory": "1MB"}},
+    "cpu": {"quality": {"cpu": "1 core"}, "emit": "all"},
+    "wait by results": {"quality": {"recall": 0.9, "in_order": True, "period": "1s", "adapt_every": "100ms"}},
     "wait by delays": {
-        "quality": {"recall": 0.9, "in_order": True, "over": "1s", "every": "100ms", "strategy": "EqSel"}
+        "quality": {"recall": 0.9, "in_order": True, "period": "1s", "adapt_every": "100ms", "strategy": "eqsel"}
     },
 }
 ROWS = 1_500
@@ -37,7 +41,7 @@ ROWS = 1_500
 def planned(threshold: float, **given: Any) -> tuple[dict[str, Any], Plan]:
     """Return streams with rows out of order, and the plan of a rule over them."""
     streams = zipf_streams(ROWS, 20, 1, disorder=20_000)
-    settings = {"within": "100ms", "on": "machine", "outage": "200ms"} | given
+    settings = {"within": "100ms", "on": "machine", "allowed_lateness": "200ms"} | given
     columns = {name: list(table) for name, table in streams.items()}
     return streams, make_plan(Rule("pair", f"a + b > {threshold}", **settings), columns, arrival="arrival")
 
@@ -47,11 +51,11 @@ def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple
     streams, plan = planned(threshold, **given)
     plan = plan.calibrated(100.0)
     whole, progress = Out(), list[Progress]()
-    logic, gatherer = plan.build({}), Gatherer("rules.yaml", plan)
+    session, gatherer = Session(plan), Gatherer("rules.yaml", plan)
     run = RunDir(tmp_path)
     recorder = Recorder(run, plan, [], None, [progress.append], UnreadableFiles(run.skipped, ()))
     for batch, part in enumerate(parts_of(plan, streams, range(500, 2 * ROWS, 500), "arrival")):
-        out = logic.on_data(part)
+        out = session.push(part)
         whole.add(out)
         counts = {name: getattr(out, name) for name in COUNTED}
         row = json.loads(json.dumps(counts | {"bucket": 0, "delays": {}, "state_bytes": 0}))
@@ -84,9 +88,9 @@ def test_no_recall_is_reported_when_a_rule_has_no_results(budget: str, tmp_path:
     found = gatherer.result()
     assert {one.found for one in found.limited} <= {Found()}
     assert {one.whole for one in found.recalls} <= {None}
-    settings = {"within": "100ms", "on": "machine", "outage": "200ms"} | BUDGETS[budget]
+    settings = {"within": "100ms", "on": "machine", "allowed_lateness": "200ms"} | BUDGETS[budget]
     streams = zipf_streams(ROWS, 20, 1, disorder=20_000)
-    result = local.run(streams, Rule("pair", "a + b > 99", **settings), arrival="arrival")
+    result = local.run_local_detailed(streams, Rule("pair", "a + b > 99", **settings), arrival="arrival")
     assert result.alerts == []
     assert {recall for _, recall in result.waits.values()} <= {None}
     assert set(result.memory.values()) <= {Found()}

@@ -12,14 +12,14 @@ from unittest import mock
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 import tocsin
 from tests import test_laws
+from tests.driver import CUTS, MINUTE, Driver, one_machine, parts_of, plan_of, settled, watch_logics
+from tests.example_counts import ENGINE
 from tests.naive.alerts import judge, replay
 from tests.naive.join import may_join
 from tests.strategies import LONG, Case, reduced
-from tests.test_laws import CUTS, MINUTE, Driver, one_machine, parts_of, plan_of, settled
 from tests.test_semantics import _in_oracle_form, example, stories, told
 from tocsin import Rule, local
 from tocsin.plan import compiled, follow
@@ -43,7 +43,7 @@ def calls(driver: Driver) -> Iterator[Called]:
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         answer = combine(tuples, probes, *rest, every=every)
-        (page,) = driver.logic.watches[0].pages
+        (page,) = watch_logics(driver.session)[0].pages
         found = np.flatnonzero(answer[0].found).tolist()
         called.rows += [
             (page.keys[probes.key[p]], int(tuples.time[probes.row[p]]), float(answer[0].margin[p])) for p in found
@@ -82,11 +82,13 @@ def answer(request: pytest.FixtureRequest) -> Callable[[Case], list[dict[str, An
     return request.param
 
 
+@ENGINE
 @given(reduced(disorder=("none",)))
 def test_in_order_the_rows_are_those_of_the_oracle(case: Case) -> None:
     assert stories(product(case)) == stories(oracle(case))
 
 
+@ENGINE
 @given(reduced())
 def test_out_of_order_the_rows_are_those_of_the_oracle(case: Case) -> None:
     sliding = replace(case, rule=replace(case.rule, join=replace(case.rule.join, hop=None)))
@@ -94,6 +96,7 @@ def test_out_of_order_the_rows_are_those_of_the_oracle(case: Case) -> None:
         assert stories(product(sliding)) == stories(oracle(sliding))
 
 
+@ENGINE
 @given(reduced())
 def test_a_true_row_has_an_evaluated_one_beside_it_with_a_margin_no_smaller(case: Case) -> None:
     evaluated = defaultdict(list)
@@ -108,9 +111,10 @@ def test_a_true_row_has_an_evaluated_one_beside_it_with_a_margin_no_smaller(case
             assert any(abs(time - row.time) <= reach and m >= margin for time, m in evaluated[row.key]), row
 
 
+@ENGINE
 @given(reduced(disorder=("none",)), CUTS)
 def test_in_order_the_condition_is_called_on_the_retained_rows_only(case: Case, cuts: list[int]) -> None:
-    case = replace(case, rule=replace(case.rule, outage_us=LONG))
+    case = replace(case, rule=replace(case.rule, allowed_lateness_us=LONG))
     called, rule, reduction = drive(case, cuts)[1], case.rule, case.rule.reduction
     assert reduction is not None
     usable = [row for row in replay(case.streams, rule).served if may_join(rule.join, {row.stream: row.time})]
@@ -127,16 +131,6 @@ def test_in_order_the_condition_is_called_on_the_retained_rows_only(case: Case, 
     spare = 0 if rule.domain is None or rule.join.hop is None else len(case.streams["a"]["ts"])
     assert len(expected) <= called.handed_over <= len(expected) + spare
     assert called.hoisted in (0, called.handed_over)
-
-
-@given(reduced(), st.sampled_from([LONG, 8, 3, 0]), CUTS, st.booleans())
-def test_splits_and_pages_change_neither_rows_nor_calls(
-    case: Case, outage: int, cuts: list[int], through_pages: bool
-) -> None:
-    case = replace(case, rule=replace(case.rule, outage_us=outage))
-    whole, split = drive(case), drive(case, cuts, through_pages=through_pages)
-    assert stories(split[0]) == stories(whole[0])
-    assert sorted(split[1].rows) == sorted(whole[1].rows)
 
 
 def shaped(text: str, within: int = 3, closed: str = "both", **rule: Any) -> Case:
@@ -207,7 +201,7 @@ def test_a_row_is_settled_by_the_first_row_an_interval_later() -> None:
     streams = {"a": one_machine([0, 4, 5, 6], [1, -1, -2, -3])}
     plan = plan_of(streams, HOT)
     driver = Driver(plan)
-    fired = [driver.take(driver.logic.on_data(part)) for part in parts_of(plan, streams, [1, 2, 3])]
+    fired = [driver.take(driver.session.push(part)) for part in parts_of(plan, streams, [1, 2, 3])]
     assert [[(row["state"], row["startsAt"]) for row in rows] for rows in fired] == [[], [], [("firing", 0)], []]
 
 
@@ -229,7 +223,7 @@ def test_the_condition_is_called_on_few_rows_of_a_dense_stream() -> None:
 
 def test_a_value_outside_its_domain_is_evaluated_and_excuses_no_other() -> None:
     rule = Rule("x", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, domains={"a": (-9, 9)})
-    result = local.run({"a": one_machine([0, 1, 2], [12, -3, 12])}, rule)
+    result = local.run_local_detailed({"a": one_machine([0, 1, 2], [12, -3, 12])}, rule)
     assert [(row["state"], row["quality"]) for row in result.alerts] == [
         ("firing", "exact out-of-domain"), ("resolved", "exact out-of-domain"), ("firing", "exact out-of-domain")
     ]  # fmt: skip
@@ -237,13 +231,13 @@ def test_a_value_outside_its_domain_is_evaluated_and_excuses_no_other() -> None:
 
 
 def test_what_is_not_settled_does_not_expire_when_another_stream_runs_ahead() -> None:
-    # b moves the newest time of the key far beyond the outage of a, whose only row waits for the end of input.
+    # b moves the newest time of the key far beyond the allowed lateness. The only row of a waits for the end.
     a = one_machine([0], [1]) | {"arrival": np.array([0])}
     b = one_machine([900, 901, 902], [1, 1, 1]) | {"arrival": np.array([1, 2, 3])}
-    hot = Rule("hot", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, outage="10us")
-    other = Rule("other", "b > 9", on="machine", outage="10us")
+    hot = Rule("hot", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, allowed_lateness="10us")
+    other = Rule("other", "b > 9", on="machine", allowed_lateness="10us")
     for cuts in ([], [1, 2, 3]):
-        result = local.run({"a": a, "b": b}, [hot, other], arrival="arrival", cuts=cuts)
+        result = local.run_local_detailed({"a": a, "b": b}, [hot, other], arrival="arrival", cuts=cuts)
         assert [(row["alert"], row["state"]) for row in result.alerts] == [("hot", "firing")]
         assert settled(result.counts)["a"] == {"received": 1, "retained": 1}
 
@@ -252,14 +246,14 @@ def test_what_is_not_settled_does_not_expire_when_another_stream_runs_ahead() ->
 def test_after_a_long_quiet_all_that_is_remembered_is_evaluated(through_pages: bool) -> None:
     def send(ts: Sequence[int], value: Sequence[float], now: int) -> list[tuple[str, int]]:
         part = parts_of(plan, {"a": one_machine(ts, value)})[0]
-        return [(row["state"], row["startsAt"]) for row in driver.take(driver.logic.on_data(part, now))]
+        return [(row["state"], row["startsAt"]) for row in driver.take(driver.session.push(part, now))]
 
-    plan = plan_of({"a": one_machine([], [])}, replace(HOT, stale="1h", idle="2s"), key_ttl="3s")
+    plan = plan_of({"a": one_machine([], [])}, replace(HOT, stale="1h", idle_timeout="2s"), key_ttl="3s")
     driver = Driver(plan, through_pages=through_pages)
     assert send([0, 3], [-1, 1], MINUTE) == []
-    assert driver.logic.next_timer() == MINUTE + 2_000_000
-    assert driver.take(driver.logic.on_time(MINUTE + 1_999_999)) == []
-    assert [row["startsAt"] for row in driver.take(driver.logic.on_time(MINUTE + 2_000_000))] == [3]
+    assert driver.session.next_timer() == MINUTE + 2_000_000
+    assert driver.take(driver.session.advance(MINUTE + 1_999_999)) == []
+    assert [row["startsAt"] for row in driver.take(driver.session.advance(MINUTE + 2_000_000))] == [3]
     # What was evaluated is not evaluated again; a row at the progress is in time and settled, one below it is late.
     assert send([3], [1], MINUTE) == []
     assert send([3], [2], MINUTE) == []
@@ -270,12 +264,12 @@ def test_after_a_long_quiet_all_that_is_remembered_is_evaluated(through_pages: b
 
 def test_a_key_whose_rows_are_not_settled_is_not_freed() -> None:
     streams = {"a": one_machine([0], [-1])}
-    plan = plan_of(streams, replace(HOT, idle="10s"), key_ttl="1s")
+    plan = plan_of(streams, replace(HOT, idle_timeout="10s"), key_ttl="1s")
     driver = Driver(plan)
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], MINUTE))
-    driver.take(driver.logic.on_time(MINUTE + 5_000_000))
+    driver.take(driver.session.push(parts_of(plan, streams)[0], MINUTE))
+    driver.take(driver.session.advance(MINUTE + 5_000_000))
     assert settled(driver.result.counts)["a"] == {"received": 1, "retained": 1}
-    driver.take(driver.logic.on_time(MINUTE + 10_000_000))
+    driver.take(driver.session.advance(MINUTE + 10_000_000))
     assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
 
 
@@ -294,9 +288,9 @@ def test_a_reduced_rule_beside_others_is_that_rule_alone() -> None:
         Rule("longer", "a > 1", within="20us", on="machine", shapes={"a": "increasing"}),
         Rule("same", "a > 1.5", within="5us", on="machine", shapes={"a": "increasing"}),
     ]
-    together = test_laws.stories(local.run(streams, rules, arrival="arrival", cuts=[100, 333]).alerts)
+    together = test_laws.stories(local.run_local_detailed(streams, rules, arrival="arrival", cuts=[100, 333]).alerts)
     for rule in rules:
-        alone = test_laws.stories(local.run(streams, rule, arrival="arrival").alerts)
+        alone = test_laws.stories(local.run_local_detailed(streams, rule, arrival="arrival").alerts)
         assert alone == {whose: story for whose, story in together.items() if whose[0] == rule.alert}
         assert alone
 
@@ -304,6 +298,6 @@ def test_a_reduced_rule_beside_others_is_that_rule_alone() -> None:
 def test_the_witness_of_a_row_that_waited_has_its_payload() -> None:
     streams = {"a": one_machine([0, 1, 9], [1, 2, -1]) | {"note": np.array(["first", "best", "last"], dtype=object)}}
     for cuts in ([], [1, 2]):
-        fired, ended = local.run(streams, HOT, cuts=cuts).alerts
+        fired, ended = local.run_local_detailed(streams, HOT, cuts=cuts).alerts
         assert fired["witness"][0]["payload"] == {"note": "first"}
         assert ended["witness"][0]["payload"] == {"note": "best"}

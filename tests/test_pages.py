@@ -1,4 +1,4 @@
-"""State as bytes: what is written is read back, and what is not ours, not whole or too new is refused."""
+"""State pages: values survive encoding, and foreign, damaged or unsupported pages raise an error."""
 
 from __future__ import annotations
 
@@ -41,9 +41,11 @@ NAMED = st.dictionaries(st.text(max_size=6), arrays(), max_size=4)
 
 
 @given(NAMED, FACTS)
-def test_what_is_written_is_read_back(named: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    read, told = unpack(pack(named, **facts))
-    assert told == facts
+def test_unpack_returns_the_arrays_and_facts_that_were_packed(
+    named: dict[str, np.ndarray], facts: dict[str, Any]
+) -> None:
+    read, read_facts = unpack(pack(named, **facts))
+    assert read_facts == facts
     assert list(read) == list(named)
     for name, array in named.items():
         assert (read[name].dtype, read[name].shape) == (array.dtype, array.shape)
@@ -54,7 +56,7 @@ def test_what_is_written_is_read_back(named: dict[str, np.ndarray], facts: dict[
         assert read[name].flags.writeable
 
 
-def test_what_is_read_is_a_copy_and_other_layouts_are_written_alike() -> None:
+def test_unpack_returns_copies_and_pack_ignores_the_memory_layout() -> None:
     table = np.arange(6).reshape(2, 3)
     assert pack({"x": np.asfortranarray(table)}) == pack({"x": table})
     page = pack({"x": table})
@@ -70,62 +72,60 @@ PAGE = pack(
 @pytest.mark.parametrize(
     "data", [b"", b"PAR1....", pickle.dumps({"time": [1]}), b"tocsin" + PAGE[6:], PAGE[:6], PAGE[1:]]
 )
-def test_a_foreign_page_is_refused(data: bytes) -> None:
-    with pytest.raises(
-        RunError, match=r"^state page must begin with Tocsin's mark; it was written by something else or is"
-    ):
+def test_page_is_rejected_when_tocsin_did_not_write_it(data: bytes) -> None:
+    with pytest.raises(RunError, match=r"^state page is damaged or was not written by Tocsin"):
         unpack(data)
 
 
-def test_a_page_of_a_newer_version_is_refused() -> None:
-    message = f"^state page must be of version {VERSION} or older; it has version {VERSION + 1}: run the newer Tocsin"
+def test_page_is_rejected_when_its_version_is_too_new() -> None:
+    message = f"^state page must have version {VERSION} or older; got {VERSION + 1}: use the newer Tocsin"
     with pytest.raises(RunError, match=message):
         unpack(of_version(VERSION + 1))
 
 
 def of_version(version: int) -> bytes:
-    """The page as a program of another version would have written it."""
+    """Return the page with another version in its header."""
     return PAGE[: len(MAGIC)] + version.to_bytes(2, "little") + PAGE[len(MAGIC) + 2 :]
 
 
 @pytest.mark.parametrize("version", range(OLDEST, VERSION + 1))
-def test_a_page_of_an_older_version_is_read(version: int) -> None:
+def test_page_is_read_when_its_version_is_supported(version: int) -> None:
     assert unpack(of_version(version))[0]["time"].tolist() == [0, 1, 2]
 
 
-def test_a_page_that_is_too_old_is_refused() -> None:
-    message = f"^state page must be of version {OLDEST} or newer; it has version {OLDEST - 1}: start with a new checkp"
+def test_page_is_rejected_when_its_version_is_too_old() -> None:
+    message = f"^state page must have version {OLDEST} or newer; got {OLDEST - 1}: start with a new checkp"
     with pytest.raises(RunError, match=message):
         unpack(of_version(OLDEST - 1))
 
 
-def test_shorter_whole_numbers_came_with_version_3_so_that_programs_before_it_refuse_them() -> None:
+def test_page_with_short_integers_has_version_3() -> None:
     page = pack({"x": np.zeros(1, np.int8), "y": np.zeros(1, np.int16)})
     assert int.from_bytes(page[len(MAGIC) : len(MAGIC) + 2], "little") == 3
     assert OLDEST == 2
 
 
 @pytest.mark.parametrize("length", range(len(MAGIC), len(PAGE)))
-def test_a_page_cut_short_is_refused(length: int) -> None:
-    with pytest.raises(RunError, match=r"^state page must be whole; it is damaged: "):
+def test_page_is_rejected_when_it_is_truncated(length: int) -> None:
+    with pytest.raises(RunError, match=r"^state page is damaged: "):
         unpack(PAGE[:length])
 
 
 @given(st.integers(len(MAGIC), len(PAGE) - 1), st.integers(1, 255))
-def test_a_page_with_a_wrong_byte_gives_arrays_or_is_refused_and_nothing_else(place: int, flip: int) -> None:
+def test_unpack_returns_or_raises_a_run_error_when_one_byte_is_wrong(position: int, flip: int) -> None:
     damaged = bytearray(PAGE)
-    damaged[place] ^= flip
+    damaged[position] ^= flip
     # Any other error fails the test.
     with contextlib.suppress(RunError):
         unpack(bytes(damaged))
 
 
-def test_a_page_holds_no_pickle() -> None:
+def test_page_never_contains_a_pickle() -> None:
     class Loud:
         def __reduce__(self) -> tuple[Any, ...]:
             return pytest.fail, ("a page was unpickled",)
 
-    # An object that is no text is not written, and a pickle in the place of an array is not read.
+    # Objects that are not text cannot be packed, and a pickle in place of an array is not read.
     with pytest.raises(TypeError, match="not JSON serializable"):
         pack({"x": np.array([Loud()], dtype=object)})
     head = b'{"facts": {}, "arrays": [["x", "|O", [1], %d]]}'
@@ -136,13 +136,13 @@ def test_a_page_holds_no_pickle() -> None:
         unpack(page)
 
 
-@pytest.mark.parametrize("most", [0, 127, 128, -128, -129, 32_767, 40_000, 2**31, -(2**62)])
-def test_whole_numbers_are_written_as_short_as_they_are(most: int) -> None:
-    numbers = np.array([0, most, 1])
+@pytest.mark.parametrize("largest", [0, 127, 128, -128, -129, 32_767, 40_000, 2**31, -(2**62)])
+def test_integers_have_the_shortest_type_that_represents_them(largest: int) -> None:
+    numbers = np.array([0, largest, 1])
     short = shortened(numbers)
     back = lengthened(unpack(pack({"a": short}))[0]["a"])
     assert back.dtype == np.int64
     assert back.tolist() == numbers.tolist()
     assert short.nbytes == 3 * min(
-        size for size in (1, 2, 4, 8) if -(2 ** (8 * size - 1)) <= most < 2 ** (8 * size - 1)
+        size for size in (1, 2, 4, 8) if -(2 ** (8 * size - 1)) <= largest < 2 ** (8 * size - 1)
     )

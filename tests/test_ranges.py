@@ -16,19 +16,21 @@ from hypothesis import strategies as st
 
 import tocsin
 from naive import range_rules
+from tests.example_counts import ENGINE
 from tocsin import local
 from tocsin.logic import FATES
+from tocsin.runtime.session import Session
 
 SETTINGS = [(None, None), (None, 0), (None, 5), (7, None), (7, 0), (20, 6)]
 Row = dict[str, Any]
 
 
-def rule(dims: int = 1, **settings: Any) -> tocsin.Ranges:
+def rule(dims: int = 1, **settings: Any) -> tocsin.RangeRule:
     values = ["trades.price", "trades.index"][:dims]
-    return tocsin.Ranges("Sold", values, "orders", weight="trades.volume", on="symbol", **settings)
+    return tocsin.RangeRule("Sold", values, "orders", weight="trades.volume", on="symbol", **settings)
 
 
-def run(rows: list[tuple[str, Row]], asked: tocsin.Ranges, cuts: list[int] | tuple[int, ...] = ()) -> local.Result:
+def run(rows: list[tuple[str, Row]], asked: tocsin.RangeRule, cuts: list[int] | tuple[int, ...] = ()) -> local.Result:
     """Run rows in the order in which they are given."""
     ask = ["id", "action", "threshold", "low", "high", "low_price", "high_price", "low_index", "high_index", "owner"]
     columns = {"orders": ask, "trades": ["price", "index", "volume", "note"]}
@@ -42,7 +44,7 @@ def run(rows: list[tuple[str, Row]], asked: tocsin.Ranges, cuts: list[int] | tup
         table["ts"] = np.array([row["ts"] for _, row in mine], dtype=np.int64)
         table["came"] = np.array([number for number, _ in mine], dtype=np.int64)
         streams[name] = table
-    return local.run(streams, asked, arrival="came", cuts=cuts)
+    return local.run_local_detailed(streams, asked, arrival="came", cuts=cuts)
 
 
 def micros(time: Any) -> int:
@@ -95,6 +97,7 @@ def days(draw: st.DrawFn, dims: int = 1) -> list[tuple[str, Row]]:
 
 @pytest.mark.parametrize(("within", "rearm"), SETTINGS)
 @pytest.mark.parametrize("dims", [1, 2])
+@ENGINE
 @given(data=st.data())
 def test_alerts_and_counts_are_those_of_the_definition_whatever_the_cuts(
     within: int | None, rearm: int | None, dims: int, data: st.DataObject
@@ -134,28 +137,28 @@ def test_an_alert_has_the_query_its_owner_its_total_and_the_element() -> None:
 
 
 WRONG_REQUESTS = [
-    ({"id": None}, "`id` must be a text or a whole number; got none"),
-    ({"id": ""}, "`id` must be a text or a whole number; got ''"),
-    ({"id": 1.5}, "`id` must be a text or a whole number; got 1.5"),
-    ({"id": "x" * 1025}, "`id` must have at most 1,024 characters; it has 1,025"),
+    ({"id": None}, "`id` must be a string or an integer; got null"),
+    ({"id": ""}, "`id` must be a string or an integer; got ''"),
+    ({"id": 1.5}, "`id` must be a string or an integer; got 1.5"),
+    ({"id": "x" * 1025}, "`id` must have at most 1,024 characters; got 1,025"),
     ({"action": "drop"}, "`action` must be register or terminate; got 'drop'"),
-    ({"threshold": 0}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 0"),
-    ({"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 2.5"),
-    ({"threshold": None}, "`threshold` must be a whole number from 1 to 2^53 - 1; it is missing"),
-    ({"threshold": 2.0**60}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 1.152921504606847e+18"),
-    ({"threshold": 2**53 + 1}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 9007199254740992"),
+    ({"threshold": 0}, "`threshold` must be an integer from 1 to 2^53 - 1; got 0"),
+    ({"threshold": 2.5}, "`threshold` must be an integer from 1 to 2^53 - 1; got 2.5"),
+    ({"threshold": None}, "`threshold` must be an integer from 1 to 2^53 - 1; the value is missing"),
+    ({"threshold": 2.0**60}, "`threshold` must be an integer from 1 to 2^53 - 1; got 1.152921504606847e+18"),
+    ({"threshold": 2**53 + 1}, "`threshold` must be an integer from 1 to 2^53 - 1; got 9007199254740992"),
     ({"low": 106.0}, "`low` must be at most `high`, each finite or open; got 106 and 105"),
     ({"low": math.inf, "high": math.inf}, "`low` must be at most `high`, each finite or open; got inf and inf"),
 ]
 WRONG_ELEMENTS = [
-    ({"price": math.nan}, "`price` must be a finite number; it is missing"),
+    ({"price": math.nan}, "`price` must be a finite number; the value is missing"),
     ({"price": -math.inf}, "`price` must be a finite number; got -inf"),
-    ({"volume": 0}, "`volume` must be a whole number from 1 to 2^40; got 0"),
-    ({"volume": -3}, "`volume` must be a whole number from 1 to 2^40; got -3"),
-    ({"volume": 1.0000000001}, "`volume` must be a whole number from 1 to 2^40; got 1.0000000001"),
-    ({"volume": 0.5}, "`volume` must be a whole number from 1 to 2^40; got 0.5"),
-    ({"volume": math.nan}, "`volume` must be a whole number from 1 to 2^40; it is missing"),
-    ({"volume": 2.0**41}, "`volume` must be a whole number from 1 to 2^40; got 2199023255552"),
+    ({"volume": 0}, "`volume` must be an integer from 1 to 2^40; got 0"),
+    ({"volume": -3}, "`volume` must be an integer from 1 to 2^40; got -3"),
+    ({"volume": 1.0000000001}, "`volume` must be an integer from 1 to 2^40; got 1.0000000001"),
+    ({"volume": 0.5}, "`volume` must be an integer from 1 to 2^40; got 0.5"),
+    ({"volume": math.nan}, "`volume` must be an integer from 1 to 2^40; the value is missing"),
+    ({"volume": 2.0**41}, "`volume` must be an integer from 1 to 2^40; got 2199023255552"),
 ]
 
 
@@ -188,7 +191,7 @@ def test_an_id_may_be_registered_again_once_it_was_reached_but_not_while_it_is_a
     found = run(rows, rule())
     assert reached(found) == [("a", "7", 2, 1200, 1000)]
     assert [dead["reason"] for dead in found.dead] == [
-        "`id` must not be of a request that is alive; terminate it first"
+        "`id` is in use by an active request; terminate that request first"
     ]
     assert found.counts["orders"] == {"received": 3, "quarantined": 1, "retained": 1, "expired": 1}
 
@@ -205,7 +208,7 @@ def test_an_empty_cell_of_pandas_is_missing_and_a_refused_row_warns() -> None:
     rows.append({"symbol": "a", "ts": 1, "action": "register", "low": 0.0, "threshold": 1})
     orders = pandas.DataFrame(rows)
     trades = {"symbol": ["a"], "ts": [2], "price": [5.0], "volume": [1]}
-    with pytest.warns(UserWarning, match="of stream `orders`: `id` must be a text or a whole number; got none"):
+    with pytest.warns(UserWarning, match="in stream `orders`: `id` must be a string or an integer; got null"):
         (alert,) = tocsin.run_local({"orders": orders, "trades": trades}, rule())
     assert alert["labels"]["query"] == "7"
 
@@ -213,7 +216,7 @@ def test_an_empty_cell_of_pandas_is_missing_and_a_refused_row_warns() -> None:
 def test_a_stream_of_requests_without_ids_is_refused() -> None:
     streams: Any = {"orders": {name: [] for name in ("symbol", "ts", "low", "high", "threshold")}}
     streams["trades"] = {name: [] for name in ("symbol", "ts", "price", "volume")}
-    with pytest.raises(tocsin.RuleError, match="stream `orders` must have the columns 'id' of requests"):
+    with pytest.raises(tocsin.RuleError, match="stream `orders` must have the columns 'id'; its columns are"):
         local.explain(streams, rule())
 
 
@@ -229,18 +232,18 @@ def test_text_and_number_are_one_id_and_whole_floats_too() -> None:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"values": "trades.cost"}, 'rule "Sold": stream `trades` must have the value column'),
     ({"values": ["trades.price", "orders.low"]}, "`values` must be columns of one stream; got orders, trades"),
-    ({"values": []}, "`values` must name one column or several, each once; got []"),
-    ({"values": ["trades.price", "trades.price"]}, "`values` must name one column or several, each once"),
-    ({"weight": "orders.low"}, "`weight` must be a column of `trades`, as `values` are; got `orders.low`"),
+    ({"values": []}, "`values` must list one or more columns, each once; got []"),
+    ({"values": ["trades.price", "trades.price"]}, "`values` must list one or more columns, each once"),
+    ({"weight": "orders.low"}, "`weight` must be a column of `trades` like `values`; got `orders.low`"),
     ({"requests": "asks"}, "`asks` must be one of the streams orders, trades"),
-    ({"requests": "trades"}, "`requests` must be a stream of its own; got `trades`"),
+    ({"requests": "trades"}, "`requests` must differ from the stream whose rows are counted; got `trades` for both"),
     ({"within": "0s"}, "`within` must be longer than 0"),
     ({"rearm": "-1s"}, "`rearm`"),
-    ({"spread": 0}, "`spread` must be a whole number from 1 to 1024; got 0"),
-    ({"spread": True}, "`spread` must be a whole number from 1 to 1024; got True"),
-    ({"on": "query"}, "`on` must leave the label `query` to the id of the request"),
-    ({"on": ["symbol", "action"]}, "`on` must leave the column `action` to what a request says"),
-    ({"labels": {"query": "x"}}, "`labels` must repeat neither key columns nor `query`; got 'query'"),
+    ({"shards": 0}, "`shards` must be an integer from 1 to 1024; got 0"),
+    ({"shards": True}, "`shards` must be an integer from 1 to 1024; got True"),
+    ({"on": "query"}, "`on` must not contain `query`, the label with the id of the request"),
+    ({"on": ["symbol", "action"]}, "`on` must not contain `action`, a column of requests"),
+    ({"labels": {"query": "x"}}, "`labels` must not contain key columns or `query`; got 'query'"),
     ({"annotations": {"text": "{{ $labels.nobody }}"}}, "must name labels of the alert; got `$labels.nobody`"),
 ]
 
@@ -251,7 +254,7 @@ def test_a_mistake_in_a_rule_is_told_in_words(change: dict[str, Any], sentence: 
     columns: Any = {"orders": {name: [] for name in ("symbol", "ts", "id", "low", "high", "threshold")}}
     columns["trades"] = {name: [] for name in ("symbol", "ts", "price", "volume", "query")}
     with pytest.raises(tocsin.RuleError, match=re.escape(sentence)):
-        local.explain(columns, tocsin.Ranges(**(given | change)))
+        local.explain(columns, tocsin.RangeRule(**(given | change)))
 
 
 def test_beside_another_rule_nothing_changes() -> None:
@@ -277,5 +280,5 @@ def test_how_long_ago_somebody_asked_is_no_lag() -> None:
     streams = {name: {column: np.array(values) for column, values in table.items()}
                for name, table in (("orders", orders), ("trades", trades))}  # fmt: skip
     plan = local.explain(streams, rule())
-    out = plan.build({}).on_data(local._batches(0, plan.ranges[0], streams, "ts", None))
+    out = Session(plan).push(local._batches(0, plan.ranges[0], streams, "ts", None))
     assert (out.counts["orders"]["received"], out.newest) == (1, {"trades": 2})

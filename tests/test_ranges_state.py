@@ -8,24 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tocsin import Ranges, RunError
+from tocsin import RangeRule, RunError
 from tocsin.logic import Batch, Out
 from tocsin.pages import pack
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.listed import alive_requests
+from tocsin.plan import Plan, alive_requests, make_plan
+from tocsin.runtime.session import Session
 
 COLUMNS = {"orders": ["symbol", "ts", "id", "low", "high", "threshold"], "trades": ["symbol", "ts", "price", "volume"]}
 SETTINGS: list[dict[str, Any]] = [{}, {"within": "1h"}, {"rearm": "0s"}, {"within": "1h", "rearm": "5s"}]
 
 
 def plan_of(**settings: Any) -> Plan:
-    return make_plan(Ranges("Sold", "trades.price", "orders", weight="trades.volume", on="symbol", **settings), COLUMNS)
+    return make_plan(
+        RangeRule("Sold", "trades.price", "orders", weight="trades.volume", on="symbol", **settings), COLUMNS
+    )
 
 
 def asking(*requests: dict[str, Any], key: tuple[str, ...] = ("a",), first: int = 0) -> Batch:
     """Requests of one key, one after the other."""
     count = len(requests)
-    values = {name: np.array([row.get(name, np.nan) for row in requests]) for name in ("low", "high", "threshold")}
+    values = {
+        name: np.array([row.get(name, np.nan) for row in requests], np.float64) for name in ("low", "high", "threshold")
+    }
     payload = np.array([json.dumps(row) for row in requests], dtype=object)
     number = np.arange(first, first + count)
     return Batch(0, "orders", [key], np.zeros(count, np.int64), number, number, values, payload)
@@ -40,10 +44,10 @@ def counting(*volumes: int, key: tuple[str, ...] = ("a",), first: int = 1000) ->
 
 def state_of(plan: Plan, *calls: list[Batch]) -> tuple[dict[str, bytes], Out]:
     pages, whole = dict[str, bytes](), Out()
-    logic = plan.build(pages)
+    session = Session(plan, pages)
     for call in calls:
-        whole.add(logic.on_data(call))
-        for name, page in logic.changed_pages().items():
+        whole.add(session.push(call))
+        for name, page in session.changed_pages().items():
             if page is None:
                 pages.pop(name, None)
             else:
@@ -60,7 +64,7 @@ def test_a_page_that_is_lost_damaged_or_another_is_refused_by_its_name(settings:
         wrong = {"lost": None, "short": pages[name][:-1], "other": pack({"other": np.zeros(1)}, kind="other")}
         for kind, page in wrong.items():
             changed = {**pages, name: page} if page is not None else {n: p for n, p in pages.items() if n != name}
-            for read in (plan.build, lambda given: list(alive_requests(given))):
+            for read in (lambda given: Session(plan, given), lambda given: list(alive_requests(given))):
                 with pytest.raises(RunError, match=r"ranges/[0-9a-f]{16}/0"):
                     read(changed)
             assert kind
@@ -72,8 +76,8 @@ def test_under_other_settings_requests_are_forgotten_and_counted_so(
     settings: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     pages, before = state_of(plan_of(**settings), [asking({"id": 1, "threshold": 50})], [counting(1, 2)])
-    logic = plan_of(**changed).build(pages)
-    before.add(logic.on_data([counting(1, first=2000)]))
+    session = Session(plan_of(**changed), pages)
+    before.add(session.push([counting(1, first=2000)]))
     parts = before.counts["orders"]
     assert parts["received"] == parts["retained"] + parts["expired"] + parts["quarantined"]
     # How long a request rests may change, and with a window whether it comes again.
@@ -86,9 +90,9 @@ def test_requests_stay_when_they_shall_rest_for_another_time() -> None:
     before, after = plan_of(rearm="10s"), plan_of(rearm="2s")
     pages, _ = state_of(before, [asking({"id": 1, "threshold": 3}, {"id": 2, "threshold": 9})], [counting(4)])
     assert [(one.query, one.total) for one in alive_requests(pages)] == [("1", 0), ("2", 4)]
-    logic, found = after.build(pages), []
+    session, found = Session(after, pages), []
     for moment in range(1, 16):
-        found += logic.on_data([counting(3, first=1000 + moment * second)]).alerts
+        found += session.push([counting(3, first=1000 + moment * second)]).alerts
     # The first rests for the ten seconds of before; then two seconds of rest after every row are what there is now.
     reached = [(row["labels"]["query"], (row["startsAt"] - 1000) // second) for row in found]
     assert [at for name, at in reached if name == "1"] == [10, 12, 14]
@@ -97,9 +101,9 @@ def test_requests_stay_when_they_shall_rest_for_another_time() -> None:
 
 def test_of_a_key_in_parts_what_was_counted_is_forgotten_and_no_more() -> None:
     rows = [counting(1, 2, key=("a", part)) for part in ("0", "1")]
-    pages, whole = state_of(plan_of(within="1h", spread=2), [asking({"id": 1, "threshold": 50}, key=("a", "1")), *rows])
+    pages, whole = state_of(plan_of(within="1h", shards=2), [asking({"id": 1, "threshold": 50}, key=("a", "1")), *rows])
     assert whole.counts["trades"]["retained"] == 2
-    whole.add(plan_of().build(pages).on_data([counting(1, key=("b",), first=2000)]))
+    whole.add(Session(plan_of(), pages).push([counting(1, key=("b",), first=2000)]))
     assert whole.counts["trades"]["retained"] == 0
     assert whole.counts["trades"]["received"] == 3
 
@@ -110,6 +114,13 @@ def test_an_id_that_is_renewed_again_and_again_in_one_call_is_one_request() -> N
     pages, whole = state_of(plan_of(), [asking(*rows)])
     assert whole.counts["orders"]["retained"] == 1
     assert [one.query for one in alive_requests(pages)] == ["1"]
+
+
+def test_changed_pages_are_empty_when_a_request_matures_in_the_call_that_registers_it() -> None:
+    session = Session(plan_of())
+    out = session.push([asking({"id": 1, "low": 0, "high": 9, "threshold": 2}), counting(1, 2)])
+    assert len(out.alerts) == 1
+    assert session.changed_pages() == {}
 
 
 @pytest.mark.parametrize("action", [["register"], {}, 7, "drop"])
@@ -136,8 +147,8 @@ def test_rows_that_are_shown_because_they_cannot_be_used_are_cut() -> None:
 def test_a_request_of_the_last_moment_counts_no_row_before_it() -> None:
     last = np.iinfo(np.int64).max
     columns = {"trades": COLUMNS["trades"], "orders": COLUMNS["orders"]}
-    plan = make_plan(Ranges("Sold", "trades.price", "orders", weight="trades.volume", on="symbol"), columns)
+    plan = make_plan(RangeRule("Sold", "trades.price", "orders", weight="trades.volume", on="symbol"), columns)
     ask, count = asking({"id": 1, "threshold": 1}), counting(5)
     ask = Batch(0, "orders", ask.keys, ask.key, ask.time, np.array([last]), ask.values, ask.payload)
     count = Batch(0, "trades", count.keys, count.key, count.time, np.array([last]), count.values)
-    assert not plan.build({}).on_data([count, ask]).alerts
+    assert not Session(plan).push([count, ask]).alerts

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import CUTS, settled
 from tests.durations import us, us_bounds
+from tests.example_counts import ENGINE
 from tests.naive.alerts import naive_alerts, naive_counts
 from tests.strategies import COARSE, Case, cases
-from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled
 from tests.test_semantics import INSIDE, run, stories
 from tests.test_semantics import _in_oracle_form as in_oracle_form
 from tocsin import Rule, local
@@ -46,7 +47,7 @@ def changes(streams: dict[str, Any], rule: Rule, **options: Any) -> list[tuple[s
     def micros(time: Any) -> int | None:
         return None if time is None else round(time.timestamp() * SECOND)
 
-    rows = local.run(streams, rule, **options).alerts
+    rows = local.run_local_detailed(streams, rule, **options).alerts
     return [(row["state"], micros(row["startsAt"]), micros(row["endsAt"])) for row in rows]
 
 
@@ -86,6 +87,7 @@ def test_row_with_another_payload_is_evaluated_when_an_equal_row_is_retained() -
     assert [state for state, *_ in changes(streams, rule)] == ["firing", "resolved", "firing"]
 
 
+@ENGINE
 @given(IN_ORDER, CUTS)
 def test_reduced_plan_raises_the_alerts_of_the_oracle_when_times_are_coarse_and_rows_repeat(
     case: Case, cuts: list[int]
@@ -134,6 +136,7 @@ def crowd(rows: Sequence[tuple[str, int, int, str | None]]) -> dict[str, dict[st
     return streams
 
 
+@ENGINE
 @given(
     CROWDED,
     st.sampled_from(sorted(EXPRS)),
@@ -148,10 +151,10 @@ def test_reduced_plan_raises_the_alerts_of_the_full_plan_when_rows_crowd_at_few_
     streams = crowd(rows)
     names = [name for name in "abc" if name in expr.replace("abs", "").replace("max", "")]
     shapes = dict(zip(names, EXPRS[expr], strict=True))
-    rule = Rule("x", expr, on="machine", shapes=shapes, **{"within": "2us", "idle": "9us"} | life)
-    waiting = replace(rule, wait=None if wait is None else us(wait))
-    found = local.run(streams, [waiting, *BESIDE[kind]], arrival="arrival", cuts=sorted(cuts)).alerts
-    expected = local.run(streams, full(rule), arrival="arrival").alerts
+    rule = Rule("x", expr, on="machine", shapes=shapes, **{"within": "2us", "idle_timeout": "9us"} | life)
+    waiting = replace(rule, quality=None if wait is None else {"wait": us(wait)})
+    found = local.run_local_detailed(streams, [waiting, *BESIDE[kind]], arrival="arrival", cuts=sorted(cuts)).alerts
+    expected = local.run_local_detailed(streams, full(rule), arrival="arrival").alerts
     assert without_witness(row for row in found if row["alert"] == "x") == without_witness(expected)
 
 
@@ -160,17 +163,7 @@ def without_witness(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "witness"} for row in rows]
 
 
-@given(cases(shaped=True, **TIED), CUTS)
-def test_state_round_trips_change_nothing_when_rows_repeat(case: Case, cuts: list[int]) -> None:
-    streams, rule = case.arrays(), Rule(**case.keywords())
-    plan = plan_of(streams, rule, arrival="arrival")
-    once = Driver(plan, through_pages=False).run(parts_of(plan, streams, (), "arrival"))
-    cut = Driver(plan).run(parts_of(plan, streams, cuts, "arrival"))
-    found, expected = ((in_oracle_form(row, case.rule) for row in out.alerts) for out in (cut, once))
-    assert stories(found) == stories(expected)
-    assert settled(cut.counts) == settled(once.counts)
-
-
+@ENGINE
 @given(cases(**TIED))
 def test_full_plan_shows_the_witness_of_the_oracle_when_combinations_tie(case: Case) -> None:
     assert stories(run(case)) == stories(naive_alerts(case.streams, case.rule))
@@ -186,7 +179,7 @@ def test_witness_has_the_earliest_times_when_one_stream_has_two_rows_of_one_time
     shapes = dict.fromkeys(("a", "b", "c"))
     bounds = us_bounds({("b", "c"): (-5, 5), ("b", "a"): (-5, 5)})
     rule = Rule("x", "min(b + c, 4) + a > 3", within=bounds, on="machine", shapes=shapes)
-    rows = local.run(streams, rule).alerts
+    rows = local.run_local_detailed(streams, rule).alerts
     times = [[part["time"].microsecond for part in row["witness"]] for row in rows if row["state"] == "firing"]
     assert times == [[0, 1, 3]]
 
@@ -201,9 +194,10 @@ def test_wait_changes_no_alert_when_rows_of_two_streams_have_one_time() -> None:
     rule = Rule("x", "a + b > 4", within="1s", stale="5s", on="machine")
     found = changes(WAIT_EXAMPLE, rule)
     assert found == [("firing", 0, None), ("resolved", 0, 5 * SECOND)]
-    assert changes(WAIT_EXAMPLE, replace(rule, wait="10s")) == found
+    assert changes(WAIT_EXAMPLE, replace(rule, quality={"wait": "10s"})) == found
 
 
+@ENGINE
 @given(
     cases(shaped=True, disorder=("none",), **TIED),
     st.sampled_from([0, 1, 2, 3, 5, 8, 30]),
@@ -214,27 +208,31 @@ def test_wait_changes_no_alert_when_rows_arrive_in_order_of_time(
     case: Case, wait: int, idle: int, cuts: list[int]
 ) -> None:
     streams = {name: {**columns, "arrival": columns["ts"]} for name, columns in case.arrays().items()}
-    rule = Rule(**case.keywords() | {"idle": us(idle)})
-    plain = local.run(streams, rule, arrival="arrival").alerts
-    waited = local.run(streams, replace(rule, wait=us(wait)), arrival="arrival", cuts=sorted(cuts)).alerts
+    rule = Rule(**case.keywords() | {"idle_timeout": us(idle)})
+    plain = local.run_local_detailed(streams, rule, arrival="arrival").alerts
+    waited = local.run_local_detailed(
+        streams, replace(rule, quality={"wait": us(wait)}), arrival="arrival", cuts=sorted(cuts)
+    ).alerts
     assert stories(in_oracle_form(row, case.rule) for row in waited) == stories(
         in_oracle_form(row, case.rule) for row in plain
     )
 
 
+@ENGINE
 @given(cases(**TIED))
 def test_full_plan_counts_repeats_as_the_oracle_does(case: Case) -> None:
-    counts = local.run(case.arrays(), Rule(**case.keywords()), arrival="arrival").counts
+    counts = local.run_local_detailed(case.arrays(), Rule(**case.keywords()), arrival="arrival").counts
     for stream, expected in naive_counts(case.streams, case.rule).items():
         names = ("received", "quarantined", "late", "duplicates")
         assert {name: counts[stream].get(name, 0) for name in names} == {name: expected[name] for name in names}
 
 
+@ENGINE
 @given(IN_ORDER, CUTS)
 def test_reduced_plan_counts_the_repeats_of_the_full_plan_when_rows_are_in_order(case: Case, cuts: list[int]) -> None:
     rule = Rule(**case.keywords())
-    reduced = local.run(case.arrays(), rule, arrival="arrival", cuts=sorted(cuts)).counts
-    whole = local.run(case.arrays(), full(rule), arrival="arrival").counts
+    reduced = local.run_local_detailed(case.arrays(), rule, arrival="arrival", cuts=sorted(cuts)).counts
+    whole = local.run_local_detailed(case.arrays(), full(rule), arrival="arrival").counts
     for stream in case.streams:
         assert reduced[stream].get("duplicates", 0) == whole[stream].get("duplicates", 0)
 
@@ -242,8 +240,7 @@ def test_reduced_plan_counts_the_repeats_of_the_full_plan_when_rows_are_in_order
 def test_rows_of_equal_values_are_two_events_when_an_unread_column_differs() -> None:
     rule = Rule("x", "a + b > 0", within="1s", on="machine", shapes={"a": None, "b": None})
     rows = [(0, 1, "id 1"), (0, 1, "id 2"), (0, 1, "id 1")]
-    counts = local.run({"a": table(rows), "b": table([])}, rule).counts
+    counts = local.run_local_detailed({"a": table(rows), "b": table([])}, rule).counts
     assert settled(counts)["a"] == {"received": 3, "retained": 2, "duplicates": 1}
-    assert settled(local.run({"a": table([row[:2] for row in rows]), "b": table([])}, rule).counts)["a"] == {
-        "received": 3, "retained": 1, "duplicates": 2
-    }  # fmt: skip
+    counts = local.run_local_detailed({"a": table([row[:2] for row in rows]), "b": table([])}, rule).counts
+    assert settled(counts)["a"] == {"received": 3, "retained": 1, "duplicates": 2}

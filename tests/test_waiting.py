@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import CUTS, Driver, parts_of, plan_of, settled, stories
 from tests.durations import us
+from tests.example_counts import ENGINE
 from tests.naive.alerts import naive_alerts
 from tests.naive.waiting import taken_in_order
 from tests.strategies import Case, cases, signed_sum
-from tests.test_laws import CUTS, Driver, parts_of, plan_of, settled, stories
 from tests.test_semantics import _in_oracle_form as in_oracle_form
 from tests.test_semantics import stories as semantic_stories
 from tocsin import Rule, ThresholdSorter, local, run_local
@@ -44,23 +45,24 @@ def in_the_order_taken(
     """Give the usable rows with the moment at which each is taken as its arrival."""
     rows = usable(streams)
     tables: dict[str, dict[str, list[Any]]] = {
-        name: {column: [] for column in ("ts", "value", "machine", "arrival")} for name in streams
+        name: {column: [] for column in table} for name, table in streams.items()
     }
     for moment, number in enumerate(taken_in_order([row[:3] for row in rows], wait, idle)):
         _, name, _, i = rows[number]
-        for column in ("ts", "value", "machine"):
+        for column in set(tables[name]) - {"arrival"}:
             tables[name][column].append(streams[name][column][i])
         tables[name]["arrival"].append(moment)
     return {name: {column: np.array(cells, np.asarray(streams[name][column]).dtype) for column, cells in table.items()}
             for name, table in tables.items()}  # fmt: skip
 
 
+@ENGINE
 @given(DISORDERED, WAITS, IDLES, CUTS, st.booleans())
 def test_waiting_is_taking_rows_in_another_order(
     case: Case, wait: int, idle: int, cuts: list[int], through_pages: bool
 ) -> None:
-    streams, keywords = case.arrays(), case.keywords() | {"idle": us(idle)}
-    plan = plan_of(streams, Rule(**keywords, wait=us(wait)), arrival="arrival")
+    streams, keywords = case.arrays(), case.keywords() | {"idle_timeout": us(idle)}
+    plan = plan_of(streams, Rule(**keywords, quality={"wait": us(wait)}), arrival="arrival")
     waited = Driver(plan, through_pages=through_pages).run(parts_of(plan, streams, cuts, "arrival"))
     ordered = in_the_order_taken(streams, wait, idle)
     plain = plan_of(ordered, Rule(**keywords), arrival="arrival")
@@ -77,6 +79,7 @@ MOST = st.integers(-9, 3).map(lambda halves: halves / 2)
 LIMITS = st.fixed_dictionaries({"m1": MOST}, optional={"m2": MOST})
 
 
+@ENGINE
 @given(cases(disorder=("between", "bounded", "unbounded")), LIMITS, WAITS, IDLES, CUTS)
 def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
     case: Case, limits: dict[str, float], wait: int, idle: int, cuts: list[int]
@@ -86,7 +89,14 @@ def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
     of = {key: signed_sum(names, (1, -1, 1, -1)[: len(names)], ">", Fraction(most)) for key, most in limits.items()}
     table = Limits("limits.csv", ("machine",), ("most",), {(key,): (most,) for key, most in limits.items()})
     expr = next(iter(of.values())).text.rpartition(" ")[0] + " by.most"
-    own = {"expr": expr, "limits": {"by": table}, "idle": us(idle), "wait": us(wait), "recovery": None, "domains": {}}
+    own = {
+        "expr": expr,
+        "limits": {"by": table},
+        "idle_timeout": us(idle),
+        "quality": {"wait": us(wait)},
+        "recovery": None,
+        "domains": {},
+    }
     keywords = case.keywords() | own | {"shapes": dict.fromkeys(f"{name}.value" for name in names)}
     found = [
         in_oracle_form(row, case.rule) for row in run_local(streams, Rule(**keywords), arrival="arrival", cuts=cuts)
@@ -94,15 +104,18 @@ def test_a_rule_with_limits_that_waits_is_for_each_key_that_of_the_oracles(
     ordered, expected = in_the_order_taken(streams, wait, idle), []
     for key, condition in of.items():
         mine = {name: {c: cells[t["machine"] == key].tolist() for c, cells in t.items()} for name, t in ordered.items()}
-        rule = replace(case.rule, condition=condition.judge, idle_us=idle, recovery=None, shape=None, domain=None)
+        rule = replace(
+            case.rule, condition=condition.judge, idle_timeout_us=idle, recovery=None, shape=None, domain=None
+        )
         expected += naive_alerts(mine, rule)
     assert semantic_stories(found) == semantic_stories(expected)
 
 
+@ENGINE
 @given(cases(shaped=True, disorder=("bounded",)), CUTS)
 def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case: Case, cuts: list[int]) -> None:
-    streams, keywords = case.arrays(), case.keywords() | {"outage": "1000s"}
-    plan = plan_of(streams, Rule(**keywords | {"idle": "1000s"}, wait="1s"), arrival="arrival")
+    streams, keywords = case.arrays(), case.keywords() | {"allowed_lateness": "1000s"}
+    plan = plan_of(streams, Rule(**keywords | {"idle_timeout": "1000s"}, quality={"wait": "1s"}), arrival="arrival")
     waited = Driver(plan, through_pages=True).run(parts_of(plan, streams, cuts, "arrival"))
     by_time = {name: dict(table) | {"arrival": np.asarray(table["ts"])} for name, table in streams.items()}
     plain = plan_of(by_time, Rule(**keywords), arrival="arrival")
@@ -124,16 +137,16 @@ def one(ts: list[int], value: list[float]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("through_pages", [True, False])
 def test_rows_of_a_key_that_falls_silent_are_taken_after_idle_by_the_clock(through_pages: bool) -> None:
-    rule = Rule("x", "a + b > 0", within="10s", on="machine", wait="5s", idle="30s")
+    rule = Rule("x", "a + b > 0", within="10s", on="machine", quality={"wait": "5s"}, idle_timeout="30s")
     streams = {"a": one([1_000_000], [1.0]), "b": one([2_000_000], [1.0])}
     plan = plan_of(streams, rule)
     driver = Driver(plan, through_pages=through_pages)
     minute = 60_000_000
-    assert driver.take(driver.logic.on_data(parts_of(plan, streams)[0], minute)) == []
+    assert driver.take(driver.session.push(parts_of(plan, streams)[0], minute)) == []
     assert settled(driver.result.counts)["a"] == {"received": 1, "held": 1}
-    assert driver.logic.next_timer() == minute + 30_000_000
-    assert driver.take(driver.logic.on_time(minute + 29_999_999)) == []
-    fired = driver.take(driver.logic.on_time(minute + 30_000_000))
+    assert driver.session.next_timer() == minute + 30_000_000
+    assert driver.take(driver.session.advance(minute + 29_999_999)) == []
+    fired = driver.take(driver.session.advance(minute + 30_000_000))
     # By then the clock says that nothing was heard for longer than `stale`, 10 s.
     told = [(row["state"], row["startsAt"], row["endsAt"]) for row in fired]
     assert told == [("firing", 2_000_000, None), ("resolved", 2_000_000, 12_000_000)]
@@ -141,14 +154,14 @@ def test_rows_of_a_key_that_falls_silent_are_taken_after_idle_by_the_clock(throu
 
 
 def test_a_key_whose_rows_wait_is_not_freed() -> None:
-    rule = Rule("x", "a + b > 0", within="10s", on="machine", wait="5s", idle="2h")
+    rule = Rule("x", "a + b > 0", within="10s", on="machine", quality={"wait": "5s"}, idle_timeout="2h")
     streams = {"a": one([1_000_000], [1.0]), "b": one([2_000_000], [-9.0])}
     plan = plan_of(streams, rule, key_ttl="1h")
     driver = Driver(plan)
-    driver.take(driver.logic.on_data(parts_of(plan, streams)[0], 0))
-    driver.take(driver.logic.on_time(3_700_000_000))
+    driver.take(driver.session.push(parts_of(plan, streams)[0], 0))
+    driver.take(driver.session.advance(3_700_000_000))
     assert settled(driver.result.counts)["a"] == {"received": 1, "held": 1}
-    driver.take(driver.logic.on_time(7_200_000_000))
+    driver.take(driver.session.advance(7_200_000_000))
     assert settled(driver.result.counts)["a"] == {"received": 1, "expired": 1, "freed_keys": 1}
 
 
@@ -160,15 +173,16 @@ def test_a_clock_in_the_future_holds_no_row_of_its_key_and_none_of_another() -> 
     b = {"ts": np.array(times * 2), "value": np.ones(118), "machine": a["machine"]}
     for table in (a, b):
         table["arrival"] = np.array([*times, *times])
-    rule = Rule("x", "a + b > 1", within="2s", on="machine", wait="5s", outage="48h")
+    rule = Rule("x", "a + b > 1", within="2s", on="machine", quality={"wait": "5s"}, allowed_lateness="48h")
     plan = plan_of({"a": a, "b": b}, rule, arrival="arrival")
-    out = Driver(plan).logic.on_data(parts_of(plan, {"a": a, "b": b}, (), "arrival")[0])
+    out = Driver(plan).session.push(parts_of(plan, {"a": a, "b": b}, (), "arrival")[0])
     assert {row["labels"]["machine"] for row in out.alerts} == {"m", "n"}
     # Key n holds what is less than 5 s old. Of key m the row from tomorrow waits, those behind its clock do not.
     assert out.counts["a"]["held"] == 5 + 1
     assert out.counts["a"]["behind"] == 0
 
 
+@ENGINE
 @given(st.integers(0, 10**6), st.sampled_from([0, 500_000, 3_000_000]), st.sampled_from([1_000_000, 4_000_000]))
 def test_omission_before_ordering_loses_no_alarm(seed: int, wait: int, within: int) -> None:
     """Leave out at the emitter, in pieces and out of order, then wait: near each alarm of all rows there is one."""
@@ -186,8 +200,10 @@ def test_omission_before_ordering_loses_no_alarm(seed: int, wait: int, within: i
         table["machine"] = np.full(count, "m", object)
         streams[name], kept[name] = table, {column: cells[stay] for column, cells in table.items()}
     rule = {"alert": "x", "expr": "a - b > 9", "within": us(within), "on": "machine", "stale": us(within)}
-    full = local.run({n: dict(t) for n, t in streams.items()}, Rule(**rule)).alerts
-    found = local.run(kept, Rule(**rule, wait=us(wait), idle="1h"), arrival="arrival").alerts
+    full = local.run_local_detailed({n: dict(t) for n, t in streams.items()}, Rule(**rule)).alerts
+    found = local.run_local_detailed(
+        kept, Rule(**rule, quality={"wait": us(wait)}, idle_timeout="1h"), arrival="arrival"
+    ).alerts
     ends = {(row["id"], row["quality"]): row["endsAt"] for row in found if row["state"] == "resolved"}
     fired = [row for row in found if row["state"] == "firing"]
     # An alert that has no end still fires at the last row.

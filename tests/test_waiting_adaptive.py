@@ -7,24 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import Driver, parts_of, plan_of, settled, stories
 from tests.durations import us
+from tests.example_counts import examples
 from tests.naive.results import results_by_period
 from tests.naive.waiting import taken_in_order, waits_by_largest_delay
-from tests.test_laws import Driver, parts_of, plan_of, settled, stories
 from tests.test_waiting import in_the_order_taken, usable
 from tocsin import Rule, local, run_local
 from tocsin.plan import Plan
+from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
 IDLE = 4 * SECOND
 FOLLOWING: dict[str, dict[str, Any]] = {
-    "max": {"wait": "max"},
-    "observed": {"quality": {"recall": 0.9, "over": "20s", "in_order": True}},
-    "by delays": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "EqSel"}},
-    "by productivity": {"quality": {"recall": 0.9, "over": "20s", "in_order": True, "strategy": "NonEqSel"}},
+    "max": {"quality": {"wait": "max"}},
+    "observed": {"quality": {"recall": 0.9, "period": "20s", "in_order": True}},
+    "by delays": {"quality": {"recall": 0.9, "period": "20s", "in_order": True, "strategy": "eqsel"}},
+    "by productivity": {"quality": {"recall": 0.9, "period": "20s", "in_order": True, "strategy": "noneqsel"}},
 }
 
 
@@ -45,10 +47,10 @@ def told(plan: Plan, streams: Any, cuts: Sequence[int], stored: Sequence[bool]) 
     driver, last = Driver(plan), None
     for number, part in enumerate(parts_of(plan, streams, cuts, "arrival")):
         driver.through_pages = bool(stored) and stored[number % len(stored)]
-        out = driver.logic.on_data(part)
+        out = driver.session.push(part)
         last = out.waits["x"]
         driver.take(out)
-    driver.take(driver.logic.on_end())
+    driver.take(driver.session.end())
     return stories(driver.result.alerts), settled(driver.result.counts), driver.result.results, last
 
 
@@ -56,50 +58,28 @@ def following(kind: str, **given: Any) -> Rule:
     return Rule("x", "a - b > 2", within="1s", on="machine", **(FOLLOWING[kind] | given))
 
 
-@pytest.mark.parametrize("kind", FOLLOWING)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_cut_does_not_show_in_a_wait_that_follows_the_rows(kind: str, seed: int) -> None:
-    streams = late_rows(seed)
-    plan = plan_of(streams, following(kind), arrival="arrival")
-    whole = told(plan, streams, [], [])
-    assert whole[3][0] > 0, "the wait must have moved"
-    for stored in ([False], [True]):
-        assert told(plan, streams, [1, 2, 40, 777, 778, 2000], stored) == whole
-
-
 CUTS = st.lists(st.integers(0, 600), max_size=8).map(sorted)
-PAGES = st.lists(st.booleans(), min_size=1, max_size=5)
-
-
-@pytest.mark.parametrize("kind", FOLLOWING)
-@settings(max_examples=12)
-@given(seed=st.integers(0, 10**6), cuts=CUTS, stored=PAGES)
-def test_neither_cuts_nor_pages_anywhere_show(kind: str, seed: int, cuts: list[int], stored: list[bool]) -> None:
-    """Six seconds of rows; after every call counts add up and the state holds what always holds."""
-    streams = late_rows(seed, 300)
-    plan = plan_of(streams, following(kind, keep_firing_for="1s"), arrival="arrival")
-    assert told(plan, streams, cuts, stored) == told(plan, streams, [], [])
 
 
 def waits_row_by_row(plan: Plan, streams: Any, count: int) -> list[int]:
     """The wait in force when each row comes, as the plan tells it."""
-    logic = plan.build({})
+    session = Session(plan)
     parts = parts_of(plan, streams, range(1, count), "arrival")
     assert len(parts) == count
-    after = [logic.on_data(part).waits["x"][0] for part in parts]
+    after = [session.push(part).waits["x"][0] for part in parts]
     return [0, *after[:-1]]
 
 
 @pytest.mark.parametrize("kind", FOLLOWING)
-@settings(max_examples=4)
+@examples(4)
 @given(seed=st.integers(0, 10**6), cuts=CUTS)
 def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, seed: int, cuts: list[int]) -> None:
     """Alerts are those of the rule without a wait on rows that arrive as the oracle takes them."""
     streams = late_rows(seed, 400)
-    # For five seconds one machine has no rows in one of the streams: that is longer than `idle`.
+    # For five seconds one machine has no rows in one of the streams: that is longer than `idle_timeout`.
     quiet = (streams["a"]["machine"] == "n") & (abs(streams["a"]["arrival"] - 4 * SECOND) < 2.5 * SECOND)
     streams["a"] = {name: column[~quiet] for name, column in streams["a"].items()}
-    rule = following(kind, keep_firing_for="1s", idle=us(IDLE))
+    rule = following(kind, keep_firing_for="1s", idle_timeout=us(IDLE))
     plan = plan_of(streams, rule, arrival="arrival")
     rows = usable(streams)
     waits = waits_row_by_row(plan, streams, len(rows))
@@ -107,7 +87,7 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     if kind == "max":
         assert waits == waits_by_largest_delay([row[:3] for row in rows], SECOND, 3600 * SECOND)
     ordered = in_the_order_taken(streams, waits, IDLE)
-    plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle=us(IDLE))
+    plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle_timeout=us(IDLE))
     expected = run_local(ordered, plain, arrival="arrival")
     assert stories(run_local(streams, rule, arrival="arrival", cuts=cuts)) == stories(expected)
     counts = told(plan, streams, cuts, [True])[1]
@@ -123,13 +103,15 @@ SAID: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("said", SAID)
-@settings(max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 10**6), wait=st.sampled_from([0, 200_000, SECOND, 9 * SECOND]), cuts=CUTS)
 def test_results_are_counted_whatever_was_left_out(said: str, seed: int, wait: int, cuts: list[int]) -> None:
     """A late row that is left out at once is a result all the same, in order or not, if it is true."""
     streams = late_rows(seed, 150)
-    rule = Rule("x", "a - b > 2", within="1s", on="machine", wait=us(wait), idle=us(IDLE), **SAID[said])
-    found = local.run(streams, rule, arrival="arrival", cuts=cuts)
+    rule = Rule(
+        "x", "a - b > 2", within="1s", on="machine", quality={"wait": us(wait)}, idle_timeout=us(IDLE), **SAID[said]
+    )
+    found = local.run_local_detailed(streams, rule, arrival="arrival", cuts=cuts)
     rows = usable(streams)
     order = [rows[number] for number in taken_in_order([row[:3] for row in rows], wait, IDLE)]
     taken = [(key, name, time, float(streams[name]["value"][i])) for key, name, time, i in order]
@@ -142,21 +124,21 @@ def test_results_are_counted_whatever_was_left_out(said: str, seed: int, wait: i
 def test_a_wait_is_as_long_with_omission_as_without(kind: str) -> None:
     """If late rows that are left out gave nothing, delays would seem to matter less, and the wait be too short."""
     streams = late_rows(4, 1500)
-    found = [local.run(streams, following(kind, **SAID[said]), arrival="arrival") for said in SAID]
+    found = [local.run_local_detailed(streams, following(kind, **SAID[said]), arrival="arrival") for said in SAID]
     assert found[0].waits == found[1].waits == found[2].waits
     assert found[0].results == found[1].results == found[2].results
     assert [counts["omitted"] > 0 for one in found for counts in one.counts.values()] == [False] * 2 + [True] * 4
 
 
-@pytest.mark.parametrize("over", ["1h", "1d"])
-@pytest.mark.parametrize("strategy", ["Observed", "NonEqSel"])
-def test_what_a_bucket_keeps_of_results_is_bounded_however_long_over_is(over: str, strategy: str) -> None:
+@pytest.mark.parametrize("period", ["1h", "1d"])
+@pytest.mark.parametrize("strategy", ["observed", "noneqsel"])
+def test_what_a_bucket_keeps_of_results_is_bounded_however_long_the_period_is(period: str, strategy: str) -> None:
     """Two numbers for each of 3,600 intervals; all else, of few rows with few delays, takes less than 16 kB."""
-    quality = {"recall": 0.9, "in_order": True, "over": over, "strategy": strategy}
+    quality = {"recall": 0.9, "in_order": True, "period": period, "strategy": strategy}
     streams = late_rows(1, 100)
     plan = plan_of(streams, following("observed", quality=quality), arrival="arrival")
-    logic = plan.build({})
-    logic.on_data(parts_of(plan, streams, (), "arrival")[0])
-    page = logic.changed_pages()[f"{plan.watches[0].name}/pace"]
+    session = Session(plan)
+    session.push(parts_of(plan, streams, (), "arrival")[0])
+    page = session.changed_pages()[f"{plan.watches[0].name}/pace"]
     assert page is not None
     assert 16 * 3599 < len(page) < 16 * 3600 + 16_384

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.test_laws import Driver, parts_of, plan_of, stories
+from tests.driver import Driver, parts_of, plan_of, stories, watch_logics
 from tests.test_waiting_recordings import RECORDINGS, SECOND, Streams, check_counts
 from tocsin import Rule
-from tocsin.local import Result, run
+from tocsin.local import Result, run_local_detailed
 
 pytestmark = pytest.mark.recordings
 
@@ -26,8 +26,16 @@ YEAR = 365 * 86_400 * SECOND
 
 def case(name: str) -> tuple[Streams, Rule]:
     streams, settings = RECORDINGS[name]()
-    wait, outage, idle = TIMES[name]
-    rule = Rule("x", settings["expr"], within=settings["within"], on="key", wait=wait, outage=outage, idle=idle)
+    wait, allowed_lateness, idle = TIMES[name]
+    rule = Rule(
+        "x",
+        settings["expr"],
+        within=settings["within"],
+        on="key",
+        quality={"wait": wait},
+        allowed_lateness=allowed_lateness,
+        idle_timeout=idle,
+    )
     return streams, rule
 
 
@@ -55,13 +63,13 @@ ODD = {
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_device_with_an_odd_clock_changes_nothing_of_the_others(name: str, odd: str) -> None:
     streams, rule = case(name)
-    plain = run(streams, rule, arrival="arrival")
+    plain = run_local_detailed(streams, rule, arrival="arrival")
     arrival = np.sort(streams["a"]["arrival"])[::10]
     device = {"arrival": arrival, "ts": ODD[odd](arrival), "key": np.full(len(arrival), "odd", object)}
     both = streams
     for stream in "ab":
         both = with_rows(both, stream, device | {"value": np.full(len(arrival), 1.0)})
-    disturbed = run(both, rule, arrival="arrival")
+    disturbed = run_local_detailed(both, rule, arrival="arrival")
     check_counts(disturbed)
     assert lives(disturbed) == lives(plain)
     assert len(plain.alerts) > 10
@@ -70,7 +78,7 @@ def test_a_device_with_an_odd_clock_changes_nothing_of_the_others(name: str, odd
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_rows_that_are_sent_again_too_late_to_serve_change_nothing(name: str) -> None:
     streams, rule = case(name)
-    plain = run(streams, rule, arrival="arrival")
+    plain = run_local_detailed(streams, rule, arrival="arrival")
     again, sent = streams, {}
     for stream, columns in streams.items():
         old = columns["ts"] < columns["ts"].max() - (columns["ts"].max() - columns["ts"].min()) // 2
@@ -78,7 +86,7 @@ def test_rows_that_are_sent_again_too_late_to_serve_change_nothing(name: str) ->
         rows = {column: cells[old] for column, cells in columns.items()}
         end = max(cells["arrival"].max() for cells in streams.values())
         again = with_rows(again, stream, rows | {"arrival": np.full(sent[stream], end + 1)})
-    replayed = run(again, rule, arrival="arrival")
+    replayed = run_local_detailed(again, rule, arrival="arrival")
     check_counts(replayed)
     assert lives(replayed) == lives(plain)
     for stream, counts in replayed.counts.items():
@@ -95,11 +103,11 @@ def test_a_row_that_leaps_a_year_ahead_waits_alone(name: str) -> None:
     leapt = with_rows(streams, "a", row | {"ts": row["ts"] + YEAR})
     plan = plan_of(leapt, rule, arrival="arrival")
     driver = Driver(plan, through_pages=False)
-    driver.take(driver.logic.on_data(parts_of(plan, leapt, (), "arrival")[0]))
-    plain = run(streams, rule, arrival="arrival")
+    driver.take(driver.session.push(parts_of(plan, leapt, (), "arrival")[0]))
+    plain = run_local_detailed(streams, rule, arrival="arrival")
     for stream, counts in driver.result.counts.items():
         assert counts["late"] <= plain.counts[stream]["late"]
-    holds = [page.hold for watch in driver.logic.watches for page in watch.pages]
+    holds = [page.hold for watch in watch_logics(driver.session) for page in watch.pages]
     waiting = np.concatenate([hold.time for hold in holds if hold is not None])
     newest = max(int(columns["ts"].max()) for columns in streams.values())
     assert (waiting > newest).sum() == 1
@@ -115,13 +123,13 @@ def test_a_stream_that_stops_is_waited_for_as_long_as_idle_says(name: str) -> No
     halved = streams | {"b": {column: cells[second["arrival"] <= stops] for column, cells in second.items()}}
     plan = plan_of(halved, rule, arrival="arrival")
     driver = Driver(plan, through_pages=False)
-    driver.take(driver.logic.on_data(parts_of(plan, halved, (), "arrival")[0]))
+    driver.take(driver.session.push(parts_of(plan, halved, (), "arrival")[0]))
     order = plan.watches[0].order
     assert order is not None
-    for page in (page for watch in driver.logic.watches for page in watch.pages):
+    for page in (page for watch in watch_logics(driver.session) for page in watch.pages):
         assert page.hold is not None
         clock = page.hold.clocks.newest.max(axis=1)[page.hold.key]
-        assert (page.hold.time > clock - order.idle_us - order.waiting.wait_us).all()
+        assert (page.hold.time > clock - order.idle_timeout_us - order.waiting.wait_us).all()
     assert driver.result.counts["a"]["held"] < len(streams["a"]["ts"]) // 4
 
 
@@ -131,6 +139,6 @@ def test_flights_that_leave_before_their_time_are_used_as_any_other() -> None:
     early = streams["a"]["arrival"] < streams["a"]["ts"]
     assert early.sum() > 1000
     moved = {name: columns | {"arrival": columns["arrival"] + 86_400 * SECOND} for name, columns in streams.items()}
-    plain, later = (run(given, rule, arrival="arrival") for given in (streams, moved))
+    plain, later = (run_local_detailed(given, rule, arrival="arrival") for given in (streams, moved))
     assert (lives(plain), plain.counts) == (lives(later), later.counts)
     assert plain.counts["a"]["quarantined"] == 0

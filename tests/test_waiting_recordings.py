@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.recordings import recording
 from tocsin import Rule
-from tocsin.local import Result, run
+from tocsin.local import Result, run_local_detailed
 from tocsin.logic import FATES
 
 pytestmark = pytest.mark.recordings
@@ -34,7 +34,14 @@ def lorawan() -> tuple[Streams, dict[str, Any]]:
     odd = rows.fcnt.to_numpy() % 2 == 1
     key, value = np.full(len(rows), "site", object), rows.temperature.to_numpy()
     streams = {name: table(key[at], ts[at], arrival[at], value[at]) for name, at in (("a", odd), ("b", ~odd))}
-    return streams, {"expr": "a - b > 0.9", "within": "1h", "over": "1d", "every": "10m", "grain": "1s", "outage": "2h"}
+    return streams, {
+        "expr": "a - b > 0.9",
+        "within": "1h",
+        "period": "1d",
+        "adapt_every": "10m",
+        "step": "1s",
+        "allowed_lateness": "2h",
+    }
 
 
 def crypto() -> tuple[Streams, dict[str, Any]]:
@@ -45,7 +52,7 @@ def crypto() -> tuple[Streams, dict[str, Any]]:
     for name, side in (("a", "buy"), ("b", "sell")):
         mine = rows[rows.side == side]
         streams[name] = table(["all"] * len(mine), mine.event_us, mine.arrival_us, mine.price % 100)
-    return streams, {"expr": "a - b > 80", "within": "100ms", "over": "2s", "every": "200ms", "grain": "1ms"}
+    return streams, {"expr": "a - b > 80", "within": "100ms", "period": "2s", "adapt_every": "200ms", "step": "1ms"}
 
 
 def hhar() -> tuple[Streams, dict[str, Any]]:
@@ -55,7 +62,7 @@ def hhar() -> tuple[Streams, dict[str, Any]]:
         (path,) = recording("hhar_phone_watch").glob(f"*{file}*")
         rows = pd.read_csv(path)
         streams[name] = table(["watch"] * len(rows), rows.creation_ns // 1000, rows.arrival_ms * MS, rows.x)
-    return streams, {"expr": "a - b > -8", "within": "50ms", "over": "10s", "every": "1s", "grain": "10ms"}
+    return streams, {"expr": "a - b > -8", "within": "50ms", "period": "10s", "adapt_every": "1s", "step": "10ms"}
 
 
 def flights() -> tuple[Streams, dict[str, Any]]:
@@ -67,7 +74,14 @@ def flights() -> tuple[Streams, dict[str, Any]]:
     weather, hours = weather[hours < hours[0] + 20 * 86_400 * SECOND], hours[hours < hours[0] + 20 * 86_400 * SECOND]
     a = table(rows.origin, rows.sched_dep_s * SECOND, rows.actual_dep_s * SECOND, rows.dep_delay)
     b = table(weather.origin, hours, hours, weather.wind_speed)
-    settings = {"expr": "a + b > 60", "within": "30m", "over": "1d", "every": "1h", "grain": "1m", "outage": "24h"}
+    settings = {
+        "expr": "a + b > 60",
+        "within": "30m",
+        "period": "1d",
+        "adapt_every": "1h",
+        "step": "1m",
+        "allowed_lateness": "24h",
+    }
     return {"a": a, "b": b}, settings
 
 
@@ -75,12 +89,12 @@ RECORDINGS = {"lorawan": lorawan, "crypto": crypto, "hhar": hhar, "flights": fli
 
 
 def rule(settings: dict[str, Any], **given: Any) -> Rule:
-    outage = settings.get("outage", "1h")
-    return Rule("x", settings["expr"], within=settings["within"], on="key", outage=outage, **given)
+    allowed_lateness = settings.get("allowed_lateness", "1h")
+    return Rule("x", settings["expr"], within=settings["within"], on="key", allowed_lateness=allowed_lateness, **given)
 
 
 def asked(settings: dict[str, Any], recall: float) -> dict[str, Any]:
-    names = ("over", "every", "grain")
+    names = ("period", "adapt_every", "step")
     return {"quality": {"recall": recall, "in_order": True} | {name: settings[name] for name in names}}
 
 
@@ -100,31 +114,20 @@ def recall_of(found: Result, truth: Result) -> float:
 def test_waits_put_recorded_rows_in_order_as_far_as_they_promise(name: str) -> None:
     streams, settings = RECORDINGS[name]()
     by_time = {stream: {**columns, "arrival": columns["ts"]} for stream, columns in streams.items()}
-    truth = run(by_time, rule(settings, wait=0), arrival="arrival")
+    truth = run_local_detailed(by_time, rule(settings, quality={"wait": 0}), arrival="arrival")
     assert sum(whole for _, whole in truth.results["x"].values()) > 100
     found, behind = {}, {}
     for wait in ("0s", "max"):
-        found[wait] = run(streams, rule(settings, wait=wait), arrival="arrival")
+        found[wait] = run_local_detailed(streams, rule(settings, quality={"wait": wait}), arrival="arrival")
         check_counts(found[wait])
         behind[wait] = sum(counts["behind"] for counts in found[wait].counts.values())
     assert behind["max"] <= behind["0s"]
     # To wait as long as the largest delay so far puts no fewer results in order than no wait, within a hundredth.
     assert recall_of(found["max"], truth) >= 0.99 * recall_of(found["0s"], truth)
     for recall in (0.8, 0.9, 0.99):
-        reached = run(streams, rule(settings, **asked(settings, recall)), arrival="arrival")
+        reached = run_local_detailed(streams, rule(settings, **asked(settings, recall)), arrival="arrival")
         check_counts(reached)
         if name == "crypto":  # Half a minute, with delays that grow: too short to learn from.
             assert recall_of(reached, truth) > 2 * recall_of(found["0s"], truth)
         else:
             assert recall_of(reached, truth) >= recall
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_the_cut_into_batches_does_not_show_on_recordings(name: str) -> None:
-    streams, settings = RECORDINGS[name]()
-    given = asked(settings, 0.9)
-    whole = run(streams, rule(settings, **given), arrival="arrival")
-    count = sum(len(columns["ts"]) for columns in streams.values())
-    cut = run(streams, rule(settings, **given), arrival="arrival", cuts=[1, count // 3, count // 2, count - 1])
-    assert sorted(map(repr, cut.alerts)) == sorted(map(repr, whole.alerts))
-    assert (cut.counts, cut.waits, cut.results) == (whole.counts, whole.waits, whole.results)

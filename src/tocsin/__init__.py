@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tocsin.local import explain, run_local
     from tocsin.rules.model import Rule
     from tocsin.rules.no_data import NoData
-    from tocsin.rules.ranges import Ranges
+    from tocsin.rules.ranges import RangeRule
     from tocsin.spark.alerts import alerts
     from tocsin.spark.query import sql
     from tocsin.stages.ranges.index import RangeIndex
@@ -23,7 +23,7 @@ __all__ = [
     "NoData",
     "PlanError",
     "RangeIndex",
-    "Ranges",
+    "RangeRule",
     "Rule",
     "RuleError",
     "RunError",
@@ -38,14 +38,14 @@ __all__ = [
     "sql",
 ]
 
-# Where each name lives. It is imported when it is first asked for: a command that needs no engine starts without one.
-_HOMES = {
+# Module of each public name. It is imported at the first use of the name, so that light commands start fast.
+_MODULES = {
     "Certificate": "tocsin.expr.certify",
     "ExprError": "tocsin.errors",
     "NoData": "tocsin.rules.no_data",
     "PlanError": "tocsin.errors",
     "RangeIndex": "tocsin.stages.ranges.index",
-    "Ranges": "tocsin.rules.ranges",
+    "RangeRule": "tocsin.rules.ranges",
     "Rule": "tocsin.rules.model",
     "RuleError": "tocsin.errors",
     "RunError": "tocsin.errors",
@@ -62,16 +62,16 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the home of a public name when it is first asked for, and bind the name here."""
-    home = _HOMES.get(name)
-    if home is None:
+    """Import the module of a public name at its first use, and bind the name here."""
+    module = _MODULES.get(name)
+    if module is None:
         message = f"module 'tocsin' has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """List the public names, imported or not."""
+    """Return the public names, including names that are not imported yet."""
     return sorted({*globals(), *__all__})

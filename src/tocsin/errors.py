@@ -1,40 +1,58 @@
-"""The errors that Tocsin raises.
+"""Errors: the exceptions that Tocsin raises.
 
     TocsinError
-    ├── RuleError          what the user wrote cannot be meant so: expression, bounds, shapes, columns
-    │   ├── ExprError      a condition that cannot be read; underlines its place
-    │   └── SqlError       SQL that cannot be read or is not supported; underlines its place
-    ├── PlanError          the parts are right, together they cannot run
-    └── RunError           a run cannot start or go on: state of another version or bucket count, sources that fail
+    ├── RuleError          an invalid rule: expression, time bounds, shapes, columns
+    │   ├── ExprError      a condition that cannot be parsed; the message underlines the position
+    │   └── SqlError       invalid or unsupported SQL; the message underlines the position
+    ├── PlanError          valid rules and streams that cannot run together
+    └── RunError           a run that cannot start or continue: incompatible state, failing sources
 
-A wrong Python argument stays a ValueError or TypeError.
+A wrong argument of a Python function raises ValueError or TypeError instead.
 """
 
 from __future__ import annotations
 
 
 class TocsinError(Exception):
-    """Base of all errors that are about rules, plans and runs."""
+    """Base class of all errors about rules, plans and runs."""
 
 
 class RuleError(TocsinError):
-    """A rule that cannot be meant as written."""
+    """An invalid rule."""
 
 
 class ExprError(RuleError):
-    """A condition that cannot be read, with its place."""
+    """A condition that cannot be parsed.
+
+    Attributes
+    ----------
+    message
+        Message without the quoted condition.
+    text, start, stop
+        Condition, and the range of characters that has the error. The text is empty if no range is known.
+    """
 
     def __init__(self, message: str, text: str = "", start: int = 0, stop: int = 0) -> None:
         self.message, self.text, self.start, self.stop = message, text, start, stop
         super().__init__(message + _underline(text, start, stop))
 
     def of(self, place: str) -> ExprError:
-        """The same error, told where the condition stands."""
+        """Return the same error with the place of the condition in front of its message."""
         return ExprError(f"{place}: `expr`: {self.message}", self.text, self.start, self.stop)
 
 
 class SqlError(RuleError):
-    """SQL that cannot be read or is not supported, with its place: line and column from 1, and a mark under it."""
+    """Invalid or unsupported SQL.
+
+    Attributes
+    ----------
+    message
+        Message without the position and the quoted SQL.
+    text, start, stop
+        SQL, and the range of characters that has the error.
+    line, column
+        Position of the first of these characters, both from 1.
+    """
 
     def __init__(self, message: str, text: str, start: int, stop: int) -> None:
         self.message, self.text, self.start, self.stop = message, text, start, stop
@@ -44,15 +62,24 @@ class SqlError(RuleError):
 
 
 class PlanError(TocsinError):
-    """Rules and streams that cannot run together."""
+    """Valid rules and streams that cannot run together."""
 
 
 class RunError(TocsinError):
-    """A run that cannot start or go on."""
+    """A run that cannot start or continue."""
+
+
+def value_text(value: object) -> str:
+    """Return a value as a message shows it, with at most 60 characters."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:
+        # Python refuses to convert integers with thousands of digits.
+        return "a number with too many digits"
 
 
 def _underline(text: str, start: int, stop: int) -> str:
-    """Draw the line of `text` around `start` and mark it; long lines are cut to what a terminal shows."""
+    """Return the line of `text` around `start`, cut to the width of a terminal, and a line that underlines it."""
     if not text:
         return ""
     begin = text.rfind("\n", 0, start) + 1

@@ -1,4 +1,7 @@
-"""Files that are whole at any moment, and locks: one home for how bytes reach a disk. Imports nothing heavy."""
+"""Files: atomic replacement, durable appends, bounded reads, and locks.
+
+All durable writes of the package use this module. It imports only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import IO
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes], *, sync: bool = True) -> None:
-    """Put a file in place whole: a reader sees the old one or the new one; `sync` forces it to disk."""
+    """Replace a file atomically: a reader sees the old or the new content. With `sync`, force it to disk."""
     temporary = beside(path)
     with temporary.open("wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
@@ -25,7 +28,7 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], *, sync: bool = True
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open a file to be read; what is none, as a folder, a device or a pipe that would be waited for, is an OSError."""
+    """Open a regular file for reading. Raise OSError for folders, devices and pipes, without waiting for a pipe."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(number).st_mode
     if stat.S_ISREG(mode):
@@ -37,7 +40,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Read a whole file; one of more than `most` bytes is an OSError."""
+    """Read a file of at most `most` bytes. Raise OSError if it is larger."""
     with open_file(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -46,12 +49,12 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def beside(path: Path) -> Path:
-    """The hidden name under which a file is written before it takes its place."""
+    """Return the hidden path where `replace_file` writes the new content before it renames the file."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Put a line behind the others, on disk when this returns; behind a torn one it begins anew."""
+    """Append a line, which is on disk when this returns. It begins on a new line if the last line is incomplete."""
     with path.open("a+b") as file:
         end = file.seek(0, os.SEEK_END)
         if end:
@@ -63,7 +66,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Force a file, or the names in a folder, to disk."""
+    """Force a file, or the entries of a folder, to disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -72,7 +75,7 @@ def sync_path(path: Path) -> None:
 
 
 def lock_file(path: Path) -> IO[bytes] | None:
-    """Lock a file until it is closed or the process ends; None if another one holds it."""
+    """Lock a file until it is closed or the process ends. Return None if another process has the lock."""
     lock = path.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,80 +1,121 @@
-"""Compile kernels: the one place that imports Numba and sets its flags.
+"""Kernels: compilation of numeric functions, the one place that imports Numba and sets its flags.
 
-A kernel is a plain Python function on arrays and numbers. It is compiled by Numba at its first call, so importing
-Tocsin costs nothing, and where Numba is missing (an edge device) the same function runs uncompiled.
+A kernel is a plain Python function on arrays and numbers. Numba compiles it at its first call, so `import tocsin`
+compiles nothing. Where Numba is missing, such as on an edge device, the same function runs interpreted.
+
+Guarantees:
+    - Interpreted and compiled kernels return equal results.
+    - Compiled kernels are cached in files whose names contain a hash of the sources that they depend on. A change to
+      any of these sources therefore never runs an old kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib.util
 import os
+import pkgutil
+import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Division by zero gives inf or NaN as NumPy does; fused or reordered arithmetic would break equality of the engines.
-# References are counted or not as the kernel says, never as the kernel that calls it.
+# Division by zero returns inf or NaN as in NumPy. Fused or reordered arithmetic would break equality of the engines.
+# Whether references are counted depends on the kernel, not on its caller.
 _FLAGS = {"error_model": "numpy", "fastmath": False, "nogil": True, "_nrt": True}
-# For each array that it hands on compiled code counts two references, each some nanoseconds; a kernel that makes no
-# array and gives none back can borrow them.
+# Compiled code counts two references per array argument, some nanoseconds each. A kernel that neither creates nor
+# returns an array does not need the counts.
 _LEAN = {**_FLAGS, "_nrt": False}
 _INLINED = {**_LEAN, "forceinline": True}
 _NUMBERS = ("None", "bool", "int", "float", "tuple[int, int]", "tuple[float, bool, float]")
-_TYPE_REGISTERED = False
-# With more samples than this, compiled kernels are worth their loading.
-MOST_PLAIN_SAMPLES = 20_000
+
+# Rows that a process may interpret if compiled kernels are in the cache: to load the kernels takes 0.6 s, to interpret
+# a row 10 to 120 microseconds.
+MOST_INTERPRETED_ROWS = 10_000
+# The same limit without a cache, because compilation takes 25 s.
+MOST_INTERPRETED_ROWS_UNCACHED = 50_000
+# Seconds of compilation before a message.
+_SILENT_S = 2.0
+
+# Modes of a context. `_INTERPRETED` interprets kernels that are not loaded. `_INSIDE` interprets all kernels, because
+# the caller is an interpreted kernel.
+_COMPILED, _INTERPRETED, _INSIDE = range(3)
+_MODE = ContextVar("tocsin_kernel_mode", default=_COMPILED)
 
 
 class Kernel(Generic[P, R]):
-    """A function that compiles itself when it is first called; other kernels may call it."""
+    """Function that is compiled at its first call. Other kernels may call it."""
 
     def __init__(self, function: Callable[P, R], flags: Mapping[str, Any]) -> None:
         self.function, self.flags = function, flags
+        # Replaced only if Python raises an error where compiled code returns a number.
+        self.interpreted = function
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.__module__ = function.__module__
         self._compiled: Callable[P, R] | None = None
         self._called: Callable[P, R] | None = None
+        _KERNELS.append(self)
 
     @property
     def compiled(self) -> Callable[P, R]:
-        """The function as Numba compiles it: what compiled kernels call, also while others get it as it was written."""
+        """Function that Numba compiles. Compiled kernels call it in any context."""
         if self._compiled is None:
-            self._compiled = _compile(self.function, self.flags)
+            compiled = _compile(self.function, self.flags)
+            # Numba returns the function itself if NUMBA_DISABLE_JIT was set when Numba was imported.
+            self._compiled = self.interpreted if compiled is self.function else compiled
         return self._compiled
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the kernel: compiled if Numba is there, else as it was written."""
+        """Call the kernel: compiled if Numba is installed, unless the context interprets kernels."""
+        mode = _MODE.get()
+        if mode == _INSIDE:
+            # The caller's numbers may have other types than in compiled code, which would compile this kernel again.
+            return self.interpreted(*args, **kwargs)
         if self._called is None:
-            self._called = self.compiled if enabled() else self.function
+            if mode == _INTERPRETED:
+                token = _MODE.set(_INSIDE)
+                try:
+                    return self.interpreted(*args, **kwargs)
+                finally:
+                    _MODE.reset(token)
+            self._called = self.compiled if enabled() else self.interpreted
         return self._called(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: a worker compiles, or loads from its cache, what it needs."""
+        """Pickle by name, because a worker loads kernels from its own cache."""
         return _by_name, (self.__module__, self.__name__)
 
 
+_KERNELS: list[Kernel[Any, Any]] = []
+
+
 def kernel(function: Callable[P, R]) -> Kernel[P, R]:
-    """Mark a function as a kernel."""
+    """Return a function as a kernel."""
     return Kernel(function, _FLAGS)
 
 
 def lean(function: Callable[P, R]) -> Kernel[P, R]:
-    """Mark a kernel that makes no array and gives none back: references to what it is handed are not counted.
+    """Mark a kernel that neither creates nor returns an array, so that references to its arguments are not counted.
 
-    To cut a line out of an array is fine, to copy one line to another (`a[i] = a[j]`) makes an array.
+    A view of an array (`a[i]`) is allowed; a copy between lines (`a[i] = a[j]`) creates an array.
     """
     return Kernel(_numbers_only(function), _LEAN)
 
 
 def inlined(function: Callable[P, R]) -> Kernel[P, R]:
-    """Mark a lean kernel that becomes part of those that call it: tuples of many arrays are then not handed on at all.
+    """Mark a lean kernel that is inlined into its callers, so that tuples of many arrays are not passed at all.
 
-    For what is called often, from few places: each compiles it anew.
+    Use it for frequent calls from few places, because each caller compiles the kernel again.
     """
     return Kernel(_numbers_only(function), _INLINED)
 
@@ -83,42 +124,71 @@ def _numbers_only(function: Callable[P, R]) -> Callable[P, R]:
     gives = function.__annotations__["return"]
     if gives not in _NUMBERS:
         name = function.__name__
-        message = f"`{name}` must give back numbers, as references to arrays are not counted; it gives {gives}"
+        message = f"`{name}` must return numbers, because references to arrays are not counted; got {gives}"
         raise TypeError(message)
     return function
 
 
+@functools.cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
 def enabled() -> bool:
-    """Tell whether kernels are compiled in this process."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" and importlib.util.find_spec("numba") is not None
+    """Return whether kernels can be compiled in this process."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" and _is_installed()
+
+
+class _InterpretedRows:
+    """Rows that this process has processed interpreted. Many small inputs together are worth compiled kernels."""
+
+    def __init__(self) -> None:
+        self._rows, self._lock = 0, threading.Lock()
+
+    def add(self, rows: int) -> bool:
+        """Return whether further rows may be processed interpreted, and count them if so."""
+        with self._lock:
+            whole = self._rows + rows
+            if whole > MOST_INTERPRETED_ROWS and (whole > MOST_INTERPRETED_ROWS_UNCACHED or has_cached_kernels()):
+                return False
+            self._rows = whole
+            return True
+
+
+_INTERPRETED_ROWS = _InterpretedRows()
 
 
 @contextlib.contextmanager
-def plain_kernels(samples: int) -> Iterator[bool]:
-    """Let kernels that nobody has called yet run as they are written, if there are few samples; tell whether they do.
+def use_interpreted_kernels(rows: int) -> Iterator[bool]:
+    """Interpret kernels that are not loaded if `rows` is small; yield whether kernels are interpreted.
 
-    Measured (docs/reference/test-file.md has the numbers): loading compiled kernels takes longer than running a few
-    hundred tests as plain Python, and compiling them from nothing takes longer than any test file is likely to take.
+    It applies to calls in the same thread (or asyncio task). Kernels that this process has loaded run compiled.
     """
+    is_interpreted = not enabled() or _INTERPRETED_ROWS.add(rows)
+    if not is_interpreted or _MODE.get() != _COMPILED:
+        yield is_interpreted
+        return
     import numpy as np
 
-    kernels = _unused() if samples <= MOST_PLAIN_SAMPLES else []
-    for kernel in kernels:
-        kernel._called = kernel.function
+    token = _MODE.set(_INTERPRETED)
     try:
-        # Compiled code is silent about overflow, and so should the same code be here.
+        # Compiled code does not warn about overflow.
         with np.errstate(all="ignore"):
-            yield bool(kernels)
+            yield True
     finally:
-        for kernel in kernels:
-            kernel._called = None
+        _MODE.reset(token)
 
 
-def _unused() -> list[Kernel[Any, Any]]:
-    """The kernels of this process that nobody has called."""
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("tocsin.")]
-    found = {id(value): value for module in ours for value in vars(module).values() if isinstance(value, Kernel)}
-    return [kernel for kernel in found.values() if kernel._called is None]
+def has_cached_kernels() -> bool:
+    """Return whether the cache has a kernel of the modules that are imported."""
+    return any(_is_cached(kernel.function) for kernel in _KERNELS)
+
+
+def _is_cached(function: Callable[..., Any]) -> bool:
+    file = _file_of(function)
+    folder = _cache_folder(file.parent)
+    # The file name that `caching.CacheImpl` of Numba makes of the hash.
+    return folder is not None and any(folder.glob(f"{file.stem}.{function.__name__}-{_source_hash(function)}.*.nbi"))
 
 
 def _by_name(module: str, name: str) -> Any:
@@ -128,23 +198,186 @@ def _by_name(module: str, name: str) -> Any:
 def _compile(function: Callable[P, R], flags: Mapping[str, Any]) -> Callable[P, R]:
     import numba
 
-    _register_type()
-    try:
-        return numba.njit(cache=True, **flags)(function)  # type: ignore[no-any-return]
-    except RuntimeError:
-        # No place for a cache file: the package was shipped to this worker inside a zip archive.
-        return numba.njit(cache=False, **flags)(function)  # type: ignore[no-any-return]
+    dispatcher = numba.njit(**flags)(function)
+    cache = _numba_parts()
+    if dispatcher is not function and _cache_folder(_file_of(function).parent) is not None:
+        dispatcher._cache = cache(function)
+    return dispatcher  # type: ignore[no-any-return]
 
 
-def _register_type() -> None:
-    """Teach Numba that a kernel called inside a kernel stands for its compiled function."""
-    global _TYPE_REGISTERED
-    if _TYPE_REGISTERED:
-        return
+@functools.cache
+def _numba_parts() -> Any:
+    """Register kernels and the message about compilation in Numba; return the class of the kernel cache."""
+    from numba.core import caching, event
     from numba.extending import typeof_impl
 
-    def _typeof(value: Kernel[Any, Any], context: Any) -> Any:
+    class Locator(caching._CacheLocator):  # type: ignore[misc]
+        def __init__(self, function: Callable[..., Any]) -> None:
+            self._function = function
+            # Numba names this file in a warning.
+            self._py_file = str(_file_of(function))
+
+        @classmethod
+        def from_function(cls, function: Callable[..., Any], _: str) -> Locator:
+            return cls(function)
+
+        def get_cache_path(self) -> str:
+            return str(_cache_folder(_file_of(self._function).parent))
+
+        def get_source_stamp(self) -> str:
+            return _source_hash(self._function)
+
+        def get_disambiguator(self) -> str:
+            return _source_hash(self._function)
+
+    class CacheParts(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = (Locator,)
+
+    class Cache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = CacheParts
+
+        def save_overload(self, signature: Any, result: Any) -> None:
+            super().save_overload(signature, result)
+            _remove_outdated(Path(self.cache_path), self._impl.filename_base)
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            if isinstance(event.data["dispatcher"]._cache, Cache):
+                _COMPILATION.begin()
+
+        def on_end(self, event: Any) -> None:
+            if isinstance(event.data["dispatcher"]._cache, Cache):
+                _COMPILATION.end()
+
+    def type_of(value: Kernel[Any, Any], context: Any) -> Any:
+        """Return the type of the compiled function, because a kernel calls the kernel itself."""
         return typeof_impl(value.compiled, context)
 
-    typeof_impl.register(Kernel)(_typeof)
-    _TYPE_REGISTERED = True
+    typeof_impl.register(Kernel)(type_of)
+    event.register("numba:compile", Listener())
+    return Cache
+
+
+class _Compilation:
+    """Duration of compilation in this process; prints one line if it is long. Numba compiles in one thread at a time.
+
+    `TOCSIN_PROGRESS=off` turns the line off.
+    """
+
+    def __init__(self) -> None:
+        self._depth, self._begun, self._seconds, self._is_reported = 0, 0.0, 0.0, False
+
+    def begin(self) -> None:
+        if not self._depth:
+            self._begun = time.monotonic()
+        self._depth += 1
+        self._report()
+
+    def end(self) -> None:
+        self._report()
+        self._depth -= 1
+        if not self._depth:
+            self._seconds += time.monotonic() - self._begun
+
+    def _report(self) -> None:
+        seconds = self._seconds + time.monotonic() - self._begun
+        if self._is_reported or seconds < _SILENT_S or os.environ.get("TOCSIN_PROGRESS") == "off":
+            return
+        self._is_reported = True
+        text = "tocsin: compiling kernels, which can take half a minute; later runs load them from the cache"
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+_COMPILATION = _Compilation()
+_PACKAGE = Path(__file__).parent
+_IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n#]+)|import ([\w.]+))", re.MULTILINE)
+
+
+def _file_of(function: Callable[..., Any]) -> Path:
+    return Path(function.__code__.co_filename)
+
+
+@functools.cache
+def _cache_folder(folder: Path) -> Path | None:
+    """Return the folder for compiled kernels of the modules of a folder, or None if no folder is writable.
+
+    NUMBA_CACHE_DIR has priority. Otherwise they are beside bytecode, or in the user's cache if the folder is read-only.
+    """
+    from tempfile import TemporaryFile
+
+    name = folder.relative_to(_PACKAGE.parent) if folder.is_relative_to(_PACKAGE) else Path(folder.name)
+    candidates = [folder / "__pycache__"] if folder.is_dir() else []
+    if "NUMBA_CACHE_DIR" in os.environ:
+        candidates = [Path(os.environ["NUMBA_CACHE_DIR"]) / name]
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        candidates.append(Path(cache) / "tocsin" / "kernels" / name)
+    for candidate in candidates:
+        try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=candidate).close()
+        except OSError:
+            continue
+        return candidate
+    return None
+
+
+def _remove_outdated(folder: Path, name: str) -> None:
+    """Remove the files of a kernel for other sources from a folder beside the source; other folders may serve both."""
+    if folder.name != "__pycache__":
+        return
+    kernel, kept = name.split("-", maxsplit=1)[0], name.split(".py", maxsplit=1)[0]
+    for entry in folder.glob(f"{kernel}-*.nb?"):
+        if not entry.name.startswith(kept):
+            entry.unlink(missing_ok=True)
+
+
+def _source_hash(function: Callable[..., Any]) -> str:
+    return _hash_of_module(function.__module__, _file_of(function))
+
+
+@functools.cache
+def _hash_of_module(module: str, file: Path) -> str:
+    """Return a hash of the source of a module and of all modules of its package and of Tocsin that it needs."""
+    parts = module.split(".")
+    roots = {parts[0]: file.parents[len(parts) - 1], __package__: _PACKAGE.parent}
+    sources, waiting = {module: _read(file) or b""}, [module]
+    while waiting:
+        for name in _imports(sources[waiting.pop()]):
+            top = name.split(".")[0]
+            if name not in sources and top in roots:
+                source = _module_source(roots[top], name)
+                if source is not None:
+                    sources[name] = source
+                    waiting.append(name)
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(b"%s %d\n%s" % (name.encode(), len(sources[name]), sources[name]))
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _imports(source: bytes) -> tuple[str, ...]:
+    """Return the names of modules that a source can import: `from a import b` may import `a.b`."""
+    found = []
+    for parent, names, module in _IMPORT.findall(source.decode()):
+        found += [module] if module else [f"{parent}.{name}" for name in re.findall(r"\w+", names)] + [parent]
+    return tuple(found)
+
+
+@functools.cache
+def _module_source(root: Path, name: str) -> bytes | None:
+    return _read(root.joinpath(*name.split(".")).with_suffix(".py"))
+
+
+def _read(file: Path) -> bytes | None:
+    """Return a source file, also from a zip archive; None if it does not exist."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        pass
+    try:
+        return pkgutil.get_data("tocsin", str(file.relative_to(_PACKAGE)))
+    except (OSError, ValueError):
+        return None

@@ -16,11 +16,12 @@ import numpy as np
 
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
+from tocsin.jit import use_interpreted_kernels
 from tocsin.logic import ALERT_TIMES, FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
-from tocsin.rules.cpu import read_cpu
-from tocsin.rules.memory import read_memory
+from tocsin.rules.quality import RUN_KEYS, parse_quality
+from tocsin.runtime.session import Session, store_pages
 
 # Arrival may be any whole number.
 ANY_WHOLE = 2**63 - 1
@@ -61,59 +62,57 @@ def run_local(
     time: str = "ts",
     arrival: str | None = None,
     cuts: Sequence[int] = (),
-    memory: str | int | None = None,
-    cpu: str | None = None,
+    quality: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run rules over bounded streams and give their alerts.
+    """Run rules over bounded streams in this process and return their alert events.
 
     Parameters
     ----------
     streams
         Columns of each stream: arrays by name, a table of Arrow, or a DataFrame of pandas.
     rules
-        One or several Rules, and NoData for streams whose keys must be heard.
+        One or several Rules, RangeRules and NoData.
     time
-        Column of event time: datetimes, or whole microseconds since 1970.
+        Column of event time: datetimes, or integer microseconds since 1970.
     arrival
-        Column by which rows arrived; without it they are taken in order of event time.
+        Column of the arrival; without it, rows are processed in order of event time.
     cuts
-        Numbers of rows, in order of arrival, after which to cut the input into batches, the state being written and
-        read between them.
-    memory
-        How much state all joins together may keep, as `200MB`; what does not fit is shed.
-    cpu
-        How much processor time all joins of two streams that emit all may use together, as `50%` of a core.
+        Batch boundaries: numbers of rows in arrival order. State is written and read between two batches.
+    quality
+        Budgets of all rules together: `{"memory": "200MB"}` for the state of joins, `{"cpu": "50%", "deadline": "5s"}`
+        for the processing of rules with `emit` all.
     """
-    result = run(streams, rules, time=time, arrival=arrival, cuts=cuts, memory=memory, cpu=cpu)
+    result = run_local_detailed(streams, rules, time=time, arrival=arrival, cuts=cuts, quality=quality)
     if result.dead:
         first = result.dead[0]
         text = (
-            f"{len(result.dead):,} rows or more could not be used, as of stream `{first['stream']}`: {first['reason']}"
+            f"{len(result.dead):,} or more rows are invalid, for example in stream `{first['stream']}`: "
+            f"{first['reason']}"
         )
-        warnings.warn(f"{text}; `tocsin.local.run` gives them", stacklevel=2)
+        warnings.warn(f"{text}; `tocsin.local.run_local_detailed` returns them", stacklevel=2)
     return result.alerts
 
 
-def run(
+def run_local_detailed(
     streams: Mapping[str, Columns],
     rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
     cuts: Sequence[int] = (),
-    memory: str | int | None = None,
-    cpu: str | None = None,
+    quality: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Run like `run_local`, and give counts and the size of the state too."""
+    """Run rules like `run_local`, and return a Result: alerts, row outcomes and the size of the state."""
     tables = _tables(streams)
-    plan = explain(tables, rules, time=time, arrival=arrival, memory=memory, cpu=cpu)
+    plan = explain(tables, rules, time=time, arrival=arrival, quality=quality)
     batches = [batch for i, watch in enumerate(plan.key_sets) for batch in _batches(i, watch, tables, time, arrival)]
-    if len(_checked(cuts)):
-        return _run_calls(plan, _cut(batches, cuts), restart=True)
-    threads = min(os.cpu_count() or 1, sum(len(batch.time) for batch in batches) // ROWS_PER_THREAD)
+    rows = sum(len(batch.time) for batch in batches)
+    threads = min(os.cpu_count() or 1, rows // ROWS_PER_THREAD)
     # A budget is one for all keys: divided over threads, what is found would depend on the machine.
-    if threads < 2 or any(watch.budget or watch.anytime for watch in plan.watches):
-        return _run_calls(plan, _calls(batches))
+    if len(_checked(cuts)) or threads < 2 or any(watch.budget or watch.anytime for watch in plan.watches):
+        calls = _cut(batches, cuts) if len(cuts) else _calls(batches)
+        with use_interpreted_kernels(rows):
+            return _run_calls(plan, calls, restart=len(cuts) > 0)
     with ThreadPoolExecutor(threads) as pool:
         return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
 
@@ -121,17 +120,17 @@ def run(
 def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
     """Run a plan to the end of its input; with `restart` its state is written and read between calls."""
     out, pages, waits = Out(), dict[str, bytes](), dict[str, tuple[int, float | None]]()
-    logic = plan.build(pages)
+    session = Session(plan)
     for number, call in enumerate(calls):
         if restart and number:
-            _store(pages, logic.changed_pages())
-            logic = plan.build(pages)
-        given = logic.on_data(call)
+            store_pages(pages, session.changed_pages())
+            session = Session(plan, pages)
+        given = session.push(call)
         waits = given.waits or waits
         out.add(given)
-    ended = logic.on_end()
+    ended = session.end()
     out.add(ended)
-    _store(pages, logic.changed_pages())
+    store_pages(pages, session.changed_pages())
     told = Out(waits=waits, memory=ended.memory)
     told.drop_recalls({alert["alert"] for alert in out.alerts})
     alerts = [with_times(alert) for alert in sorted(out.alerts, key=_whose)]
@@ -170,18 +169,16 @@ def explain(
     *,
     time: str = "ts",
     arrival: str | None = None,
-    memory: str | int | None = None,
-    cpu: str | None = None,
+    quality: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Plan rules over streams without running them; the plan's text says what is remembered and joined."""
-    limit, spending = None if memory is None else read_memory(memory), read_cpu(cpu, None)
+    """Return the plan of rules over streams; its text shows the retained rows, the join and the proofs."""
     columns = _names(_tables(streams))
-    return make_plan(rules, columns, time=time, arrival=arrival, memory=limit, cpu=spending)
+    return make_plan(rules, columns, time=time, arrival=arrival, quality=parse_quality(quality, RUN_KEYS))
 
 
 def _tables(streams: Mapping[str, Columns]) -> dict[str, Table]:
     if not isinstance(streams, Mapping) or not streams:
-        found = "none" if isinstance(streams, Mapping) else type(streams).__name__
+        found = "an empty mapping" if isinstance(streams, Mapping) else type(streams).__name__
         message = f"`streams` must map names to columns; got {found}"
         raise PlanError(message)
     return {name: read_table(given, f"stream `{name}`") for name, given in streams.items()}
@@ -193,7 +190,7 @@ def _names(tables: Mapping[str, Table]) -> dict[str, list[str]]:
 
 def _checked(cuts: Sequence[int]) -> Sequence[int]:
     if not isinstance(cuts, Sequence | np.ndarray) or any(not isinstance(cut, int | np.integer) for cut in cuts):
-        message = f"`cuts` must list numbers of rows; got {cuts!r}"
+        message = f"`cuts` must be a list of row numbers; got {cuts!r}"
         raise PlanError(message)
     return cuts
 
@@ -207,14 +204,6 @@ def with_times(alert: dict[str, Any]) -> dict[str, Any]:
 
 def _datetime(time_us: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(time_us, FIRST_US), LAST_US))
-
-
-def _store(pages: dict[str, bytes], changed: Mapping[str, bytes | None]) -> None:
-    for name, page in changed.items():
-        if page is None:
-            pages.pop(name, None)
-        else:
-            pages[name] = page
 
 
 def _batches(

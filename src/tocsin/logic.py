@@ -1,18 +1,18 @@
-"""The contract between algorithms and engines: Step, Logic, Batch, Out.
+"""The contract between algorithms and engines: Step, Pipeline, Batch, Out.
 
-An engine runs any plan and knows no algorithm. It builds a logic from a step and the pages of its state, hands it rows,
-time and the end of input, carries away what it gives, and stores the pages that changed. One engine call happens per
-bucket and batch, never per key.
+An engine runs any plan and knows no algorithm. It creates a `Session` (`runtime/session.py`) from a step and its state
+pages. The session builds the pipelines of the step and passes rows, time and the end of input to them. The engine
+stores the pages that changed. There is one engine call per bucket and batch, not per key.
 
-Laws that every logic obeys (tests/test_laws.py): any split of the input into batches gives the same output rows; pages
-written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for every
-stream and key set received = held + retained + expired + omitted + duplicates + shed + late + quarantined +
+Laws that every pipeline obeys (tests/test_laws.py): any split of the input into batches gives the same output rows;
+pages written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for
+every stream and key set received = held + retained + expired + omitted + duplicates + shed + late + quarantined +
 unprocessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -100,7 +100,7 @@ def _of_known(worse: Callable[..., float], *given: float | None) -> float | None
 
 @dataclass
 class Out:
-    """What a logic gives back: alert rows (dicts with the public column names), counts gained, newest times, waits.
+    """Output of a call: alert rows (dicts with the public column names), counts gained, newest times, waits.
 
     Counts go by store, whose name is its stream's where a stream has one; `newest` has the newest event time of each
     stream that had rows; `waits` has, per alert whose rows wait, for how many microseconds, and the recall that this is
@@ -186,30 +186,76 @@ class Out:
             total[name] = total.get(name, 0) + number
 
 
-class Logic(Protocol):
-    """An algorithm with its state. One thread calls it; what it was handed may not be kept beyond the call."""
+class EvaluatedRows(NamedTuple):
+    """Evaluations of one rule in processing order: the best combination of each row that completed one.
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Take the rows of one call: all streams, ordered by `arrival`. `now_us` is the engine's processing time."""
+    Attributes
+    ----------
+        stream: Number of the row's stream in the order of the rule.
+        row: Row that was evaluated.
+        partners: Rows of the combination, one column per stream of the rule.
+        is_true, is_holding: State of the condition. A holding condition is not true, but is not past recovery.
+        is_late: The row was out of order.
+    """
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Take control rows: a new wait, a new memory share, a range to register."""
+    stream: Int
+    row: Int
+    partners: Int
+    margin: Float
+    value: Float
+    is_true: Bools
+    is_holding: Bools
+    is_late: Bools
 
-    def on_time(self, now_us: int) -> Out:
-        """Learn that processing time has passed without rows."""
 
-    def on_end(self) -> Out:
-        """Learn that a bounded input has ended: nothing will come, so nothing is waited for."""
+class Listener(Protocol):
+    """Receiver of row outcomes and evaluations, for traces. Its session processes one push.
+
+    A row is its position in the rows of its stream. A store number is a position in `Watch.stores`, a rule number is a
+    position in `Watch.rules`. Ranks are positions in the order of arrival of all rows.
+    """
+
+    def on_entered(self, store: int, rows: Int, ranks: Int, silent: Bools, repeated: Bools) -> None:
+        """Receive rows that entered a store. A silent row is not evaluated; a repeated row is a duplicate."""
+
+    def on_reduced(self, store: int, rows: Int, left: Int, retained: Int) -> None:
+        """Receive the omission rank of each row (`NEVER` for a retained row), and the rows that remain."""
+
+    def on_evaluated(self, rule: int, evaluations: EvaluatedRows) -> None:
+        """Receive evaluations of a rule."""
+
+
+class Pipeline(Protocol):
+    """Execution of one part of a plan, with its state. `Session` calls it; it must not keep references to batches."""
+
+    @property
+    def inputs(self) -> Mapping[tuple[int, str], Collection[str]]:
+        """Inputs that this pipeline reads: columns by key set and stream."""
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Process the batches of one call that are of `inputs`. There may be none."""
+
+    def on_control(self, message: Any, out: Out) -> None:
+        """Apply a control row that `Step.read_control` has read. Ignore messages for other pipelines."""
+
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Process the passage of processing time without rows."""
+
+    def on_end(self, out: Out) -> None:
+        """Process everything that waits, because a bounded input has ended."""
 
     def next_timer(self) -> int | None:
-        """Name the processing time at which `on_time` should be called if no rows come before; None: never."""
+        """Return the processing time of the next necessary call of `on_time`, or None."""
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """Give the pages that changed since the last call of this method; None: the page is gone."""
+        """Return the pages that changed since the last call of this method. None marks a removed page."""
 
 
 class Step(Protocol):
-    """What to do and with which numbers: a frozen dataclass that builds its logic, on a worker, from its pages."""
+    """Description of the work: a frozen dataclass. A worker builds pipelines from it. `Plan` is the main step."""
 
-    def build(self, pages: Pages) -> Logic:
-        """Make the logic; `pages` is empty at the very start."""
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        """Build the pipelines in processing order. `pages` is empty if there is no state."""
+
+    def read_control(self, row: Mapping[str, Any]) -> Any:
+        """Read a control row into the message for `Pipeline.on_control`, or raise an error."""

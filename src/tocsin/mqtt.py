@@ -70,7 +70,7 @@ def check_filter(topic: str) -> None:
     right = topic and len(topic.encode()) <= 65_535 and "\0" not in topic
     right = right and all(level in {"+", "#"} or not {"+", "#"} & set(level) for level in levels)
     if not right or "#" in levels[:-1]:
-        message = f"`topic` must be a topic or filter of MQTT; got {topic[:200]!r}"
+        message = f"`topic` must be an MQTT topic or topic filter; got {topic[:200]!r}"
         raise PlanError(message)
 
 
@@ -154,13 +154,13 @@ class Collector:
             try:
                 self._client.loop_forever(retry_first_connection=True)
             except Exception as error:
-                _log.warning("%s: the connection broke; %s", self.subscription.place, error)
+                _log.warning("%s: the connection failed; %s", self.subscription.place, error)
             self._stop.wait(RETRY_S)
 
     def _on_connect(self, client: Any, _data: Any, _flags: Any, code: Any, _more: Any = None) -> None:
         self._connection += 1
         if code.is_failure:
-            told = f"{self.subscription.place}: the broker must take the login; it says {code}"
+            told = f"{self.subscription.place}: the broker rejected the login: {code}"
             _log.error("%s", told)
             # A broker that knew us once, or is only starting, may know us again.
             if not self._known and str(code) != "Server unavailable":
@@ -172,7 +172,7 @@ class Collector:
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, codes: Any, _more: Any = None) -> None:
         refused = [code for code in codes if code.is_failure]
         if refused and not self._known:
-            self.refusal = f"{self.subscription.place}: the broker must take the subscription; it says {refused[0]}"
+            self.refusal = f"{self.subscription.place}: the broker rejected the subscription: {refused[0]}"
             _log.error("%s", self.refusal)
         elif not refused:
             self._known = True
@@ -182,10 +182,10 @@ class Collector:
         self._connection += 1
         self.connected.clear()
         if not self._stop.is_set():
-            _log.warning("%s: the connection broke and is tried again; %s", self.subscription.place, code)
+            _log.warning("%s: the connection was lost and is opened again; %s", self.subscription.place, code)
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
-        _log.warning("%s: the broker is not reached, and tried again", self.subscription.place)
+        _log.warning("%s: the broker is not reachable; trying again", self.subscription.place)
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         if not self._has_room(message.qos):
@@ -211,9 +211,7 @@ class Collector:
                 return True
         self.dropped += 1
         if self.dropped & (self.dropped - 1) == 0:
-            _log.error(
-                "%s: the disk does not keep up; %d messages of QoS 0 lost", self.subscription.place, self.dropped
-            )
+            _log.error("%s: the disk is too slow; %d messages of QoS 0 are lost", self.subscription.place, self.dropped)
         return False
 
     def _write(self) -> None:
@@ -247,7 +245,9 @@ class Collector:
                 self._spool.append(messages)
                 return
             except OSError as error:
-                _log.error("%s: the spool must take messages; %s", self.subscription.place, error.strerror)
+                _log.error(
+                    "%s: the spool cannot store messages; trying again; %s", self.subscription.place, error.strerror
+                )
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST_RETRY_S)
 

@@ -1,4 +1,4 @@
-"""State as bytes: named arrays and texts in one self-describing page with a version tag. Nothing is unpickled."""
+"""State pages: named arrays and JSON values, encoded as bytes with a version and a checksum. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from tocsin.errors import RunError
 
 MAGIC = b"TOCSIN\x00"
-# Version 1 was never released; version 3 has shorter whole numbers (`<i2`, `|i1`).
+# Version 1 was never released. Version 3 added short integers (`<i2`, `|i1`).
 OLDEST, VERSION = 2, 3
 _KINDS = {"<i8": np.int64, "<i4": np.int32, "<i2": np.int16, "|i1": np.int8, "<f8": np.float64, "|b1": np.bool_}
 _SHORT = (np.int8, np.int16, np.int32)
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
-    """Write arrays (signed integers, float64, bool, or objects that are texts or None) and facts that JSON can hold."""
+    """Encode arrays (signed integers, float64, bool, or objects that are text or None) and JSON values to bytes."""
     head: dict[str, Any] = {"facts": facts, "arrays": []}
     body: list[bytes] = []
     for name, array in arrays.items():
@@ -39,7 +39,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
 
 
 def shortened(array: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers in as few bytes each as the largest of them needs."""
+    """Convert an int64 array to the shortest integer type that represents all its numbers."""
     if array.dtype != np.int64:
         return array
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
@@ -48,22 +48,22 @@ def shortened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def lengthened(array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers as kernels have them."""
+    """Convert an array of short integers to int64, the type that kernels require."""
     return array.astype(np.int64) if array.dtype in _SHORT else array
 
 
 def packed_size(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> int:
-    """How many bytes `pack` makes of this, at most: the numbers in its header are taken for long ones."""
+    """Return an upper bound for the size of the encoded page in bytes."""
     return 64 + len(json.dumps(facts)) + arrays_size(arrays)
 
 
 def arrays_size(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """How many bytes arrays take in what `pack` makes, at most; those of texts that are all missing are not read."""
+    """Return an upper bound for the size of encoded arrays in bytes. It assumes the longest headers."""
     size = 0
     for name, array in arrays.items():
         if array.dtype != object:
             text = array.nbytes
-        elif any(array.ravel().tolist()):  # Four times as fast as what NumPy does with objects.
+        elif any(array.ravel().tolist()):  # Four times as fast as NumPy on objects.
             text = len(json.dumps(array.ravel().tolist()))
         else:
             text = max(len("[]"), array.size * len("null, "))
@@ -76,28 +76,29 @@ def _name_size(name: str) -> int:
     return len(json.dumps(name))
 
 
-def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `pack` wrote; the arrays are fresh copies."""
+def check_version(data: bytes, name: str = "") -> None:
+    """Raise RunError if the header of a page is damaged or has an unsupported version. Messages contain `name`."""
+    page = f"state page `{name}`" if name else "state page"
     if data[: len(MAGIC)] != MAGIC:
-        message = "state page must begin with Tocsin's mark; it was written by something else or is damaged"
+        message = f"{page} is damaged or was not written by Tocsin"
         raise RunError(message)
     if len(data) < 21:
-        message = f"state page must be whole; it is damaged: it has only {len(data)} bytes"
+        message = f"{page} is damaged: it has only {len(data)} bytes"
         raise RunError(message)
     version = int.from_bytes(data[7:9], "little")
     if version < OLDEST:
-        message = (
-            f"state page must be of version {OLDEST} or newer; it has version {version}: start with a new checkpoint"
-        )
+        message = f"{page} must have version {OLDEST} or newer; got {version}: start with a new checkpoint"
         raise RunError(message)
     if version > VERSION:
-        message = (
-            f"state page must be of version {VERSION} or older; "
-            f"it has version {version}: run the newer Tocsin that wrote it"
-        )
+        message = f"{page} must have version {VERSION} or older; got {version}: use the newer Tocsin that wrote it"
         raise RunError(message)
+
+
+def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Decode a page to new arrays and JSON values."""
+    check_version(data)
     if zlib.crc32(data[13:]) != int.from_bytes(data[9:13], "little"):
-        message = f"state page must be whole; it is damaged: the checksum of its {len(data)} bytes is wrong"
+        message = f"state page is damaged: the checksum of its {len(data)} bytes is wrong"
         raise RunError(message)
     at = 21 + int.from_bytes(data[13:21], "little")
     try:
@@ -107,7 +108,7 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             arrays[name] = _array(data[at : at + size], kind, shape)
             at += size
     except (ValueError, KeyError, TypeError) as error:
-        message = f"state page must be whole; it is damaged: {error}"
+        message = f"state page is damaged: {error}"
         raise RunError(message) from error
     return arrays, facts
 

@@ -1,4 +1,4 @@
-"""`tocsin dashboard`: what it refuses, where it listens, and when it ends."""
+"""`tocsin dashboard`: errors, addresses, and termination."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path("runs", name).mkdir(parents=True)
         Path("runs", name, "manifest.json").write_text("{}")
     Path("short").write_text("short\n")
-    Path("long").write_text("a-token-that-nobody-guesses\n")
+    Path("long").write_text("a-token-of-some-length\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
-        (["none"], "RUN_DIR must be the directory of a run; none is not there"),
-        (["long"], "RUN_DIR must be the directory of a run; long is not a directory"),
+        (["none"], "RUN_DIR must be a run directory; none does not exist"),
+        (["long"], "RUN_DIR must be a run directory; long is not a directory"),
         (
             ["empty"],
             "must be a directory that `tocsin run` or `tocsin backtest --run-dir` wrote; empty has no manifest",
         ),
         (["run", "photos"], "photos has no manifest.json\n"),
-        (["runs"], "runs has no manifest.json; it has run directories inside: runs/february, runs/january\n"),
+        (["runs"], "runs has no manifest.json; it contains the run directories runs/february, runs/january\n"),
         (["run", "--address", "0.0.0.0"], "can be reached by others, and so needs `--token-file`"),
-        (["run", "--token-file", "none"], "`--token-file` must be readable; none: no such file"),
+        (["run", "--token-file", "none"], "`--token-file`: none: no such file"),
         (["run", "--token-file", "short"], "the token must have at least 16 characters; it has 5"),
         (
             ["run", "--address", "no such address", "--token-file", "long"],
@@ -54,14 +54,14 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_a_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_dashboard_prints_one_line_when_it_cannot_start(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dashboard", *arguments]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("tocsin dashboard: ")
-    assert sentence in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 
@@ -70,7 +70,7 @@ def test_dashboard_names_some_run_directories_when_a_folder_has_many(capsys: pyt
         Path("runs", f"a{number}").mkdir()
         Path("runs", f"a{number}", "manifest.json").write_text("{}")
     assert main(["dashboard", "runs"]) == 1
-    assert "inside: runs/a0, runs/a1, runs/a2, runs/a3, runs/a4, ...\n" in capsys.readouterr().err
+    assert "run directories runs/a0, runs/a1, runs/a2, runs/a3, runs/a4, ...\n" in capsys.readouterr().err
 
 
 def test_dashboard_serves_a_folder_when_a_starting_run_holds_its_lock() -> None:
@@ -82,7 +82,7 @@ def test_dashboard_serves_a_folder_when_a_starting_run_holds_its_lock() -> None:
         server.terminate()
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dashboard_reports_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -91,8 +91,8 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"`--port` {port} must be free on 127.0.0.1; address already in use" in capsys.readouterr().err
 
 
-def test_beside_a_run_a_port_that_is_taken_is_told_in_one_sentence() -> None:
-    """Its input stays open, as a run leaves it: whoever waits for its end must not hold up the end of Python."""
+def test_dashboard_of_a_run_reports_a_port_in_use_in_one_line() -> None:
+    """Keep the input open, as a run does: the thread that reads it must not delay the exit of Python."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -108,7 +108,9 @@ def test_beside_a_run_a_port_that_is_taken_is_told_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["run", "--port", "70000"], ["run", "--port", "x"]])
-def test_wrong_usage_gives_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_dashboard_exits_with_2_when_arguments_are_invalid(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["dashboard", *arguments])
     assert caught.value.code == 2
@@ -116,8 +118,8 @@ def test_wrong_usage_gives_2(arguments: list[str], capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("how", ["a signal", "the end of its input"])
-def test_it_serves_until_it_is_told_to_end(how: str) -> None:
-    # Beside a run, the folder is empty before the run writes its manifest.
+def test_dashboard_serves_until_a_signal_or_the_end_of_input(how: str) -> None:
+    # A run starts the dashboard before it writes its manifest.
     more = ["run"] if how == "a signal" else ["empty", "--until-input-ends"]
     command = [sys.executable, "-m", "tocsin", "dashboard", *more, "--port", "0"]
     with subprocess.Popen(

@@ -1,7 +1,8 @@
-"""What all commands that take files do alike."""
+"""Behaviour that all commands with files have in common."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tocsin.cli import main as entry
 from tocsin.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each command with the file that is not there; `edge` and `demo` read none, `dashboard` directories.
+# Each command with a missing file. `edge`, `demo` and `examples` read no file, `dashboard` reads directories.
 MISSING = {
     "check": ["none.yaml"],
     "certify": ["-f", "none.yaml"],
@@ -24,20 +25,20 @@ MISSING = {
 }
 
 
-def test_every_command_that_takes_files_is_here() -> None:
+def test_table_has_every_command_with_files() -> None:
     commands = {command.__name__.rpartition(".")[2] for command in entry.COMMANDS}
-    assert {name.partition(" ")[0] for name in MISSING} == commands - {"edge", "demo", "dashboard"}
+    assert {name.partition(" ")[0] for name in MISSING} == commands - {"edge", "demo", "dashboard", "examples"}
 
 
 @pytest.mark.parametrize("name", MISSING)
-@pytest.mark.parametrize("made", ["nothing", "a folder", "no text"])
-def test_a_file_that_cannot_be_read_is_a_mistake_in_its_first_line_and_gives_1(
-    name: str, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("content", ["missing", "directory", "not UTF-8"])
+def test_command_reports_an_error_in_line_1_when_a_file_cannot_be_read(
+    name: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if made == "a folder":
+    if content == "directory":
         Path("none.yaml").mkdir()
-    elif made == "no text":
+    elif content == "not UTF-8":
         Path("none.yaml").write_bytes(b"\xff")
     assert main([name.partition(" ")[0], *MISSING[name]]) == 1
     out, err = capsys.readouterr()
@@ -47,6 +48,11 @@ def test_a_file_that_cannot_be_read_is_a_mistake_in_its_first_line_and_gives_1(
     assert not Path("run").exists()
 
 
-def test_the_page_says_so() -> None:
-    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
-    assert "| 1 | mistakes were found, a test or a run failed, or a file that was named is not there" in page
+@pytest.mark.parametrize("arguments", [["backtest", str(ROOT / "examples/factory.yaml")], ["demo"]])
+def test_command_names_the_missing_package_when_pyspark_is_not_installed(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(arguments) == 1
+    expected = f"tocsin {arguments[0]}: this command needs PySpark; install tocsin[spark]\n"
+    assert capsys.readouterr().err == expected

@@ -16,11 +16,13 @@ from dashboard.plant import change
 from tocsin.dashboard.app import make_app
 from tocsin.dashboard.serve import Where, _listen, config_of
 from tocsin.dashboard.store import Store
-from tocsin.deliver import AlertWriter
-from tocsin.rundir import Progress, Tally
+from tocsin.delivery import AlertWriter
+from tocsin.run_directory import Progress, Tally
+from tocsin.run_directory.manifest import VERSION
 
 EVIL = (
     "<script>window.evil=1</script>",
+    "`<script>window.evil=1</script>` and `</code><img src=x onerror=window.evil=1>",
     "<img src=x onerror=window.evil=1>",
     "\"'><svg onload=window.evil=1>",
     "javascript:window.evil=1",
@@ -96,12 +98,19 @@ def evil_run(folder: Path) -> Path:
     evil = EVIL[0]
     stream = {"source": evil, "from": evil, "keys": [evil], "time": evil, "values": [evil]}
     proof = {"verdict": evil, "proof": evil, "rounding": None, "help": evil}
-    rule = {"alert": evil, "labels": {evil: evil}, "condition": evil, "does": evil, "kind": "threshold", "on": [evil]}
-    rule |= {"streams": [evil], "keeps": {evil: evil}, "proofs": {evil: proof}, "waits": evil, "memory": evil}
-    ranges = {"alert": "Evil", "kind": "ranges", "requests": evil, "does": evil, "streams": [evil]}
+    rule = {
+        "alert": evil,
+        "labels": {evil: evil},
+        "condition": evil,
+        "description": evil,
+        "kind": "threshold",
+        "on": [evil],
+    }
+    rule |= {"streams": [evil], "retention": {evil: evil}, "proofs": {evil: proof}, "waits": evil, "memory": evil}
+    ranges = {"alert": "Evil", "kind": "ranges", "requests": evil, "description": evil, "streams": [evil]}
     manifest = {"rule_file": evil, "rule_hash": evil, "plan": evil, "streams": {evil: stream}, "sinks": [evil]}
     manifest |= {"archive": evil, "buckets": 1, "partitions": 1, "state": {}, "started": [evil], "changes": [evil]}
-    manifest |= {"tocsin": evil, "rules": [rule, ranges, 5, {"alert": 7}, None], "version": 1}
+    manifest |= {"tocsin": evil, "rules": [rule, ranges, 5, {"alert": 7}, None], "version": VERSION}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     counts = {"received": 5, "retained": 3, "omitted": 1}
     total = Tally({evil: 5}, {evil: counts, "": {"state_bytes": 1}}, {evil: {"firing": 1}}, {evil: 2}, 10, 1)

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loaded import load_file
-from tocsin.deliver.encode import time_text
+from rule_files import load_file
+from tocsin.delivery.alert_json import format_time
 from tocsin.factory import START_US, Factory
 from tocsin.logic import Batch, Out
-from tocsin.plan import describe_plan
-from tocsin.plan.file import plan_file
+from tocsin.plan import describe_plan, plan_file
 from tocsin.rules.durations import event_text
-from tocsin.rundir import Progress, RunDir, Tally
-from tocsin.rundir.annotate import annotated
-from tocsin.rundir.manifest import describe
-from tocsin.rundir.progress import sums
+from tocsin.run_directory import Progress, RunDir, Tally
+from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.manifest import build_manifest
+from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.session import Session
 
 MINUTE = 60_000_000
 MACHINES, RATE = 6, 6.0
@@ -64,7 +64,7 @@ groups:
         on: [machine]
         for: 3s
         keep_firing_for: 10s
-        outage: 10m
+        allowed_lateness: 10m
         labels: {severity: critical}
         annotations:
           summary: '{{ $labels.machine }}: {{ $values.humidity }} % at {{ $values.air }} °C'
@@ -74,7 +74,7 @@ groups:
         within: 5s
         on: [machine]
         keep_firing_for: 30s
-        outage: 10m
+        allowed_lateness: 10m
         labels: {severity: warning}
         annotations: {summary: "{{ $labels.machine }}: air {{ $values.air }} °C, spare {{ $values.spare }} °C"}
       - alert: TooDamp
@@ -82,7 +82,7 @@ groups:
         on: [machine]
         for: 20s
         stale: 30s
-        quality: {recall: 0.95, over: 1m}
+        quality: {recall: 0.95, period: 1m}
         labels: {severity: warning}
 archive: {path: kept}
 sinks:
@@ -103,13 +103,13 @@ class Plant:
         self.plan = plan_file(self.file)
         self.run = RunDir(folder / "run")
         self.run.folder.mkdir(exist_ok=True)
-        manifest = describe(self.file, self.plan, ("webhook",), 2)
+        manifest = build_manifest(self.file, self.plan, ("webhook",), 2)
         # Pictures show it, and must not show where they were made.
         streams = {name: {**told, "from": f"kept/{name}"} for name, told in manifest.streams.items()}
         manifest = replace(manifest, streams=streams)
-        self.manifest = replace(manifest, state=describe_plan(self.plan)).after(None, time_text(START_US / 1e6))
+        self.manifest = replace(manifest, state=describe_plan(self.plan)).after(None, format_time(START_US / 1e6))
         self.manifest.write(self.run.folder)
-        self.logic = self.plan.build({})
+        self.session = Session(self.plan)
         self.rows = {name: self._rows(name) for name in SENSORS}
         self.batch, self.sizes = 0, dict[str, int]()
 
@@ -134,10 +134,10 @@ class Plant:
             for number, watch in enumerate(self.plan.key_sets)
             for name in watch.streams
         ]
-        out = self.logic.on_data(batches, begin + MINUTE)
-        out.add(self.logic.on_time(begin + MINUTE))
+        out = self.session.push(batches, begin + MINUTE)
+        out.add(self.session.advance(begin + MINUTE))
         if self.batch + 1 == self.minutes:
-            out.add(self.logic.on_end())
+            out.add(self.session.end())
         self._record(out, mine, begin + MINUTE + 850_000)
         self.batch += 1
 
@@ -157,10 +157,10 @@ class Plant:
 
     def _record(self, out: Out, rows: Mapping[str, Mapping[str, Any]], done_us: int) -> None:
         rules = [*self.file.rules, *self.file.ranges]
-        alerts = [annotated(alert, rules) for alert in out.alerts]
+        alerts = [annotate_alert(alert, rules) for alert in out.alerts]
         self.run.alerts.write(self.batch, alerts)
         dead = self._dead()
-        for name, page in self.logic.changed_pages().items():
+        for name, page in self.session.changed_pages().items():
             self.sizes[name] = len(page or b"")
         log = self.run.progress()
         before = log.before(self.batch) or Progress(-1, "", Tally(), Tally())
@@ -179,10 +179,10 @@ class Plant:
         newest = {**before.newest_us, **out.newest}
         milliseconds = {"detect": 620 + 35 * (self.batch % 5), "archive": 14, "write": 21}
         waits = {**before.waits, **out.waits}
-        delays = sums(before.delays, {name: _delays(columns) for name, columns in rows.items()})
+        delays = add_counts_by_name(before.delays, {name: _delays(columns) for name, columns in rows.items()})
         line = Progress(
             self.batch,
-            time_text(done_us / 1e6),
+            format_time(done_us / 1e6),
             gained,
             before.total.plus(gained),
             newest,
@@ -207,10 +207,10 @@ class Plant:
         """Write what a sink would say of itself."""
         folder = self.run.folder / "delivery"
         folder.mkdir(exist_ok=True)
-        told = {"version": 1, "sink": "webhook", "kind": "webhook", "position": position, "delivered": 3, "pending": 1}
+        told = {"version": 2, "sink": "webhook", "kind": "webhook", "position": position, "delivered": 3, "pending": 1}
         told |= {"retries": 2, "rejected": 0, "skipped": 0, "superseded": 0, "corrupt": 0, "failing": failing}
         told |= {"lastError": "connection refused" if failing else None, "lastErrorAt": None, "lastSuccess": None}
-        told["takes"] = ["firing", "resolved", "match"]
+        told["acceptedStates"] = ["firing", "resolved", "match"]
         (folder / "webhook.json").write_text(json.dumps({**told, "state": None}))
 
 
@@ -221,9 +221,9 @@ def _as_batch(number: int, stream: str, columns: Iterable[str], rows: Mapping[st
 
 
 def _delays(columns: Mapping[str, Any]) -> dict[str, int]:
-    from tocsin.rundir.delays import delay_counts
+    from tocsin.run_directory.delay_histogram import count_delays
 
-    return delay_counts(columns["arrived"] - columns["ts"])
+    return count_delays(columns["arrived"] - columns["ts"])
 
 
 def copied(source: Path, target: Path) -> Path:
@@ -257,7 +257,7 @@ def ranges_run(folder: Path, rules: Path) -> Path:
     plan = plan_file(file)
     run = RunDir(folder)
     folder.mkdir(parents=True)
-    describe(file, plan, (), 2).after(None, time_text(START_US / 1e6)).write(folder)
+    build_manifest(file, plan, (), 2).after(None, format_time(START_US / 1e6)).write(folder)
     reached = [
         change(
             "EnoughReadings",
@@ -278,7 +278,7 @@ def ranges_run(folder: Path, rules: Path) -> Path:
     }
     total = Tally({"requests": 41, "air": 3600}, counts, {"EnoughReadings": {"match": 12}}, {"requests": 1}, 9000, 1)
     newest = {"air": START_US + 720_000_000, "requests": START_US + 600_000_000}
-    run.progress().add(Progress(0, time_text(START_US / 1e6 + 721), total, total, newest, {"detect": 700}))
+    run.progress().add(Progress(0, format_time(START_US / 1e6 + 721), total, total, newest, {"detect": 700}))
     return folder
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from dashboard.asked import served
 from tocsin.dashboard.pages.tiles import tiles
 from tocsin.dashboard.store import Store
-from tocsin.deliver import AlertWriter
-from tocsin.deliver.encode import time_text
-from tocsin.rundir import Progress, RunDir, Tally
+from tocsin.delivery import AlertWriter
+from tocsin.delivery.alert_json import format_time
+from tocsin.run_directory import Progress, RunDir, Tally
+from tocsin.run_directory.manifest import VERSION
 
 START_S = 1_767_225_600
 
@@ -25,7 +26,7 @@ def small_run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) ->
     folder.mkdir()
     manifest: dict[str, Any] = {"rule_file": "plant.yaml", "rule_hash": "0", "plan": "", "streams": {}, "sinks": []}
     manifest |= {"archive": None, "buckets": 1, "partitions": 1, "state": {}, "started": [], "changes": []}
-    manifest |= {"tocsin": "0", "rules": list(rules), "version": 1, "passing": passing}
+    manifest |= {"tocsin": "0", "rules": list(rules), "version": VERSION, "passing": passing}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if summary is not None:
         (folder / "summary.json").write_text(json.dumps(summary))
@@ -33,7 +34,7 @@ def small_run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) ->
     counts = told.pop("counts", {})
     rows = told.pop("rows", {name: parts["received"] for name, parts in counts.items()})
     total = Tally(rows, counts, {}, {}, 2048, 1)
-    RunDir(folder).progress().add(Progress(0, time_text(START_S), total, total, **told))
+    RunDir(folder).progress().add(Progress(0, format_time(START_S), total, total, **told))
     return folder
 
 
@@ -41,7 +42,7 @@ def tiles_of(folder: Path) -> dict[str, tuple[str, str, str]]:
     store = Store([folder])
     store.look()
     found = tiles(store, next(iter(store.runs.values())))
-    return {one.words: (one.number, one.beside, one.kind) for one in found}
+    return {one.title: (one.number, one.note, one.kind) for one in found}
 
 
 def page_of(folder: Path, *parts: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from dashboard.plant import change
 from tocsin.dashboard.alertindex import AlertIndex
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertWriter
+from tocsin.delivery import AlertWriter
 
 SECOND = 1_000_000
 

@@ -32,8 +32,8 @@ from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.serve import Where
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertWriter
-from tocsin.deliver.webhook import page_of
+from tocsin.delivery import AlertWriter
+from tocsin.delivery.webhook import alert_page_url
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -148,6 +148,7 @@ def test_hostile_texts_are_shown_as_text_on_every_page(tmp_path: Path) -> None:
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text), path[:100]
         assert len(text) < 3_000_000, path[:100]
     assert any("&lt;script&gt;window.evil=1&lt;/script&gt;" in text for text in found.values())
+    assert any("<code>&lt;script&gt;window.evil=1&lt;/script&gt;</code>" in text for text in found.values())
     assert any("1,000,000 characters" in text for text in found.values())
 
 
@@ -219,7 +220,7 @@ def test_the_link_that_sinks_send_leads_to_the_alert(plant: Path, tmp_path: Path
         name = server.store.runs["run"].index.all[0].id
         base = f"http://127.0.0.1:{server.port}"
         for dashboard in (base, f"{base}/run/run"):
-            sent = server.get(page_of(dashboard, name).removeprefix(base))
+            sent = server.get(alert_page_url(dashboard, name).removeprefix(base))
             assert (sent.code, sent.headers["location"]) == (307, f"/run/run/alert/{name}")
         assert server.get("/alerts/none").code == 404
         assert server.get(f"/run/empty/alerts/{name}").code == 404
@@ -231,15 +232,15 @@ def test_a_rule_with_a_memory_budget_is_not_called_exact(plant: Path, tmp_path: 
     exact = f"/run/run/rule/{token_of('Disagreement')}"
     with served(folder) as server:
         text = server.get(exact).text
-    assert "exact: every alarm" in text
+    assert "exact: every alert" in text
     assert "1: rows are joined on arrival" in text
     for rule in manifest["rules"]:
         rule["memory"] = "at most 1000 rows"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with served(folder) as server:
         text = server.get(exact).text
-    assert "asked: at most 1000 rows" in text
-    assert "exact: every alarm" not in text
+    assert "<dt>memory budget</dt><dd>at most 1000 rows</dd>" in text
+    assert "exact: every alert" not in text
     assert "1: rows are joined on arrival" not in text
 
 
@@ -254,10 +255,10 @@ def test_a_rule_with_a_budget_of_processor_time_shows_what_it_bought(plant: Path
     (folder / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
     with served(folder) as server:
         text = server.get(f"/run/run/rule/{token_of('Disagreement')}").text
-    assert "asked: 50% of a core" in text
-    assert "0.25 of the rows worked on, about 0.5 of the results found, of late" in text
-    assert "shares of rows and of results that processor time buys" in text
-    assert "exact: every alarm" not in text
+    assert "<dt>CPU budget</dt><dd>50% of a core</dd>" in text
+    assert "25% of the rows processed, about 50% of the results found recently" in text
+    assert "CPU budget: shares processed and found" in text
+    assert "exact: every alert" not in text
     assert "1: rows are joined on arrival" not in text
 
 
@@ -415,5 +416,5 @@ def test_the_pages_of_a_directory_that_is_empty_or_damaged_are_made(plant: Path,
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] + b"\xff\x00")
     with served(tmp_path / "empty", broken, tmp_path / "none") as server:
         found = _pages(server)
-        assert "Some of this run cannot be read" in found["/run/broken"]
-        assert "must be a run directory; it is not there" in found["/"]
+        assert "Some files of this run cannot be read" in found["/run/broken"]
+        assert "none not found" in found["/"]

@@ -1,6 +1,6 @@
-"""The dashboard in a real Chromium, used as a person would; its screenshots are what docs/dashboard.md shows.
+"""The dashboard in a real Chromium, used as a person would; its screenshots are the pictures of the documentation.
 
-`SCREENSHOTS=1 .venv/bin/pytest tests/dashboard/test_browser.py -k readable` makes those in docs/pictures anew.
+`SCREENSHOTS=1 .venv/bin/pytest tests/dashboard/test_browser.py -k readable` renews the pictures in docs/pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dashboard.browser import browsing, dashboard, follow, look, shoot, until
 from dashboard.plant import RULES, Plant, backtest, copied, ranges_run
 from tocsin.dashboard import app
 from tocsin.dashboard.store import Store
-from tocsin.rundir.folder import LOCK
+from tocsin.run_directory.layout import LOCK
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = os.environ.get("SCREENSHOTS")
@@ -73,8 +73,6 @@ for (const one of document.querySelectorAll("body *")) {
 }
 return least;
 """
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +134,18 @@ def test_a_person_opens_filters_clicks_an_alert_and_sees_its_witness(browser: An
     assert "/alert/" in browser.current_url
     streams = {row.text.split()[0] for row in every(browser, "table.witness-rows tbody tr")}
     assert streams == {"humidity", "air", "surface"}
-    assert "connection refused" in text(browser) or "taken" in text(browser)
+    assert "connection refused" in text(browser) or "delivered" in text(browser)
     # The rows around it come from the archive, through the run's own plan.
     browser.execute_script("document.querySelector('[data-part]').scrollIntoView()")
     until(lambda: every(browser, "[data-part] svg"), 150)
     said = find(browser, "[data-part] .said").text
     assert "it fired at 2026-01-01T00:03:21" in said
-    assert "left out: the row of" in said
-    assert "it lies between rows at least as" in said
+    assert "omitted: the row of" in said
+    assert "it is between rows at least as" in said
     assert complaints(browser) == []
 
 
+@pytest.mark.slow
 def test_a_live_run_changes_on_the_page_without_a_reload(browser: Any, tmp_path: Path) -> None:
     plant = Plant(tmp_path / "live")
     plant.step(1)
@@ -165,11 +164,12 @@ def test_a_live_run_changes_on_the_page_without_a_reload(browser: Any, tmp_path:
         (plant.run.folder / LOCK).unlink()
         until(lambda: find(browser, "#live-text").text == "not running")
         assert browser.execute_script("return window.stays") == "the same page"
-    until(lambda: "no connection" in find(browser, "#live-text").text)
+    until(lambda: "connection lost" in find(browser, "#live-text").text)
     browser.get("about:blank")
     browser.get_log("browser")
 
 
+@pytest.mark.slow
 def test_news_that_come_before_the_first_word_of_the_server_are_shown(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +194,7 @@ def test_news_that_come_before_the_first_word_of_the_server_are_shown(
     browser.get_log("browser")
 
 
+@pytest.mark.slow
 def test_hostile_texts_do_nothing_in_a_browser(browser: Any, shown: str) -> None:
     open_page(browser, f"{shown}/run/evil")
     seen, wanted = set[str](), [f"{shown}/run/evil"]
@@ -212,6 +213,7 @@ def test_hostile_texts_do_nothing_in_a_browser(browser: Any, shown: str) -> None
     assert "<script>window.evil=1</script>" in text(browser)
 
 
+@pytest.mark.slow
 def test_pages_are_used_by_keyboard_alone_and_everything_has_a_name(browser: Any, shown: str) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -221,7 +223,7 @@ def test_pages_are_used_by_keyboard_alone_and_everything_has_a_name(browser: Any
     browser.switch_to.active_element.send_keys("m0002", Keys.ENTER)
     until(lambda: "q=m0002" in browser.current_url)
     find(browser, "body").send_keys(Keys.TAB)
-    assert browser.switch_to.active_element.text == "Skip to the page"
+    assert browser.switch_to.active_element.text == "Skip to the content"
     browser.switch_to.active_element.send_keys(Keys.ENTER)
     for _ in range(30):
         if "to-alert" in (browser.switch_to.active_element.get_attribute("class") or ""):
@@ -240,31 +242,34 @@ def test_pages_are_used_by_keyboard_alone_and_everything_has_a_name(browser: Any
         assert any(one["role"]["value"] == "link" for one in used)
 
 
+@pytest.mark.slow
 def test_requests_of_ranges_are_looked_up_by_their_id(browser: Any, shown: str) -> None:
     open_page(browser, f"{shown}/run/desk/ranges")
-    assert "28\nrequests alive" in text(browser)
-    assert "12\nreached so far" in text(browser)
+    assert "28\nactive requests" in text(browser)
+    assert "12\nmatured so far" in text(browser)
     find(browser, "#id").send_keys("anna-3")
     follow(browser, find(browser, "form.filter button"))
-    assert "It was reached 1 time." in text(browser)
+    assert "Matured 1 time." in text(browser)
     browser.get(f"{shown}/run/desk/ranges?id=bert-1")
-    assert "It has not been reached so far" in text(browser)
+    assert "Not matured so far" in text(browser)
     assert "tocsin ranges progress" in text(browser)
 
 
+@pytest.mark.slow
 def test_two_versions_are_compared(browser: Any, shown: str) -> None:
     open_page(browser, f"{shown}/run/january")
     follow(browser, browser.find_element("link text", "Compare"))
     tiles = [one.text.split("\n") for one in every(browser, ".tile")]
     numbers = {words: int(number.replace(",", "")) for number, words in tiles}
-    assert numbers["only in A"] > 0
-    assert numbers["in both"] > 0
+    assert numbers["alerts only in A"] > 0
+    assert numbers["alerts in both"] > 0
     follow(browser, browser.find_element("partial link text", "only in A"))
-    assert len(every(browser, "tbody tr")) == min(numbers["only in A"], 50)
+    assert len(every(browser, "tbody tr")) == min(numbers["alerts only in A"], 50)
     assert "Only in A, january" in text(browser)
 
 
 @pytest.mark.parametrize("path", ["/diff?a=january&b=january~against&part=both", "/run/run/streams"])
+@pytest.mark.slow
 def test_a_table_that_is_cut_off_says_so(browser: Any, shown: str, path: str) -> None:
     open_page(browser, shown + path, width=390)
     until(lambda: every(browser, ".wide.is-cut > table"))
@@ -273,6 +278,7 @@ def test_a_table_that_is_cut_off_says_so(browser: Any, shown: str, path: str) ->
     assert not every(browser, ".wide.is-cut")
 
 
+@pytest.mark.slow
 def test_a_browser_gives_the_token_once(browser: Any, plant: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-token-that-nobody-guesses\n")
@@ -281,7 +287,7 @@ def test_a_browser_gives_the_token_once(browser: Any, plant: Path, tmp_path: Pat
         assert find(browser, "h1").text == "Tocsin"
         find(browser, "#token").send_keys("wrong")
         follow(browser, find(browser, "button"))
-        assert "This is not the token." in text(browser)
+        assert "Wrong token." in text(browser)
         find(browser, "#token").send_keys("a-token-that-nobody-guesses")
         follow(browser, find(browser, "button"))
         until(lambda: browser.current_url == f"{address}/run/run/alerts")
@@ -292,6 +298,7 @@ def test_a_browser_gives_the_token_once(browser: Any, plant: Path, tmp_path: Pat
     browser.get_log("browser")
 
 
+@pytest.mark.slow
 def test_a_page_asks_for_the_token_again_when_its_server_was_started_anew(
     browser: Any, plant: Path, tmp_path: Path
 ) -> None:
@@ -303,7 +310,7 @@ def test_a_page_asks_for_the_token_again_when_its_server_was_started_anew(
         find(browser, "#token").send_keys("a-token-that-nobody-guesses")
         follow(browser, find(browser, "button"))
         until(lambda: find(browser, "#live-text").text == "not running")
-    until(lambda: "no connection" in find(browser, "#live-text").text)
+    until(lambda: "connection lost" in find(browser, "#live-text").text)
     with dashboard(plant / "run", options=(*options, "--port", address.rpartition(":")[2])):
         until(lambda: every(browser, "#token"), 120)
         assert "back=/run/run/alerts" in browser.current_url
@@ -312,6 +319,7 @@ def test_a_page_asks_for_the_token_again_when_its_server_was_started_anew(
     browser.get_log("browser")
 
 
+@pytest.mark.slow
 def test_a_page_that_may_not_listen_still_follows_a_run(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +352,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.slow
 def test_a_page_is_readable_wide_and_narrow_light_and_dark(
     browser: Any, shown: str, name: str, width: int, tmp_path: Path, *, dark: bool
 ) -> None:
@@ -356,16 +365,17 @@ def test_a_page_is_readable_wide_and_narrow_light_and_dark(
         browser.execute_script("arguments[0].scrollIntoView()", part)
         until(lambda: every(browser, "[data-part] svg"), 150)
         browser.execute_script("window.scrollTo(0, 0)")
-    until(lambda: find(browser, "#live-text").text in {"not running", "a backtest: nothing changes"})
+    until(lambda: find(browser, "#live-text").text in {"not running", "finished backtest"})
     file = f"{name}-{width}-{'dark' if dark else 'light'}.png"
-    is_wanted = SCREENSHOTS and file in (ROOT / "docs" / "dashboard.md").read_text()
-    shoot(browser, (ROOT / "docs" / "pictures" if is_wanted else tmp_path) / file)
+    picture = ROOT / "docs" / "pictures" / file
+    shoot(browser, picture if SCREENSHOTS and picture.exists() else tmp_path / file)
     assert browser.execute_script(CROSSED) == []
     least, where = browser.execute_script(CONTRAST)
     assert least >= 4.5, where
     assert complaints(browser) == []
 
 
+@pytest.mark.slow
 def test_a_run_directory_that_is_gone_while_it_is_shown_breaks_no_page(
     browser: Any, plant: Path, tmp_path: Path
 ) -> None:
@@ -378,16 +388,17 @@ def test_a_run_directory_that_is_gone_while_it_is_shown_breaks_no_page(
         for page in ("", "/alerts", "/rules", "/streams", "/plan"):
             browser.get(f"{address}/run/gone{page}")
             assert every(browser, "h1")
-            assert "could not be made" not in text(browser)
+            assert "could not be rendered" not in text(browser)
 
 
+@pytest.mark.slow
 def test_a_page_whose_alert_is_gone_does_not_say_that_it_is_live(browser: Any, plant: Path, tmp_path: Path) -> None:
     folder = copied(plant / "run", tmp_path / "run")
     with dashboard(folder) as address:
         open_page(browser, f"{address}/run/run/alerts")
         follow(browser, find(browser, "tbody a[href*='/alert/']"))
-        until(lambda: find(browser, "#live-text").text not in {"", "gone; this is how it was"})
+        until(lambda: find(browser, "#live-text").text not in {"", "removed; this is the last state"})
         for path in (folder / "alerts").iterdir():
             path.unlink()
-        until(lambda: find(browser, "#live-text").text == "gone; this is how it was")
+        until(lambda: find(browser, "#live-text").text == "removed; this is the last state")
         assert "is-live" not in str(find(browser, "#live").get_attribute("class"))

@@ -14,9 +14,9 @@ from dashboard.plant import change, copied
 from tocsin.dashboard import delivery
 from tocsin.dashboard.pages.alert import alert_page
 from tocsin.dashboard.store import Store
-from tocsin.deliver import AlertWriter, Position
-from tocsin.deliver.run import Delivery as CourierDelivery
-from tocsin.deliver.sinks import ConsoleSink, LogSink
+from tocsin.delivery import AlertWriter, Position
+from tocsin.delivery.delivery import Delivery as CourierDelivery
+from tocsin.delivery.sinks import ConsoleSink, LogSink
 
 SECOND = 1_000_000
 
@@ -29,17 +29,17 @@ def _store(folder: Path) -> Store:
 
 def test_delivery_is_told_by_where_a_sink_has_come(plant: Path, tmp_path: Path) -> None:
     folder = copied(plant / "run", tmp_path / "run")
-    rejected = {"position": [2, 1], "status": 400, "answer": "no such team", "alert": {}}
+    rejected = {"position": [2, 1], "status": 400, "response": "no such team", "alert": {}}
     (folder / "delivery" / "webhook.rejected.jsonl").write_text("{torn\n" + json.dumps(rejected) + "\n")
     store = _store(folder)
     run = store.runs["run"]
     delivery = store.delivery(run)
     said = {place: delivery.of(Position(*place), "firing")[0] for place in ((2, 0), (2, 1), (5, 3), (5, 4))}
     assert [said[place].what for place in said] == [
-        "taken",
-        "refused: 400 no such team",
-        "taken",
-        "not yet: connection refused",
+        "delivered",
+        "rejected: 400 no such team",
+        "delivered",
+        "not delivered yet: connection refused",
     ]
     assert [said[place].is_good for place in said] == [True, False, True, False]
 
@@ -58,10 +58,10 @@ def test_a_sink_is_not_said_to_take_a_state_that_it_is_not_told(tmp_path: Path) 
     run = store.runs["run"]
     told = store.delivery(run)
     said = [[one.what for one in told.of(place, state)] for known in run.index.all for place, state in known.changes]
-    moment = re.compile(r"taken by (20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
+    moment = re.compile(r"delivered by (20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
     assert [[bool(moment.fullmatch(text)) or text for text in some] for some in said] == [
-        ["not told of pending", True],
-        ["not told of inactive", True],
+        ["not sent: the sink does not take `pending`", True],
+        ["not sent: the sink does not take `inactive`", True],
         [True, True],
     ]
 
@@ -69,13 +69,13 @@ def test_a_sink_is_not_said_to_take_a_state_that_it_is_not_told(tmp_path: Path) 
 def test_what_is_read_for_alertmanager_and_not_told_is_not_taken(plant: Path, tmp_path: Path) -> None:
     folder = copied(plant / "run", tmp_path / "run")
     path = folder / "delivery" / "webhook.json"
-    told = {**json.loads(path.read_text()), "owed": {"a": ["firing"], "b": "x"}}
+    told = {**json.loads(path.read_text()), "unsent": {"a": ["firing"], "b": "x"}}
     path.write_text(json.dumps(told))
     store = _store(folder)
     delivery = store.delivery(store.runs["run"])
     asked = [("firing", "a"), ("resolved", "a"), ("firing", "b"), ("firing", "c")]
     said = [delivery.of(Position(1, 0), state, alert)[0].what for state, alert in asked]
-    assert said == ["not yet: connection refused", "taken", "taken", "taken"]
+    assert said == ["not delivered yet: connection refused", "delivered", "delivered", "delivered"]
 
 
 def test_when_a_sink_took_a_change_is_told_by_the_first_step_that_reached_it(plant: Path, tmp_path: Path) -> None:
@@ -89,16 +89,16 @@ def test_when_a_sink_took_a_change_is_told_by_the_first_step_that_reached_it(pla
     ]
     lines = [json.dumps(step) for step in steps]
     lines[2:2] = ["{torn", "[1]", '["x", 1, "y"]', "[1, 2, 3]", "5", '{"0": 1}']
-    (folder / "delivery" / "webhook.taken.jsonl").write_text("\n".join(lines))
+    (folder / "delivery" / "webhook.positions.jsonl").write_text("\n".join(lines))
     store = _store(folder)
     told = store.delivery(store.runs["run"])
     said = [told.of(Position(*place), "firing")[0].what for place in ((0, 0), (0, 3), (1, 0), (2, 1), (5, 3))]
     assert said == [
-        "taken by 2026-01-01 00:01:02",
-        "taken by 2026-01-01 00:01:02",
-        "taken by 2026-01-01 00:03:04",
-        "taken by 2026-01-01 00:03:04",
-        "taken by 2026-01-03 00:00:00",
+        "delivered by 2026-01-01 00:01:02",
+        "delivered by 2026-01-01 00:01:02",
+        "delivered by 2026-01-01 00:03:04",
+        "delivered by 2026-01-01 00:03:04",
+        "delivered by 2026-01-03 00:00:00",
     ]
 
 
@@ -127,7 +127,7 @@ def test_of_refusals_that_are_not_read_any_more_nothing_is_called_taken(
     plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copied(plant / "run", tmp_path / "run")
-    lines = [json.dumps({"position": [batch, 0], "status": 400, "answer": "no"}) for batch in range(4)]
+    lines = [json.dumps({"position": [batch, 0], "status": 400, "response": "no"}) for batch in range(4)]
     (folder / "delivery" / "webhook.rejected.jsonl").write_text("\n".join([*lines, ""]))
     store = _store(folder)
     asked = [Position(*place) for place in ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0))]
@@ -136,10 +136,10 @@ def test_of_refusals_that_are_not_read_any_more_nothing_is_called_taken(
         told = store.delivery(store.runs["run"])
         return [told.of(position, "firing")[0].what for position in asked]
 
-    no = "refused: 400 no"
-    assert said() == [no, no, "taken", no, "taken", no]
+    no = "rejected: 400 no"
+    assert said() == [no, no, "delivered", no, "delivered", no]
     monkeypatch.setattr(delivery, "_MOST_BYTES", 2 * len(lines[0]) + 9)
-    unknown = "taken or refused: not known any more"
-    assert said() == [unknown, unknown, unknown, no, "taken", no]
+    unknown = "delivered or rejected, no longer known"
+    assert said() == [unknown, unknown, unknown, no, "delivered", no]
     monkeypatch.setattr(delivery, "_MOST_BYTES", 9)
     assert said() == [unknown] * 6

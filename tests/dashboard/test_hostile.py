@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
+from tests.example_counts import examples
 from tocsin.dashboard import app
 from tocsin.dashboard.alertindex import AlertIndex
 from tocsin.dashboard.known import MOST_CHANGES, token_of
@@ -30,7 +31,7 @@ from tocsin.dashboard.pages.ranges import ranges_page
 from tocsin.dashboard.pages.rule import rule_page
 from tocsin.dashboard.pages.stream import stream_page
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertWriter
+from tocsin.delivery import AlertWriter
 
 SECOND = 1_000_000
 
@@ -77,7 +78,7 @@ def test_a_pipe_is_not_waited_for(plant: Path, tmp_path: Path, name: str) -> Non
         return _every_page(store, "run")
 
     made = _within(120, pages)
-    assert ("progress.jsonl must be a file that can be read; not a file" in made[0]) == (name == "progress.jsonl")
+    assert ("cannot read <code>progress.jsonl</code>: not a file" in made[0]) == (name == "progress.jsonl")
 
 
 def test_an_alert_log_that_is_no_folder_is_told(plant: Path, tmp_path: Path) -> None:
@@ -86,11 +87,11 @@ def test_an_alert_log_that_is_no_folder_is_told(plant: Path, tmp_path: Path) -> 
     (folder / "alerts").write_text("")
     store = Store([folder])
     store.look()
-    assert store.runs["run"].faults == ["alerts must be a folder; it is none"]
+    assert store.runs["run"].faults == ["`alerts` is not a folder"]
     (folder / "alerts").unlink()
     os.symlink("alerts", folder / "alerts")
     store.look()
-    assert "alerts must be a folder that can be read" in store.runs["run"].faults[0]
+    assert "cannot read the folder `alerts`" in store.runs["run"].faults[0]
     (folder / "alerts").unlink()
     (tmp_path / "alerts").rename(folder / "alerts")
     store.look()
@@ -104,8 +105,8 @@ def test_an_alert_log_that_is_no_folder_is_told(plant: Path, tmp_path: Path) -> 
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b'{"sink": "webhook", "position": [Infinity, 1]}',
-        b'{"sink": "webhook", "position": {"0": 1}, "failing": [], "takes": 5, "kind": {}}',
-        b'{"sink": "webhook", "position": "99", "failing": 1, "lastError": {"x": [1]}, "takes": [[]]}',
+        b'{"sink": "webhook", "position": {"0": 1}, "failing": [], "acceptedStates": 5, "kind": {}}',
+        b'{"sink": "webhook", "position": "99", "failing": 1, "lastError": {"x": [1]}, "acceptedStates": [[]]}',
     ],
 )
 def test_a_sink_that_tells_nonsense_of_itself_breaks_no_page(plant: Path, tmp_path: Path, content: bytes) -> None:
@@ -126,7 +127,7 @@ SUMMARY = {
     "rows": 5,
     "seconds": 1.2,
     "streams": {"air": {"received": 4, "retained": 4, "kept": 4}},
-    "recall": [{"alert": "TooDamp", "asked": "recall 0.9", "recall": 0.9, "lowest": 0.5, "wait_us": 1000.0}],
+    "recall": [{"alert": "TooDamp", "requested": "recall 0.9", "recall": 0.9, "lowest": 0.5, "wait_us": 1000.0}],
     "against": {"file": "before.yaml"},
     "oldest_us": 0,
     "newest_us": 5,
@@ -146,7 +147,7 @@ def _changed(given: Any, data: st.DataObject) -> Any:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "progress.jsonl", "summary.json", "delivery/webhook.json"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_file_holds_every_page_is_made(plant: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
     folder = tmp_path / "run"
@@ -215,7 +216,7 @@ def test_a_folder_of_any_name_has_an_address(plant: Path, tmp_path: Path, name: 
 
 def test_a_line_that_is_far_too_long_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the log has those behind it at the places that are known."""
-    monkeypatch.setattr("tocsin.deliver.alertlog._MOST_LINE", 2_000)
+    monkeypatch.setattr("tocsin.delivery.alert_log._MAX_LINE_BYTES", 2_000)
     folder = tmp_path / "run"
     path = AlertWriter(folder / "alerts").write(0, [change("Hot", "firing", n * SECOND, id=f"{n}") for n in range(2)])
     assert path is not None

@@ -84,11 +84,11 @@ def test_the_page_of_a_rule_asks_for_the_margin_of_the_latest_alert_or_of_the_ke
 
 def test_where_nothing_can_be_told_it_is_said(plant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, _ = _asked(plant, "Condensation", "nobody", monkeypatch, last="15m")
-    assert "the archive must have rows of this key; it has none of this time" in text
+    assert "the archive has no rows of this key in this period" in text
     folder = copied(plant / "run", tmp_path / "run")
     (folder / "progress.jsonl").unlink()
     text, answer = _asked(tmp_path, "Condensation", "m0004", monkeypatch)
-    assert "no row has come yet" in text
+    assert "no rows received yet" in text
     assert answer is None
 
 

@@ -14,7 +14,7 @@ from dashboard.plant import change
 from tocsin.dashboard import comparison
 from tocsin.dashboard.pages.overview import overview_page
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertWriter
+from tocsin.delivery import AlertWriter
 from tocsin.report import Difference, Result
 
 SECOND = 1_000_000
@@ -107,7 +107,7 @@ def test_open_alerts_are_those_that_fire_and_those_that_are_pending(tmp_path: Pa
     found = store.alerts(run, Asked(state="open", alert="Hot")).alerts
     assert {one.state for one in found} == {"firing", "pending"}
     page = overview_page(store, run, Request({"type": "http", "query_string": b"", "headers": []}))
-    assert '<a href="/run/run/alerts?state=open">All 32 alerts that go on</a>' in page
+    assert '<a href="/run/run/alerts?state=open">All 32 open alerts</a>' in page
 
 
 def test_files_that_are_named_by_their_content_are_kept_by_a_browser_and_pages_are_not(tmp_path: Path) -> None:

@@ -17,12 +17,11 @@ from dashboard.plant import RULES, Plant, backtest, change
 from dashboard.small import START_S, page_of, small_run, tiles_of
 from tocsin.dashboard.known import id_in_address, token_of
 from tocsin.dashboard.store import Asked, Store
-from tocsin.deliver import AlertWriter
-from tocsin.deliver.encode import time_text
+from tocsin.delivery import AlertWriter
+from tocsin.formatting import format_event_time
 from tocsin.logic import Found
-from tocsin.rundir import Progress, RunDir, Tally
-from tocsin.rundir.folder import LOCK
-from tocsin.trace.words import date
+from tocsin.run_directory import Progress, RunDir, Tally
+from tocsin.run_directory.layout import LOCK
 
 SECOND = 1_000_000
 
@@ -31,28 +30,28 @@ def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_p
     counts = {"air": {"received": 1000, "retained": 60, "expired": 40, "shed": 890, "held": 10}}
     folder = small_run(tmp_path / "run", counts=counts, memory={"Hot": Found(0.2, 0.11)})
     told = tiles_of(folder)
-    assert told["ever remembered"][0] == "11.0 %"
-    assert told["of rows shed"] == (
-        "89.0 %",
-        "memory is short: about 11.0 % of the results were found, of late",
+    assert told["ever retained"][0] == "11%"
+    assert told["rows shed"] == (
+        "89%",
+        "memory budget exceeded: about 11% of the results found recently",
         "fire",
     )
     text = page_of(folder)
-    for words in ("shed: given up, memory is short", "held: waits for those before it"):
+    for words in ("shed: evicted because the memory budget", "buffered: waiting in the reorder buffer"):
         assert words in text
-    assert "passed:" not in text
+    assert "pass-through:" not in text
 
 
 def test_rows_that_were_not_taken_up_are_a_warning(tmp_path: Path) -> None:
     counts = {"air": {"received": 100, "retained": 75, "unprocessed": 25}, "oil": {"received": 100, "retained": 100}}
     told = tiles_of(small_run(tmp_path / "run", counts=counts))
-    assert told["of rows half looked at"] == ("25.0 %", "time is short: some results may be lost", "fire")
+    assert told["rows unprocessed"] == ("25%", "CPU budget exceeded: some results may be lost", "fire")
 
 
 def test_a_run_that_loses_nothing_has_no_warning(tmp_path: Path) -> None:
     told = tiles_of(small_run(tmp_path / "run", counts={"air": {"received": 10, "omitted": 9, "retained": 1}}))
     assert not any(kind == "fire" for _, _, kind in told.values())
-    assert told["ever remembered"][0] == "10.0 %"
+    assert told["ever retained"][0] == "10%"
 
 
 def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) -> None:
@@ -63,25 +62,25 @@ def test_rows_that_nothing_remembers_are_not_told_as_remembered(tmp_path: Path) 
     passing = {"temp": 0.5, "door": 1.0}
     folder = small_run(tmp_path / "run", counts=counts, passing=passing, rows={"temp": 100, "door": 50})
     told = tiles_of(folder)
-    assert told["ever remembered"][0] == "23.0 %"
+    assert told["ever retained"][0] == "23%"
     # One micro-batch has no rate.
-    assert told["rows"][0] == "150"
-    assert "passed: looked at, nothing to remember" in page_of(folder, "streams")
+    assert told["rows received"][0] == "150"
+    assert "pass-through: evaluated once, never in state" in page_of(folder, "streams")
     alone = small_run(tmp_path / "alone", counts={"door": {"received": 50, "expired": 50}}, passing={"door": 1.0})
-    assert "ever remembered" not in tiles_of(alone)
+    assert "ever retained" not in tiles_of(alone)
 
 
 def test_requests_of_ranges_are_not_set_beside_what_a_join_remembers(tmp_path: Path) -> None:
     counts = {"orders": {"received": 50, "retained": 50}}
     ranges, join = {"alert": "Sold", "kind": "ranges"}, {"alert": "Hot", "kind": "threshold"}
-    assert "ever remembered" not in tiles_of(small_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
-    assert "ever remembered" in tiles_of(small_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
+    assert "ever retained" not in tiles_of(small_run(tmp_path / "ranges", counts=counts, rules=[ranges]))
+    assert "ever retained" in tiles_of(small_run(tmp_path / "both", counts=counts, rules=[ranges, join]))
 
 
 @pytest.mark.parametrize("passing", [5, {"air": "all"}, {"air": 7}, {"air": None}, [["air", 1.0]]])
 def test_a_manifest_that_says_nothing_usable_of_it_breaks_no_page(tmp_path: Path, passing: Any) -> None:
     folder = small_run(tmp_path / "run", counts={"air": {"received": 10, "expired": 10}}, passing=passing)
-    assert tiles_of(folder)["ever remembered"][0] == "100.0 %"
+    assert tiles_of(folder)["ever retained"][0] == "100%"
 
 
 def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_the_quality_of_an_alert_is_a_badge_wherever_it_is_listed(tmp_path: Path
     for name, text in pages.items():
         for mark in marks.get(name, every):
             assert f">{mark}</span>" in text
-    assert "chance with which it was taken" in pages["a"]
+    assert "sampling probability" in pages["a"]
     assert "badge is-mark" not in pages["c"]
 
 
@@ -106,7 +105,9 @@ def test_of_an_alert_that_goes_on_the_largest_margin_is_not_claimed(tmp_path: Pa
     begun = change("Hot", "firing", SECOND, id="a", value=13.92, margin=0.02)
     folder = small_run(tmp_path / "run", [begun])
     text = page_of(folder, "alert", "a")
-    assert "its value was 13.92 and its margin 0.02: the largest margin is told when it ends" in text
+    assert (
+        "value 13.92 and margin 0.02 when it became firing; the largest margin is reported when the alert ends" in text
+    )
     for parts in ((), ("alerts",), ("rule", token_of("Hot"))):
         assert "≥ 0.02" in page_of(folder, *parts)
     assert "margin at least 0.02" in page_of(folder, "rule", token_of("Hot"))
@@ -174,10 +175,10 @@ def test_matches_are_told_apart_from_what_fired(tmp_path: Path) -> None:
     assert "fired so far" not in text
     assert 'class="peak match"' in text
     assert ">matches</text>" in text
-    assert "nothing is left out of its rows for it" in text
+    assert "no row is omitted for this rule" in text
     text = page_of(folder, "rule", token_of("Hot"))
     assert "3 fired so far" in text
-    assert "it looks at each row by itself" in text
+    assert "the rule evaluates each row alone" in text
 
 
 def test_a_folder_that_is_no_run_says_so_on_each_page(tmp_path: Path) -> None:
@@ -186,18 +187,18 @@ def test_a_folder_that_is_no_run_says_so_on_each_page(tmp_path: Path) -> None:
     (folder / "air.csv").write_text("ts,value\n")
     for parts in ((), ("alerts",), ("rules",), ("streams",), ("plan",)):
         text = page_of(folder, *parts)
-        assert "This is not the directory of a run" in text
-        assert "it has no manifest.json" in text
-    assert "all is quiet" not in page_of(folder)
+        assert "Not a run directory" in text
+        assert "it has no <code>manifest.json</code>" in text
+    assert "no alert is firing" not in page_of(folder)
 
 
 def test_before_the_first_micro_batch_nothing_is_called_quiet(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     text = page_of(tmp_path / "run")
-    assert "Not known yet: no micro-batch is done." in text
-    assert "not known yet" in text
-    assert "quiet</small>" not in text
-    assert "This is not the directory of a run" not in text
+    assert "Unknown: no micro-batch has completed yet." in text
+    assert "unknown so far" in text
+    assert "no alert is firing</small>" not in text
+    assert "Not a run directory" not in text
 
 
 def test_why_a_late_alert_is_still_open_is_said(tmp_path: Path) -> None:
@@ -206,8 +207,8 @@ def test_why_a_late_alert_is_still_open_is_said(tmp_path: Path) -> None:
         change("Cold", "firing", SECOND, id="b", quality="exact"),
     ]
     folder = small_run(tmp_path / "run", rows)
-    assert "which only such rows go on with or end" in page_of(folder, "alert", id_in_address("a"))
-    assert "which only such rows" not in page_of(folder, "alert", "b")
+    assert "Only further out-of-order rows" in page_of(folder, "alert", id_in_address("a"))
+    assert "Only further out-of-order rows" not in page_of(folder, "alert", "b")
 
 
 def test_connected_is_not_running(tmp_path: Path) -> None:
@@ -221,15 +222,15 @@ def test_connected_is_not_running(tmp_path: Path) -> None:
     assert store.version != before
     assert 'data-going="live"' in page_of(folder)
     tested = small_run(tmp_path / "tested", summary={"ok": True})
-    assert 'data-going="a backtest: nothing changes"' in page_of(tested)
+    assert 'data-going="finished backtest"' in page_of(tested)
     with served(tested, folder) as server:
         assert 'data-going="live"' in server.get("/").text
 
 
 def test_a_recall_that_a_backtest_measured_is_the_same_number_on_both_pages(tmp_path: Path) -> None:
     asked = "recall of 0.95 over 10m"
-    one = {"alert": "Hot", "asked": asked, "recall": 0.98782343981234, "lowest": 0.9, "wait_us": 1_500_000.0}
-    none = {"alert": "Cold", "asked": asked, "recall": None, "lowest": None, "wait_us": None}
+    one = {"alert": "Hot", "requested": asked, "recall": 0.98782343981234, "lowest": 0.9, "wait_us": 1_500_000.0}
+    none = {"alert": "Cold", "requested": asked, "recall": None, "lowest": None, "wait_us": None}
     rules = [{"alert": name, "kind": "threshold", "streams": ["air"], "waits": asked} for name in ("Hot", "Cold")]
     folder = small_run(tmp_path / "run", rules=rules, summary={"file": "x", "recall": [one, none, 5]})
     (folder / "progress.jsonl").unlink()
@@ -237,8 +238,8 @@ def test_a_recall_that_a_backtest_measured_is_the_same_number_on_both_pages(tmp_
     assert '<td class="num">0.9878</td><td class="num">0.9</td>' in text
     assert "characters" not in text
     text = page_of(folder, "rule", token_of("Hot"))
-    assert "0.9878 over the whole history, 0.9 in its worst part" in text
-    assert "1s500ms on the average" in text
+    assert "0.9878 over all rows, 0.9 in the lowest period" in text
+    assert "1.5 s (median over buckets)" in text
     assert "rows are joined on arrival" not in text
     assert "not measured by this backtest" in page_of(folder, "rule", token_of("Cold"))
 
@@ -246,14 +247,14 @@ def test_a_recall_that_a_backtest_measured_is_the_same_number_on_both_pages(tmp_
 def test_time_in_detection_is_not_called_cpu(tmp_path: Path) -> None:
     rules = [{"alert": "Hot", "kind": "threshold", "streams": ["air"]}]
     text = page_of(small_run(tmp_path / "run", rules=rules, milliseconds={"detect": 33_338}), "rule", token_of("Hot"))
-    assert "<dt>time in detection</dt><dd>33,338 ms of the clock" in text
-    assert "CPU" not in text
+    detection = re.findall(r"<dt>detection time</dt><dd>(.*?)</dd>", text)
+    assert detection == ["33.3 s of wall-clock time in the last micro-batch, all rules together"]
 
 
 def test_rows_that_were_used_out_of_order_are_on_the_page_of_their_stream(tmp_path: Path) -> None:
     counts = {"air": {"received": 10, "retained": 10, "behind": 3}, "oil": {"received": 5, "retained": 5}}
     folder = small_run(tmp_path / "run", counts=counts)
-    assert "<b>3</b> came later than rows wait, and were used out of order." in page_of(
+    assert "<b>3</b> were evaluated out of order (delayed longer than the reorder wait)." in page_of(
         folder, "stream", token_of("air")
     )
     assert "out of order" not in page_of(folder, "stream", token_of("oil"))
@@ -266,8 +267,8 @@ def test_a_failing_sink_is_seen_among_all_runs_and_marked_once(tmp_path: Path) -
     (folder / "delivery" / "mail.json").write_text(json.dumps({"sink": "mail", "failing": True}))
     with served(folder, small_run(tmp_path / "other")) as server:
         text = server.get("/").text
-    assert "mail cannot be reached" in text
-    assert "of rows shed" in text
+    assert "cannot reach mail" in text
+    assert "rows shed" in text
     assert "✕" not in page_of(folder, "plan")  # The style has it.
 
 
@@ -275,11 +276,13 @@ def test_keys_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
     rules = [{"alert": "Hot", "kind": "threshold", "streams": ["air"], "on": ["m"]}]
     rows = [change("Hot", "firing", n * SECOND, id=f"{n}", labels={"m": f"{n}"}) for n in range(23)]
     text = page_of(small_run(tmp_path / "run", rows, rules=rules), "rule", token_of("Hot"))
-    assert "the busiest first; 3 more are not drawn" in text
+    assert "with the most time firing first; 3 more keys are not drawn." in text
 
 
 def test_a_request_that_was_refused_and_one_that_is_not_there(tmp_path: Path) -> None:
-    rules = [{"alert": "Enough", "kind": "ranges", "streams": ["asks", "air"], "requests": "asks", "does": "counts"}]
+    rules = [
+        {"alert": "Enough", "kind": "ranges", "streams": ["asks", "air"], "requests": "asks", "description": "counts"}
+    ]
     counts = {"asks": {"received": 2, "retained": 1, "quarantined": 1}}
     folder = small_run(tmp_path / "run", rules=rules, counts=counts)
     raw = json.dumps({"rule": "Enough", "time": 5, "low": 9.0, "high": 2.0, "id": "anna-1"})
@@ -287,21 +290,24 @@ def test_a_request_that_was_refused_and_one_that_is_not_there(tmp_path: Path) ->
     rows += [{"stream": "air", "reason": "no", "raw": raw}, {"stream": "asks", "reason": "no", "raw": "torn"}]
     RunDir(folder).dead.write(0, [json.dumps(row) for row in rows])
     text = page_of(folder, "ranges?id=anna-1")
-    assert text.count("Refused: `low` must not be above `high`.") == 1
-    assert "Refused: no" not in text
-    assert "no such request" not in text
-    assert "It has not been reached so far, or there is no such request." in page_of(folder, "ranges?id=bert")
-    assert "<b>1</b><span>request alive</span>" in text
+    assert text.count("Rejected: <code>low</code> must not be above <code>high</code>.") == 1
+    assert "Rejected: no" not in text
+    assert "no request has this id" not in text
+    assert "Not matured so far, or no request has this id." in page_of(folder, "ranges?id=bert")
+    assert "<b>1</b><span>active request</span>" in text
     assert f">tocsin ranges list {folder} --rule=Enough</pre>" in text
 
 
 def test_requests_of_rules_that_share_their_stream_are_told_together_and_a_backtest_has_no_state_to_ask(
     tmp_path: Path,
 ) -> None:
-    rules = [{"alert": name, "kind": "ranges", "requests": "asks", "does": ""} for name in ("Enough", "Most")]
+    rules = [{"alert": name, "kind": "ranges", "requests": "asks", "description": ""} for name in ("Enough", "Most")]
     counts = {"asks": {"received": 9, "retained": 7, "expired": 2}}
     text = page_of(small_run(tmp_path / "run", rules=rules, counts=counts), "ranges")
-    assert text.count("<b>7</b><span>requests alive, of 2 rules with the same stream of requests together</span>") == 2
+    assert (
+        text.count("<b>7</b><span>active requests</span><small>of all 2 rules with this stream of requests</small>")
+        == 2
+    )
     assert "ranges/alive" not in text  # It archives no rows.
     folder = small_run(tmp_path / "test", rules=rules, counts=counts, summary={"file": "x"})
     (folder / "progress.jsonl").unlink()
@@ -315,20 +321,21 @@ def test_of_one_moment_the_numbers_are_written_and_from_the_second_on_there_are_
     folder = small_run(tmp_path / "run", counts=counts, newest_us=newest)
     text = page_of(folder)
     assert 'class="point-0"' not in text
-    assert re.findall(r"<text[^>]*>((?:kept|left|received)[^<]*)</text>", text) == [
-        "received: 9", "left out so far: 5", "kept now: 4",
+    assert re.findall(r"<text[^>]*>((?:in state now|omitted|received):[^<]*)</text>", text) == [
+        "received: 9", "omitted: 5", "in state now: 4",
     ]  # fmt: skip
-    assert text.count("one moment so far: 2026-01-01T00:00:00Z") >= 4
-    assert "rows, for each way: kept, left out, received: received is 9; left out so far is 5; kept now is 4" in text
+    assert text.count("one micro-batch so far: 2026-01-01T00:00:00Z") >= 4
+    assert "Rows received, omitted, in state: received is 9; omitted is 5; in state now is 4" in text
 
     total = Tally({"air": 9}, counts, {}, {}, 2048, 2)
-    RunDir(folder).progress().add(Progress(1, time_text(START_S + 60), Tally(), total, newest_us=newest))
+    time = format_event_time((START_S + 60) * SECOND)
+    RunDir(folder).progress().add(Progress(1, time, Tally(), total, newest_us=newest))
     text = page_of(folder)
     # How many rows came in a second is known from the second micro-batch on.
-    assert re.findall(r"one moment so far: [^<]*", text) == ["one moment so far: 2026-01-01T00:01:00Z"]
+    assert re.findall(r"one micro-batch so far: [^<]*", text) == ["one micro-batch so far: 2026-01-01T00:01:00Z"]
     ticks = re.findall(r'<text[^>]*class="tick"[^>]*>([^<]*)</text>', text)
     assert "00:00:00" in ticks
-    assert "13w" in ticks
+    assert "91 d" in ticks
     assert not [tick for tick in ticks if re.fullmatch(r"\d+\.\d{3,}", tick)]
 
 
@@ -354,7 +361,7 @@ def test_two_versions_are_named_by_their_files_with_conditions_margins_and_marks
 def test_with_one_run_there_is_a_hint_how_to_compare(tmp_path: Path) -> None:
     with served(small_run(tmp_path / "run")) as server:
         text = server.get("/diff?a=run").text
-    assert "name a second one" in text
+    assert "with a second one" in text
     assert "Choose two runs" not in text
 
 
@@ -377,4 +384,4 @@ def test_of_a_backtest_both_conditions_are_shown_and_the_command_that_tells_of_r
     assert words[:2] == ["tocsin", "explain"]
     assert words[2:4] == [str(plant / "rules.yaml"), "Condensation"]
     assert words[4:6] == ["--key", f"machine={dict(one.labels)['machine']}"]
-    assert words[6:] == ["--at", date(one.start_us)]
+    assert words[6:] == ["--at", format_event_time(one.start_us)]

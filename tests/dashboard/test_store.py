@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
+from tests.example_counts import examples
 from tocsin.dashboard import alertfile, microbatch, rundata
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tail import Tail
-from tocsin.deliver import AlertLog, AlertWriter
-from tocsin.deliver.encode import time_text
-from tocsin.rundir import read_progress
+from tocsin.delivery import AlertLog, AlertWriter
+from tocsin.delivery.alert_json import format_time
+from tocsin.run_directory import read_progress
 from tocsin.trace.model import lives_of
 
 SECOND = 1_000_000
@@ -128,7 +129,7 @@ def test_lines_that_cannot_be_read_are_counted_and_hide_no_others(tmp_path: Path
     run = store.runs["run"]
     assert [one.id for one in run.index.all] == ["0", "1", "2"]
     assert run.index.unreadable == 3
-    assert "3 lines of the alert log cannot be read" in run.faults[0]
+    assert "cannot read 3 lines of the alert log" in run.faults[0]
     # The last line is written to its end: all of the file is taken once.
     path.write_bytes(b"".join(lines))
     store.look()
@@ -155,7 +156,7 @@ def test_a_torn_line_waits_for_its_end_and_a_file_that_shrank_is_read_anew(tmp_p
     assert tail.news().lines == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=12), max_size=12), st.lists(st.integers(0, 60), max_size=8))
 def test_however_a_file_grows_each_line_comes_once(tmp_path: Path, lines: list[bytes], cuts: list[int]) -> None:
     path = tmp_path / "lines"
@@ -196,7 +197,7 @@ WILD = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_line_of_progress_with_anything_in_it_is_taken_or_passed_over(
     plant: Path, tmp_path: Path, data: st.DataObject
@@ -304,7 +305,7 @@ def test_nothing_is_parsed_while_pages_wait(plant: Path, tmp_path: Path, monkeyp
     watched(rundata, "_read_summary")
     watched(microbatch, "parse_progress")
     watched(microbatch, "numbers_of")
-    watched(alertfile, "decode")
+    watched(alertfile, "decode_alert")
     store.look()
     assert len(parsed) >= 2 + 2 * 7 + 25
     assert not any(parsed)
@@ -378,7 +379,7 @@ def test_whether_a_run_goes_on_is_told_by_its_lock_and_its_last_line(plant: Path
     assert store.runs["run"].holder == ""
     line = json.loads((folder / "progress.jsonl").read_text().splitlines()[-1])
     with (folder / "progress.jsonl").open("a") as file:
-        file.write(json.dumps({**line, "batch": 99, "time": time_text(time.time())}) + "\n")
+        file.write(json.dumps({**line, "batch": 99, "time": format_time(time.time())}) + "\n")
     store.look()
     assert store.runs["run"].holder == "999999999"
 
@@ -394,7 +395,7 @@ def test_what_is_no_file_holds_up_nothing(plant: Path, tmp_path: Path) -> None:
     (folder / "alerts" / "000000000002.jsonl").mkdir()
     store = _store(folder)
     run = store.runs["run"]
-    assert "manifest.json must be a file; it is none" in run.faults
+    assert "`manifest.json` is not a file" in run.faults
     assert len(run.index.all) > 5
     assert store.dead(run).looked_at > 0
     assert "pipe" not in run.sinks()

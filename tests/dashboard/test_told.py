@@ -16,12 +16,12 @@ from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages import rule
 from tocsin.logic import Found
 from tocsin.rules.durations import event_text
-from tocsin.rundir.folder import LOCK
+from tocsin.run_directory.layout import LOCK
 
 SECOND = 1_000_000
 HOT = {"alert": "Hot", "kind": "threshold", "streams": ["air"], "on": ["m"]}
 SILENT = {"alert": "NoData", "kind": "silence", "streams": ["air"], "on": ["m"]}
-ENOUGH = {"alert": "Enough", "kind": "ranges", "streams": ["asks", "air"], "requests": "asks", "does": "counts"}
+ENOUGH = {"alert": "Enough", "kind": "ranges", "streams": ["asks", "air"], "requests": "asks", "description": "counts"}
 
 
 def _sink(folder: Path, name: str, **told: Any) -> None:
@@ -34,15 +34,15 @@ def test_what_a_run_that_has_ended_owes_to_its_sinks_is_a_warning_and_not_fine(t
     _sink(folder, "mail", delivered=0, pending=252_378)
     _sink(folder, "copy", delivered=9, pending=0)
     told = tiles_of(folder)
-    assert told["still to be delivered"] == ("252,378", "to mail, left to the next run", "warn")
+    assert told["not yet delivered"] == ("252,378", "to mail, left to the next run", "warn")
     assert "sinks" not in told
     states = re.findall(r'<td class="words">(?:copy|mail)</td><td>(.*?)</td>', page_of(folder, "plan"))
     assert states == [
-        '<span class="fine">✓ fine</span>',
-        '<span class="warned">252,378 still to be delivered, left to the next run</span>',
+        '<span class="fine">✓ OK</span>',
+        '<span class="warned">252,378 not yet delivered, left to the next run</span>',
     ]
     _sink(folder, "copy", failing=True, pending=1)
-    beside = "copy cannot be reached; 252,379 still to be delivered, left to the next run"
+    beside = "cannot reach copy; 252,379 not yet delivered, left to the next run"
     assert tiles_of(folder)["sinks"] == ("failing", beside, "fire")
 
 
@@ -50,9 +50,9 @@ def test_what_a_run_that_goes_on_has_still_to_deliver_is_told_without_a_warning(
     folder = small_run(tmp_path / "run")
     _sink(folder, "mail", delivered=0, pending=1_200)
     (folder / LOCK).write_text(str(os.getpid()))
-    assert tiles_of(folder)["sinks"] == ("fine", "1 in all; 1,200 still to be delivered", "")
+    assert tiles_of(folder)["sinks"] == ("OK", "1 sink; 1,200 not yet delivered", "")
     text = page_of(folder, "plan")
-    assert '<span class="fine">✓ fine</span>, 1,200 still to be delivered</td>' in text
+    assert '<span class="fine">✓ OK</span>, 1,200 not yet delivered</td>' in text
     assert 'class="warned"' not in text
 
 
@@ -64,7 +64,7 @@ def test_the_pages_of_an_alert_show_its_firing_time_when_for_held_it_back(tmp_pa
         folder = small_run(tmp_path / f"run{number}", rows[:number], [HOT])
         for parts in (("alert", "1f"), ("alerts",)):
             assert ('datetime="2026-01-01T00:01:30' in page_of(folder, *parts)) == shown
-    assert "after 1m30s pending" in page_of(folder, "alert", "1f")
+    assert "after 1 min 30 s as pending" in page_of(folder, "alert", "1f")
     assert page_of(folder, "alert", "1f").count("2026-01-01 00:01:30") >= 2
 
 
@@ -82,7 +82,7 @@ def test_a_log_without_firing_times_is_shown(tmp_path: Path) -> None:
 def test_a_sink_that_does_not_say_what_it_owes_is_not_warned_of(tmp_path: Path, pending: Any) -> None:
     folder = small_run(tmp_path / "run")
     _sink(folder, "mail", pending=pending)
-    assert tiles_of(folder)["sinks"] == ("fine", "1 in all", "")
+    assert tiles_of(folder)["sinks"] == ("OK", "1 sink", "")
     assert "left to the next run" not in page_of(folder, "plan")
 
 
@@ -93,11 +93,10 @@ def test_which_alerts_are_drawn_by_key_is_said_where_they_are_not_all(
     rows = [change("Hot", "firing", n * SECOND, id=f"{n}", labels={"m": f"m{n}"}) for n in times]
     folder = small_run(tmp_path / "run", rows, rules=[HOT])
     whole = page_of(folder, "rule", token_of("Hot"))
-    assert "<h3>By key, the busiest first</h3>" in whole
+    assert "Keys with the most time firing first.</p>" in whole
     monkeypatch.setattr(rule, "MOST_DRAWN", 2)
     text = page_of(folder, "rule", token_of("Hot"))
-    said = "the newest 2 of 5 alerts, which began at 1970-01-01 00:00:03 or later"
-    assert f"<h3>By key, the busiest first; {said}</h3>" in text
+    assert "The drawing has the newest 2 of 5 alerts, those since 1970-01-01 00:00:03." in text
     assert re.findall(r">(m[0-9])</text>", text) == ["m3", "m4"]
     # The margins above are those of all.
     assert text.count('class="peak firing"') == 5
@@ -129,40 +128,40 @@ def test_what_memory_and_processor_time_find_of_late_is_a_share_in_per_cent(tmp_
     counts = {"air": {"received": 100, "retained": 50, "shed": 25, "unprocessed": 25}}
     budgets = {"memory": {"Hot": Found(0.2, 0.039)}, "cpu": {"Near": (0.5, 0.714), "Far": (1.0, None), "All": (1, 1)}}
     told = tiles_of(small_run(tmp_path / "run", counts=counts, **budgets))
-    beside = "memory is short: about 3.9 % of the results were found, of late"
-    assert told["of rows shed"] == ("25.0 %", beside, "fire")
-    beside = "an estimate, of late, with the processor time of Near, the least of all rules"
-    assert told["of results found"] == ("71.4 %", beside, "")
-    assert "of results found" not in tiles_of(small_run(tmp_path / "other", cpu={"Far": (1.0, None)}))
+    beside = "memory budget exceeded: about 3.9% of the results found recently"
+    assert told["rows shed"] == ("25%", beside, "fire")
+    beside = "estimated share of the recent results of Near, the lowest of all rules"
+    assert told["CPU recall"] == ("71.4%", beside, "")
+    assert "CPU recall" not in tiles_of(small_run(tmp_path / "other", cpu={"Far": (1.0, None)}))
 
 
 def test_the_time_of_a_micro_batch_says_what_it_is_the_time_of(tmp_path: Path) -> None:
     text = page_of(small_run(tmp_path / "run", milliseconds={"detect": 700, "archive": 20, "write": 30}))
-    assert ">seconds to detect, archive and write, per micro-batch</text>" in text
-    assert ">0.75 s</text>" in text
+    assert ">Micro-batch duration, without Spark overhead</text>" in text
+    assert ">750 ms</text>" in text
 
 
 def test_stream_pages_show_history_instead_of_a_lag_when_the_rows_are_old(tmp_path: Path) -> None:
     newest = {"air": (START_S - 400_000_000) * SECOND, "oil": (START_S - 2) * SECOND}
     folder = small_run(tmp_path / "run", newest_us=newest, historic=("air",))
-    assert tiles_of(folder)["largest lag"][:2] == ("2s", "stream oil, when it was done")
-    assert 'aria-label="lag behind the clock, by stream: oil is 2s"' in page_of(folder)
+    assert tiles_of(folder)["largest lag"][:2] == ("2 s", "stream oil, after the last micro-batch")
+    assert 'aria-label="Lag by stream: oil is 2 s"' in page_of(folder)
     counts = {"air": {"received": 1}}
     only = small_run(tmp_path / "only", counts=counts, newest_us={"air": newest["air"]}, historic=("air",))
     assert "largest lag" not in tiles_of(only)
-    assert "lag behind the clock" not in page_of(only)
-    assert "so the stream has no lag" in page_of(only, "stream", token_of("air"))
-    assert "<td>history</td>" in page_of(only, "streams")
+    assert "Lag by stream" not in page_of(only)
+    assert "so it has no lag" in page_of(only, "stream", token_of("air"))
+    assert "<td>historic</td>" in page_of(only, "streams")
 
 
 def test_that_no_request_came_for_a_while_is_no_lag(tmp_path: Path) -> None:
     newest = {"asks": (START_S - 7_000) * SECOND, "air": (START_S - 2) * SECOND}
     folder = small_run(tmp_path / "run", rules=[ENOUGH], newest_us=newest)
-    assert tiles_of(folder)["largest lag"][:2] == ("2s", "stream air, when it was done")
-    assert 'aria-label="lag behind the clock, by stream: air is 2s"' in page_of(folder)
+    assert tiles_of(folder)["largest lag"][:2] == ("2 s", "stream air, after the last micro-batch")
+    assert 'aria-label="Lag by stream: air is 2 s"' in page_of(folder)
     # A stream that another rule reads is one of data, too.
     both = small_run(tmp_path / "both", rules=[ENOUGH, {**HOT, "streams": ["asks"]}], newest_us=newest)
-    assert tiles_of(both)["largest lag"][1] == "stream asks, when it was done"
+    assert tiles_of(both)["largest lag"][1] == "stream asks, after the last micro-batch"
 
 
 def test_requests_that_were_reached_are_not_told_as_rows_without_a_partner(tmp_path: Path) -> None:
@@ -170,43 +169,43 @@ def test_requests_that_were_reached_are_not_told_as_rows_without_a_partner(tmp_p
     folder = small_run(tmp_path / "run", rules=[ENOUGH], counts=counts)
     for parts in ((), ("streams",), ("stream", token_of("asks"))):
         text = page_of(folder, *parts)
-        assert "done: a request that was reached or terminated" in text
+        assert "completed: a request that matured or was terminated" in text
         assert 'class="part-done"' in text
-        assert "expired: remembered until no partner could come" not in text
+        assert "expired: was in state" not in text
         cells = re.findall(r'<td class="num">([0-9]+)</td>', text.partition("= retained")[2])
-        assert cells[:5] == ["41", "28", "0", "0", "12"]
+        assert cells[:3] == ["41", "28", "12"]
         assert "do not add up" not in text
     joined = small_run(tmp_path / "join", rules=[HOT], counts={"air": {"received": 2, "expired": 2}})
-    assert "+ done" not in page_of(joined)
+    assert "+ completed" not in page_of(joined)
 
 
 def test_streams_without_data_are_not_counted_as_rules(tmp_path: Path) -> None:
     rows = [change(name, "firing", SECOND, id=name) for name in ("Hot", "NoData")]
     told = tiles_of(small_run(tmp_path / "run", rows, rules=[HOT, SILENT]))
-    assert told["firing now"][:2] == ("2", "of 1 rule and no_data")
-    assert told["fired so far"][:2] == ("2", "by 1 rule and no_data")
+    assert told["firing now"][:2] == ("2", "of 1 rule and `no_data`")
+    assert told["fired so far"][:2] == ("2", "by 1 rule and `no_data`")
     told = tiles_of(small_run(tmp_path / "silent", rows[1:], rules=[HOT, SILENT]))
-    assert told["fired so far"][:2] == ("1", "by no_data")
+    assert told["fired so far"][:2] == ("1", "by `no_data`")
     assert tiles_of(small_run(tmp_path / "none", rules=[HOT, SILENT]))["fired so far"][:2] == ("0", "")
 
 
 def test_only_what_is_pending_is_said_to_be_so_for_too_short_a_time(tmp_path: Path) -> None:
     assert tiles_of(small_run(tmp_path / "none"))["pending"] == ("0", "", "")
     pending = small_run(tmp_path / "run", [change("Hot", "pending", SECOND, id="a")])
-    assert tiles_of(pending)["pending"] == ("1", "true, but not for long enough yet", "")
+    assert tiles_of(pending)["pending"] == ("1", "condition true, but not yet for the time `for`", "")
 
 
 def test_a_share_of_rows_says_of_which(tmp_path: Path) -> None:
     told = tiles_of(small_run(tmp_path / "run", counts={"air": {"received": 8, "omitted": 6, "retained": 2}}))
-    assert told["ever remembered"] == ("25.0 %", "of the rows that a plain join would remember", "")
+    assert told["ever retained"] == ("25%", "of the rows that a full join retains", "")
 
 
 def test_what_k_is_is_said(tmp_path: Path) -> None:
     rules = [{**HOT, "waits": "recall of 0.95 over 1m"}]
     text = page_of(small_run(tmp_path / "run", rules=rules, waits={"Hot": (1_500_000, 0.97)}), "rule", token_of("Hot"))
-    said = "1s500ms: so long a row waits for others that are older and come later"
-    assert f"<dt>wait now (K)</dt><dd>{said}</dd>" in text
-    assert ">how long rows wait (K), in seconds</text>" in text
+    said = "1.5 s: rows are delayed by this time, so that older rows can arrive first"
+    assert f"<dt>reorder wait (K) now</dt><dd>{said}</dd>" in text
+    assert ">Reorder wait (K)</text>" in text
 
 
 def test_a_path_is_broken_between_its_parts(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 import threading
@@ -16,18 +18,15 @@ from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import ranges_run
-from tocsin.cli.beside import dashboard_beside
-from tocsin.dashboard import range_progress
+from tocsin.cli.dashboard import serve_dashboard
+from tocsin.dashboard import range_progress, tracer
 from tocsin.dashboard.archive import files_around, files_of
 from tocsin.dashboard.pages import ranges
 from tocsin.dashboard.pages.alert import _question
 from tocsin.dashboard.store import Asked, Store
 from tocsin.dashboard.tracer import CannotTraceError, Tracer, answered
 from tocsin.rules.rulefile import Source, Stream
-from tocsin.rundir import read_manifest
-
-# Each question starts a process, which imports the planner.
-pytestmark = pytest.mark.slow
+from tocsin.run_directory import read_manifest
 
 RANGES = """\
 streams:
@@ -46,6 +45,21 @@ archive: {path: kept}
 """
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer questions by the tracer's entry point in this process; each new process imports the planner."""
+
+    def answer(question: str) -> dict[str, Any]:
+        output = io.StringIO()
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(output):
+            patch.setattr("sys.stdin", io.StringIO(question))
+            tracer.main()
+        found: dict[str, Any] = json.loads(output.getvalue())
+        return found
+
+    monkeypatch.setattr(tracer, "_asked", answer)
+
+
 def _asked(folder: Path, alert: str, state: str = "resolved", *, late: bool = False) -> dict[str, Any]:
     store = Store([folder / "run"])
     store.look()
@@ -56,8 +70,12 @@ def _asked(folder: Path, alert: str, state: str = "resolved", *, late: bool = Fa
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path, *, late: bool) -> None:
-    """A late alert and one in time overlap here: each is told of itself."""
+def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(
+    plant: Path, request: pytest.FixtureRequest, *, late: bool
+) -> None:
+    """A late alert and one in time overlap here: each is told of itself. One question goes to the process."""
+    if late:
+        request.getfixturevalue("in_process")
     asked = _asked(plant, "Condensation", late=late)
     answer = Tracer().ask(asked)
     assert "error" not in answer
@@ -66,35 +84,38 @@ def test_an_alert_is_drawn_and_explained_by_the_rows_of_the_archive(plant: Path,
     assert "omitted" in kinds
     assert f"alert {asked['id']}" in answer["said"][0][1]
     assert answer["svg"].startswith("<svg")
-    named = ("humidity in percent", "air in celsius", "surface in celsius", "margin", 'class="witness"', "2026-01-01")
+    named = ("humidity (percent)", "air (celsius)", "surface (celsius)", "margin", 'class="witness"', "2026-01-01")
     assert all(name in answer["svg"] for name in named)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_key_that_fell_silent_is_explained(plant: Path) -> None:
     answer = Tracer().ask(_asked(plant, "NoData"))
     assert answer["said"][0][0] == "fired"
     assert "the last row of `humidity`" in answer["said"][0][1]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_answers_are_kept_and_what_failed_is_asked_again(plant: Path, tmp_path: Path) -> None:
     shutil.copytree(plant, tmp_path / "plant")
     asked = {**_asked(plant, "Condensation"), "archive": str(tmp_path / "plant" / "kept")}
-    tracer = Tracer(most=1)
-    first = tracer.ask(asked)
+    kept = Tracer(most=1)
+    first = kept.ask(asked)
     shutil.rmtree(tmp_path / "plant")
-    assert tracer.ask(asked) == first
-    gone = tracer.ask({**asked, "id": "another"})
-    assert "must have the rows of stream" in gone["error"]
+    assert kept.ask(asked) == first
+    gone = kept.ask({**asked, "id": "another"})
+    assert "has no rows of stream" in gone["error"]
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"rule_hash": "0" * 64}, "must be the file that runs; it was changed since"),
-        ({"rule_file": "/none/rules.yaml"}, "must be readable, since it has the rules"),
-        ({"archive": "/none"}, "must have the rows of stream"),
-        ({"run": "20200101"}, "it has none of this run"),
-        ({"alert": "Other"}, "rules with ranges are not traced"),
+        ({"rule_hash": "0" * 64}, "has changed since the run started"),
+        ({"rule_file": "/none/rules.yaml"}, "cannot read the rule file /none/rules.yaml: no such file"),
+        ({"archive": "/none"}, "has no rows of stream"),
+        ({"run": "20200101"}, "from this run"),
+        ({"alert": "Other"}, "rules with ranges cannot be traced"),
         ({"kind": "request", "id": "x"}, "with ranges"),
     ],
 )
@@ -138,6 +159,7 @@ def _write(folder: Path, stream: str, run: str, batch: int, columns: dict[str, A
     pq.write_table(table, place / f"{run}-{batch:012}-00000.parquet")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_how_far_a_request_has_come_is_what_fell_into_its_range_since_it_came(tmp_path: Path) -> None:
     asked, inside, _ = _archived(tmp_path / "plant")
     (anna,) = Tracer().ask({**asked, "id": "anna"})["found"]
@@ -150,13 +172,14 @@ def test_how_far_a_request_has_come_is_what_fell_into_its_range_since_it_came(tm
     assert "no request with this id" in Tracer().ask({**asked, "id": "carl"})["error"]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_page_of_ranges_tells_it(tmp_path: Path) -> None:
     _, inside, _ = _archived(tmp_path / "plant")
     with served(tmp_path / "plant" / "run") as server:
         page = server.get("/run/run/ranges?id=anna")
         assert 'data-part="/run/run/ranges/progress?id=anna"' in page.text
         part = server.get("/run/run/ranges/progress?id=anna").text
-    assert "<b>alive</b>" in part
+    assert "<b>active</b>" in part
     assert f"{inside:,.0f} of 1,000" in part
     assert "<progress" in part
 
@@ -185,7 +208,7 @@ def test_the_requests_that_are_alive_are_listed_the_nearest_to_their_thresholds_
         part = server.get("/run/run/ranges/alive").text
     assert part.index('href="/run/run/ranges?id=dora"') < part.index('href="/run/run/ranges?id=anna"')
     assert f'<td class="num">{inside:,.0f}</td><td class="num">1,000</td>' in part
-    assert "<td>everything</td>" in part
+    assert "<td>all values</td>" in part
 
 
 def test_more_rows_than_are_looked_at_are_told_in_the_place_of_the_list(
@@ -193,14 +216,14 @@ def test_more_rows_than_are_looked_at_are_told_in_the_place_of_the_list(
 ) -> None:
     asked, _, _ = _archived(tmp_path / "plant")
     monkeypatch.setattr("tocsin.dashboard.archive.MOST_ROWS", 500)
-    with pytest.raises(CannotTraceError, match="`air` must have at most 500 rows to look at; it has more"):
+    with pytest.raises(CannotTraceError, match="`air` has more than 500 rows in this period"):
         answered({**asked, "kind": "alive"})
     monkeypatch.setattr(ranges.TRACER, "ask", lambda asked: {"error": f"no {asked['kind']}"})
     store = Store([tmp_path / "plant" / "run"])
     store.look()
     request = Request({"type": "http", "query_string": b"", "headers": []})
     part = ranges.alive_part(store, store.runs["run"], request)
-    assert "They cannot be listed here: no alive. The command below lists them." in part
+    assert "Not available: no alive. The command below lists the active requests." in part
 
 
 def test_an_answer_out_of_some_of_the_files_of_a_run_is_refused(
@@ -208,7 +231,7 @@ def test_an_answer_out_of_some_of_the_files_of_a_run_is_refused(
 ) -> None:
     asked, _, _ = _archived(tmp_path / "plant")
     monkeypatch.setattr("tocsin.dashboard.archive.MOST_FILES", 5)
-    with pytest.raises(CannotTraceError, match="`air` must be in at most 5 files; they are in 6"):
+    with pytest.raises(CannotTraceError, match="`air` are in 6 files; the limit is 5"):
         answered({**asked, "id": "anna"})
 
 
@@ -242,7 +265,7 @@ def test_files_are_those_of_the_whole_alert_and_of_its_surroundings(
     assert taken((0, 7), 0, 8) == list(range(10))
     assert taken((22, 29), 22, 30) == list(range(20, 30))
     for batches, first, last in (((5, 25), 5, 25), ((5, 12), 2, 13), ((5, 12), 5, 20), ((10, 10), 0, 11)):
-        with pytest.raises(CannotTraceError, match="at most 21 files; they are in more"):
+        with pytest.raises(CannotTraceError, match="in more than 21 files"):
             taken(batches, first, last)
 
 
@@ -268,19 +291,19 @@ def test_few_wait_for_an_answer_and_others_hear_that_it_is_busy(monkeypatch: pyt
 
     monkeypatch.setattr("tocsin.dashboard.tracer._asked", slow)
     monkeypatch.setattr("tocsin.dashboard.tracer.MOST_WAITING", 1)
-    tracer = Tracer()
-    first = threading.Thread(target=tracer.ask, args=({"id": "a"},))
+    busy = Tracer()
+    first = threading.Thread(target=busy.ask, args=({"id": "a"},))
     first.start()
     begun.acquire()
-    assert "others are being traced" in tracer.ask({"id": "b"})["error"]
+    assert "too many requests at once" in busy.ask({"id": "b"})["error"]
     go_on.set()
     first.join()
-    assert tracer.ask({"id": "b"}) == {"said": '{"id": "b"}'}
+    assert busy.ask({"id": "b"}) == {"said": '{"id": "b"}'}
     # What is known is told at once, whoever waits.
     go_on.clear()
-    other = threading.Thread(target=tracer.ask, args=({"id": "c"},))
+    other = threading.Thread(target=busy.ask, args=({"id": "c"},))
     other.start()
-    assert tracer.ask({"id": "a"}) == {"said": '{"id": "a"}'}
+    assert busy.ask({"id": "a"}) == {"said": '{"id": "a"}'}
     go_on.set()
     other.join()
 
@@ -301,7 +324,7 @@ def test_what_lies_in_the_folder_of_the_command_is_not_imported(
     if who == "tracer":
         Tracer().ask({})
     else:
-        with dashboard_beside(tmp_path / "run", 0):
+        with serve_dashboard(tmp_path / "run", 0):
             pass
     assert not Path("was-imported").exists()
 
@@ -318,5 +341,5 @@ def test_keys_and_rules_that_are_not_looked_at_are_told(tmp_path: Path, monkeypa
     store.look()
     request = Request({"type": "http", "query_string": b"id=anna", "headers": []})
     part = ranges.request_part(store, store.runs["run"], request)
-    assert part.count("and 3 more keys with this id, which are not looked at.") == 5
-    assert "And 2 more rules with ranges, which are not looked at." in part
+    assert part.count("3 more keys with this id are not shown.") == 5
+    assert "2 more rules with ranges are not shown." in part

@@ -1,4 +1,4 @@
-"""The whole product by brute force: one row at a time, as `docs/concepts/semantics.md` says and in its order.
+"""The whole product by brute force: one row at a time, by D1 to D59 and D70 to D87 of docs/explanation/semantics.md.
 
 Every remembered row is kept in a list and every combination is tried. Values are exact, times whole microseconds.
 Where the page leaves a choice, it is made here and marked with "Choice:".
@@ -59,7 +59,7 @@ class Replay:
         if _is_unusable(self.rule, row):
             count["quarantined"] += 1
             return
-        if row.time < key.newest - self.rule.outage_us:
+        if row.time < key.newest - self.rule.allowed_lateness_us:
             # Choice: a late row is not used for anything, so it does not move its stream's progress either.
             count["late"] += 1
             return
@@ -108,9 +108,9 @@ class Replay:
             reduction = key.settling.reduction
             reach = 2 * reduction.interval + (reduction.hop or 0)
             count = self.counts[self.rule.join.streams[0]]
-            count["expired"] += key.settling.forget(key.newest - self.rule.outage_us - reach)
+            count["expired"] += key.settling.forget(key.newest - self.rule.allowed_lateness_us - reach)
             return
-        oldest = key.newest - self.rule.outage_us - span(self.rule.join)
+        oldest = key.newest - self.rule.allowed_lateness_us - span(self.rule.join)
         for row in key.remembered:
             self.counts[row.stream]["expired"] += row.time < oldest
         key.remembered = [row for row in key.remembered if row.time >= oldest]
@@ -212,8 +212,8 @@ def _is_unusable(rule: Rule, row: Row) -> bool:
 
 
 def _least_of_the_awake(rule: Rule, largest: Mapping[str, int]) -> int:
-    idle_us = span(rule.join) if rule.idle_us is None else rule.idle_us
-    return min(time for time in largest.values() if max(largest.values()) - time <= idle_us)
+    idle_timeout_us = span(rule.join) if rule.idle_timeout_us is None else rule.idle_timeout_us
+    return min(time for time in largest.values() if max(largest.values()) - time <= idle_timeout_us)
 
 
 def _best_first(evaluation: Evaluation) -> tuple[Any, ...]:

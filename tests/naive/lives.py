@@ -32,8 +32,8 @@ class Rule:
     for_us: int = 0
     keep_us: int = 0
     stale_us: int | None = None
-    outage_us: int = 1_000_000
-    idle_us: int | None = None
+    allowed_lateness_us: int = 1_000_000
+    idle_timeout_us: int | None = None
     emit: str = "witness"
     recovery: tuple[str, Any] | None = None
     shape: str | None = None

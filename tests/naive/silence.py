@@ -1,4 +1,4 @@
-"""Silence by brute force: every row is kept, and each one is followed by reading `docs/concepts/semantics.md`."""
+"""Silence by brute force: every row is kept, and D60 to D69 of `docs/explanation/semantics.md` are applied to each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Silence:
         """Forget keys that were not heard for so long."""
         for key in [key for key, heard in self.heard_us.items() if now_us - heard > ttl_us]:
             if key in self.open:
-                self._end(key, self._event_time(key) + now_us - self.heard_us[key], "exact forgotten")
+                self._end(key, self._event_time(key) + now_us - self.heard_us[key], "exact key-expired")
             del self.rows[key], self.heard_us[key]
 
     def _own(self, key: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Waiting by the text of docs/concepts/semantics.md: one row at a time, one key at a time, lists and sorting."""
+"""Waiting by D27 to D39 of docs/explanation/semantics.md: one row at a time, one key at a time, lists and sorting."""
 
 from __future__ import annotations
 

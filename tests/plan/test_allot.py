@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 
+from tests.driver import parts_of, watch_logics
 from tests.naive import memory as naive
-from tests.test_laws import parts_of
 from tests.test_memory import zipf_streams
 from tocsin import Rule, RunError
 from tocsin.plan import make_plan
 from tocsin.plan.allot import Allotment, Sampled, Told
 from tocsin.plan.budgeted import BudgetedLogic
-from tocsin.rules.memory import read_memory
+from tocsin.rules.quality import parse_quality
+from tocsin.runtime.session import Session
 
 BUCKETS = 4
 COLUMNS = {name: list(columns) for name, columns in zipf_streams(1, 1, 0).items()}
 
 
 def plan_of(*rules: Rule, memory: str | None = None) -> Any:
-    limit = None if memory is None else read_memory(memory)
-    return make_plan(rules, COLUMNS, arrival="arrival", memory=limit).over(BUCKETS, told=True)
+    quality = parse_quality({"memory": memory})
+    return make_plan(rules, COLUMNS, arrival="arrival", quality=quality).over(BUCKETS, told=True)
 
 
 def pair(alert: str, **more: Any) -> Rule:
@@ -38,12 +39,12 @@ def share_of(plan: Any, share: int, watch: int = 0) -> dict[str, Any]:
     return {"watch": of.name, "share": share, "terms": of.budget.terms}
 
 
-def stored(logic: Any) -> dict[str, bytes]:
-    return {name: page for name, page in logic.changed_pages().items() if page is not None}
+def stored(session: Any) -> dict[str, bytes]:
+    return {name: page for name, page in session.changed_pages().items() if page is not None}
 
 
 def test_nothing_is_given_before_every_bucket_has_told() -> None:
-    plan = plan_of(pair("x", memory="1MB"))
+    plan = plan_of(pair("x", quality={"memory": "1MB"}))
     name, allotment = plan.watches[0].name, Allotment(plan.watches)
     for bucket in range(BUCKETS - 1):
         allotment.hear(bucket, told(name, 250_000, 10**6 if bucket == 0 else 1000))
@@ -53,7 +54,7 @@ def test_nothing_is_given_before_every_bucket_has_told() -> None:
 
 
 def test_a_bucket_grows_only_when_others_have_told_that_they_shrank() -> None:
-    plan = plan_of(pair("x", memory="1MB"))
+    plan = plan_of(pair("x", quality={"memory": "1MB"}))
     name, allotment = plan.watches[0].name, Allotment(plan.watches)
     shares = dict.fromkeys(range(BUCKETS), 250_000)
     needs = {0: 900_000, 1: 10_000, 2: 10_000, 3: 10_000}
@@ -72,7 +73,7 @@ def test_a_bucket_grows_only_when_others_have_told_that_they_shrank() -> None:
 
 
 def test_the_memory_goes_where_it_finds_most() -> None:
-    plan = plan_of(pair("x", memory="1MB"))
+    plan = plan_of(pair("x", quality={"memory": "1MB"}))
     name, allotment = plan.watches[0].name, Allotment(plan.watches)
     steep = [(0, 0.0), (100_000, 0.9), (400_000, 1.0)]
     flat = [(0, 0.0), (400_000, 1.0)]
@@ -86,7 +87,12 @@ def test_the_memory_goes_where_it_finds_most() -> None:
 def test_shares_never_add_up_to_more_than_the_memory(seed: int) -> None:
     """Buckets take what they are given late, in any order, and are killed; needs change all the time."""
     draw = random.Random(seed)
-    rules = [pair("x"), pair("y", weight=2.0), pair("z", memory="400KB"), pair("s", prefer="sample")]
+    rules = [
+        pair("x"),
+        pair("y", quality={"weight": 2.0}),
+        pair("z", quality={"memory": "400KB"}),
+        pair("s", quality={"prefer": "sample"}),
+    ]
     plan = plan_of(*rules, memory="2MB")
     names = [watch.name for watch in plan.watches]
     total = {
@@ -129,9 +135,11 @@ def falling(least: int, first: float, steps: int) -> list[tuple[int, float]]:
 def test_joins_that_sample_have_memory_by_error_and_a_pool_of_their_own(
     room: int, weights: tuple[float, float]
 ) -> None:
-    rules = [pair(name, prefer="sample", weight=weight) for name, weight in zip("st", weights, strict=True)]
+    rules = [
+        pair(name, quality={"prefer": "sample", "weight": weight}) for name, weight in zip("st", weights, strict=True)
+    ]
     if weights[0] == weights[1]:
-        rules[1] = pair("t", prefer="sample", weight=1.0 + 1e-9)
+        rules[1] = pair("t", quality={"prefer": "sample", "weight": 1.0 + 1e-9})
     plan = plan_of(*rules, pair("x"), memory="4000 rows")
     names = {watch.rules[0].alert: watch.name for watch in plan.watches}
     points = {"s": [falling(3, 0.04, 6), falling(5, 0.01, 6)], "t": [falling(4, 0.5, 6), falling(4, 0.1, 6)]}
@@ -159,7 +167,7 @@ def test_joins_that_sample_have_memory_by_error_and_a_pool_of_their_own(
 
 
 def test_buckets_of_a_sample_have_memory_by_what_it_takes_off_the_error_of_all() -> None:
-    plan = plan_of(pair("x", memory="1MB", prefer="sample"))
+    plan = plan_of(pair("x", quality={"memory": "1MB", "prefer": "sample"}))
     name, allotment = plan.watches[0].name, Allotment(plan.watches)
     points = [(1000.0, 1.0), (100_000.0, 0.3), (400_000.0, 0.0)]
     for bucket in range(BUCKETS):
@@ -181,29 +189,29 @@ def test_where_nothing_is_known_of_a_sample_memory_goes_by_what_is_used() -> Non
 
 
 def test_a_share_that_is_told_holds_at_once_and_its_page_remembers_it() -> None:
-    plan = plan_of(pair("x", memory="800KB"))
-    logic = plan.build({})
-    watch = logic.watches[0]
+    plan = plan_of(pair("x", quality={"memory": "800KB"}))
+    session = Session(plan)
+    watch = watch_logics(session)[0]
     assert isinstance(watch, BudgetedLogic)
-    logic.on_control([share_of(plan, 90_000)])
+    session.control([share_of(plan, 90_000)])
     assert watch.room.share == 90_000
-    pages = stored(logic)
-    assert plan.build(pages).watches[0].room.share == 90_000
-    assert logic.on_control([share_of(plan, 5) | {"watch": "gone"}]).alerts == []
+    pages = stored(session)
+    assert watch_logics(Session(plan, pages))[0].room.share == 90_000
+    assert session.control([share_of(plan, 5) | {"watch": "gone"}]).alerts == []
     wrong: list[dict[str, Any]] = [{"share": 0}, {"share": True}, {"watch": 3}, {"terms": None}, {"more": 1}]
     for row in [*(share_of(plan, 9) | one for one in wrong), {"share": 9}]:
-        with pytest.raises(RunError, match="control rows must address a step of the plan"):
-            logic.on_control([row])
+        with pytest.raises(RunError, match="control rows must address a pipeline of the plan"):
+            session.control([row])
 
 
 def test_of_a_smaller_memory_every_bucket_takes_its_part_at_once() -> None:
-    large, small = plan_of(pair("x", memory="800KB")), plan_of(pair("x", memory="400KB"))
-    logic = large.build({})
-    logic.on_control([share_of(large, 100_000)])
-    pages = stored(logic)
-    assert small.build(pages).watches[0].room.share == 50_000
-    grown = plan_of(pair("x", memory="1600KB")).build(pages)
-    assert grown.watches[0].room.share == 100_000
+    large, small = plan_of(pair("x", quality={"memory": "800KB"})), plan_of(pair("x", quality={"memory": "400KB"}))
+    session = Session(large)
+    session.control([share_of(large, 100_000)])
+    pages = stored(session)
+    assert watch_logics(Session(small, pages))[0].room.share == 50_000
+    grown = Session(plan_of(pair("x", quality={"memory": "1600KB"})), pages)
+    assert watch_logics(grown)[0].room.share == 100_000
 
 
 def test_what_a_bucket_tells_is_a_curve_that_rises() -> None:
@@ -215,42 +223,42 @@ def test_what_a_bucket_tells_is_a_curve_that_rises() -> None:
 
 def test_a_share_that_was_told_under_another_budget_says_nothing() -> None:
     """The last control rows of a run are taken by the next one, whose file may say less."""
-    large, small = plan_of(pair("x", memory="800KB")), plan_of(pair("x", memory="400KB"))
-    logic = small.build({})
-    logic.on_control([share_of(large, 500_000)])
-    assert logic.watches[0].room.share == 100_000
+    large, small = plan_of(pair("x", quality={"memory": "800KB"})), plan_of(pair("x", quality={"memory": "400KB"}))
+    session = Session(small)
+    session.control([share_of(large, 500_000)])
+    assert watch_logics(session)[0].room.share == 100_000
 
 
 def test_where_others_share_a_run_no_bucket_has_more_than_its_first_part() -> None:
     """X had most of what it shared with Y; Z does not know that, and begins with its own part."""
-    before, after = (plan_of(pair("x"), pair(other, weight=2.0), memory="800KB") for other in "yz")
+    before, after = (plan_of(pair("x"), pair(other, quality={"weight": 2.0}), memory="800KB") for other in "yz")
     shares = {"x": 190_000, "y": 10_000}
-    logic = before.build({})
-    logic.on_control([share_of(before, shares[w.rules[0].alert], i) for i, w in enumerate(before.watches)])
-    again = after.build(stored(logic))
-    assert BUCKETS * sum(watch.room.share for watch in again.watches) <= 800_000
+    session = Session(before)
+    session.control([share_of(before, shares[w.rules[0].alert], i) for i, w in enumerate(before.watches)])
+    again = Session(after, stored(session))
+    assert BUCKETS * sum(watch.room.share for watch in watch_logics(again)) <= 800_000
 
 
 def test_a_memory_in_rows_that_was_one_in_bytes_begins_anew() -> None:
     for begin, then in (("400 rows", "800KB"), ("800KB", "400 rows")):
-        first, second = plan_of(pair("x", memory=begin)), plan_of(pair("x", memory=then))
-        logic = first.build({})
-        logic.on_control([share_of(first, first.watches[0].budget.share // 2)])
-        assert second.build(stored(logic)).watches[0].room.share == second.watches[0].budget.share
+        first, second = plan_of(pair("x", quality={"memory": begin})), plan_of(pair("x", quality={"memory": then}))
+        session = Session(first)
+        session.control([share_of(first, first.watches[0].budget.share // 2)])
+        assert watch_logics(Session(second, stored(session)))[0].room.share == second.watches[0].budget.share
 
 
 def test_a_watch_that_gets_another_name_takes_its_share_along_at_once() -> None:
     one, two = (plan_of(pair("x"), *more, memory="800KB") for more in ([], [pair("y")]))
-    logic = one.build({})
-    logic.on_data(parts_of(one, zipf_streams(20, 5, 0), (), "arrival")[0])
-    logic.on_control([share_of(one, 50_000)])
-    again = two.build(stored(logic))
-    again.on_data([])
-    assert two.build(stored(again)).watches[0].room.share == 50_000
+    session = Session(one)
+    session.push(parts_of(one, zipf_streams(20, 5, 0), (), "arrival")[0])
+    session.control([share_of(one, 50_000)])
+    again = Session(two, stored(session))
+    again.push([])
+    assert watch_logics(Session(two, stored(again)))[0].room.share == 50_000
 
 
 def test_a_bucket_that_cannot_shrink_yet_is_not_asked_again_and_again() -> None:
-    plan = plan_of(pair("x", memory="1MB"))
+    plan = plan_of(pair("x", quality={"memory": "1MB"}))
     name, allotment = plan.watches[0].name, Allotment(plan.watches)
     needs = {0: 900_000, 1: 10_000, 2: 10_000, 3: 10_000}
     for bucket, need in needs.items():

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.example_counts import ENGINE
 from tocsin import NoData, Rule
 from tocsin.errors import RunError
 from tocsin.local import explain
@@ -17,6 +18,7 @@ from tocsin.logic import Batch, Out
 from tocsin.pages import unpack
 from tocsin.plan import Plan, describe_plan, make_plan, plan_changes
 from tocsin.rules.limits import Limits
+from tocsin.runtime.session import Session, store_pages
 
 SECOND = 1_000_000
 STREAMS = {name: {"m": ["x"], "site": ["n"], "ts": [0], "value": [0.0]} for name in ("air", "wall", "door")}
@@ -48,11 +50,11 @@ def batches(made: Plan, rows: list[tuple[str, int, str, float]]) -> list[Batch]:
 
 def drive(made: Plan, rows: list[tuple[str, int, str, float]], pages: dict[str, bytes], *, end: bool = False) -> Out:
     """Run a plan on rows over pages, which take what it leaves."""
-    logic = made.build(pages)
-    out = logic.on_data(batches(made, rows))
+    session = Session(made, pages)
+    out = session.push(batches(made, rows))
     if end:
-        out.add(logic.on_end())
-    for name, page in logic.changed_pages().items():
+        out.add(session.end())
+    for name, page in session.changed_pages().items():
         if page is None:
             del pages[name]
         else:
@@ -71,6 +73,7 @@ ROWS = st.lists(
 CHOICES = st.lists(st.sampled_from([DEW, OPEN, WARM, SITE, QUIET, HUSHED]), unique_by=id, max_size=5)
 
 
+@ENGINE
 @given(ROWS, ROWS, CHOICES, CHOICES, st.sampled_from([DEW, OPEN, SITE]))
 def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
     first: Any, second: Any, before: list[AnyRule], after: list[AnyRule], stays: Rule
@@ -85,6 +88,7 @@ def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
     assert stories(disturbed.alerts, stays.alert) == stories(expected.alerts, stays.alert)
 
 
+@ENGINE
 @given(ROWS, ROWS, CHOICES, CHOICES)
 def test_a_silence_that_stays_notices_only_which_streams_are_heard(
     first: Any, second: Any, before: list[AnyRule], after: list[AnyRule]
@@ -102,6 +106,7 @@ def test_a_silence_that_stays_notices_only_which_streams_are_heard(
     assert stories(told, "NoData") == stories(expected, "NoData")
 
 
+@ENGINE
 @given(ROWS, CHOICES)
 def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[AnyRule]) -> None:
     pages: dict[str, bytes] = {}
@@ -132,13 +137,15 @@ def test_a_rule_that_is_gone_has_its_last_words() -> None:
 def test_a_rule_that_is_gone_has_its_last_words_though_the_input_ends_at_once() -> None:
     pages: dict[str, bytes] = {}
     drive(plan(OPEN, SITE), [("door", 1, "x", 1.0), ("door", 4, "x", 3.0)], pages)
-    logic = plan(DEW).build(pages)
-    assert [(row["alert"], row["state"]) for row in logic.on_end().alerts] == [
+    session = Session(plan(DEW), pages)
+    assert [(row["alert"], row["state"]) for row in session.end().alerts] == [
         ("Open", "resolved"),
         ("Site", "resolved"),
     ]
-    assert logic.changed_pages()["site/0"] is None
-    assert not logic.on_end().alerts
+    changed = session.changed_pages()
+    assert changed["site/0"] is None
+    store_pages(pages, changed)
+    assert not Session(plan(DEW), pages).end().alerts
 
 
 def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition() -> None:
@@ -188,9 +195,9 @@ def test_a_silence_goes_on_under_another_length_and_ends_when_it_is_gone() -> No
 def test_the_alerts_of_silences_whose_keys_nobody_has_any_more_are_ended() -> None:
     pages: dict[str, bytes] = {}
     drive(plan(HUSHED), [("door", 1, "n", 0.0)], pages)
-    logic = plan(HUSHED).build(pages)
-    assert len(logic.on_time(9 * SECOND).alerts) == 1
-    pages |= {name: page for name, page in logic.changed_pages().items() if page is not None}
+    session = Session(plan(HUSHED), pages)
+    assert len(session.advance(9 * SECOND).alerts) == 1
+    pages |= {name: page for name, page in session.changed_pages().items() if page is not None}
     (ended,) = drive(plan(DEW), [], pages).alerts
     assert (ended["startsAt"], ended["endsAt"], ended["quality"]) == (3 * SECOND, 3 * SECOND, "exact rule-changed")
     assert not pages
@@ -200,10 +207,10 @@ def test_what_changes_of_silences_is_said() -> None:
     before = describe_plan(plan(DEW, QUIET, HUSHED))
     after = describe_plan(plan(DEW, replace(QUIET, for_="1m"), NoData("wall", "1m", ["m"])))
     assert plan_changes(before, after) == [
-        'rule "NoData" {stream="air"}: it has changed; its open alerts go on',
+        'rule "NoData" {stream="air"}: it has changed; its open alerts stay open',
         'rule "NoData" {stream="wall"}: it is new; it starts with the next row of a key',
-        "keys site: no rule has these any more; all that was remembered for them is dropped",
-        'rule "NoData" {stream="door"}: it is gone; its open alerts are ended',
+        "keys site: no rule uses this pipeline any more; its state is dropped",
+        'rule "NoData" {stream="door"}: it was removed; its open alerts end',
     ]
     without = {name: {k: v for k, v in watch.items() if k != "silences"} for name, watch in before.items()}
     assert 'rule "NoData" {stream="wall"}: it is new; it starts with the next row of a key' in plan_changes(
@@ -216,19 +223,20 @@ def test_what_changes_is_said() -> None:
     before, after = describe_plan(plan(DEW, OPEN, SITE)), describe_plan(plan(wider, replace(OPEN, stale="9s"), WARM))
     assert plan_changes(before, before) == []
     assert plan_changes(before, after) == [
-        'rule "Dew": its condition has changed; its open alerts are ended, and it starts anew',
-        'rule "Open" {team="a"}: it has changed; its open alerts go on',
-        'rule "Warm": it is new; it starts with the rows that are remembered',
-        "stream air(value): keep the largest of every 18s; until now: keep the largest of every 8s; rows that were "
-        "left out are not brought back, so alerts that need them may be missed among rows up to 1h36s old",
-        "stream wall(value): keep the smallest of every 18s; until now: keep the smallest of every 8s; rows that were "
-        "left out are not brought back, so alerts that need them may be missed among rows up to 1h36s old",
-        "stream air(value): keep the largest of every 3s: it is remembered from now on",
-        "keys site: no rule has these any more; all that was remembered for them is dropped",
-        'rule "Site": it is gone; its open alerts are ended',
+        'rule "Dew": its condition has changed; its open alerts end, and the rule starts again',
+        'rule "Open" {team="a"}: it has changed; its open alerts stay open',
+        'rule "Warm": it is new; it starts with the retained rows',
+        "stream air(value): keep the maximum in every 18s window; before: keep the maximum in every 8s window; "
+        "omitted rows are not restored, so alerts that need them can be missed for rows up to 1h36s old",
+        "stream wall(value): keep the minimum in every 18s window; before: keep the minimum in every 8s window; "
+        "omitted rows are not restored, so alerts that need them can be missed for rows up to 1h36s old",
+        "stream air(value): keep the maximum in every 3s window: its rows are retained from now on",
+        "keys site: no rule uses this pipeline any more; its state is dropped",
+        'rule "Site": it was removed; its open alerts end',
     ]
 
 
+@ENGINE
 @given(ROWS, ROWS, CHOICES, CHOICES)
 def test_every_row_is_accounted_for_whatever_rules_come_and_go(
     first: Any, second: Any, before: list[Rule], after: list[Rule]
@@ -250,7 +258,7 @@ def test_changed_limits_are_said() -> None:
     one, other = (describe_plan(plan(Rule("Hot", "air > by.most", on=["m"], limits={"by": table}))) for table in tables)
     assert plan_changes(one, one) == []
     assert plan_changes(one, other) == [
-        'rule "Hot": numbers of its limits have changed; its open alerts go on under the new ones'
+        'rule "Hot": its limits have changed; its open alerts stay open under the new limits'
     ]
 
 
@@ -261,13 +269,17 @@ def _renamed(pages: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("new", "sentence"),
     [
-        ("m", "state page `m` must be named by key columns and a number, as `machine/0`; it was named by another"),
-        ("m/x", "state page `m/x` must be named by key columns and a number"),
-        ("m/-1", "state page `m/-1` must be named by key columns and a number"),
-        ("m/00", "state page `m/00` must be named by key columns and a number"),
-        ("a b/0", "state page `a b/0` must be named by key columns and a number"),
-        ("m/2", "state page `m/0` must be there, before `m/2`; it is not"),
-        ("m,site/0", r"state page `m,site/0` must have what its name says; ValueError: zip\(\) argument 2 is shorter"),
+        (
+            "m",
+            "state page `m` must have a name of key columns and a number, such as `machine/0`; it belongs to another "
+            "plan",
+        ),
+        ("m/x", "state page `m/x` must have a name of key columns and a number"),
+        ("m/-1", "state page `m/-1` must have a name of key columns and a number"),
+        ("m/00", "state page `m/00` must have a name of key columns and a number"),
+        ("a b/0", "state page `a b/0` must have a name of key columns and a number"),
+        ("m/2", "state page `m/0` is missing, but `m/2` exists"),
+        ("m,site/0", r"state page `m,site/0` has unexpected content \(ValueError: zip\(\) argument 2 is shorter"),
     ],
 )
 def test_pages_with_odd_names_are_refused_in_a_sentence_that_names_one(new: str, sentence: str) -> None:
@@ -284,7 +296,7 @@ def test_a_page_of_other_keys_and_a_damaged_one_are_refused_by_name() -> None:
     with pytest.raises(RunError, match=r"state page `m,site/0` must have "):
         drive(plan(two), [], _renamed(pages, "m/0", "m,site/0"))
     for made in (OPEN, SITE):
-        with pytest.raises(RunError, match=r"state page `m/0` must be whole; it is damaged"):
+        with pytest.raises(RunError, match=r"state page `m/0` is damaged"):
             drive(plan(made), [], {name: page[:-1] for name, page in pages.items()})
 
 
@@ -292,11 +304,11 @@ def test_the_rows_of_an_anytime_join_are_told_of_when_its_window_changes() -> No
     columns = {name: ["ts", "machine", "value"] for name in "ab"}
 
     def described(within: str, cpu: str) -> dict[str, Any]:
-        rule = Rule("Near", "a > b", within=within, on="machine", emit="all", cpu=cpu)
+        rule = Rule("Near", "a > b", within=within, on="machine", emit="all", quality={"cpu": cpu})
         return describe_plan(make_plan(rule, columns))
 
     before = described("1s", "50%")
     assert plan_changes(before, described("1s", "20%")) == []
     told = plan_changes(before, described("2s", "50%"))
-    assert told[0].startswith("keys machine of rules whose processor time is limited: no rule has these any more")
-    assert 'rule "Near": it is new; it starts with the rows that are remembered' in told
+    assert told[0].startswith("keys machine (rules with a CPU budget): no rule uses this pipeline any more")
+    assert 'rule "Near": it is new; it starts with the retained rows' in told

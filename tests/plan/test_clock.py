@@ -17,20 +17,6 @@ def test_the_clock_keeps_up_with_rows_in_order() -> None:
     assert clock.now_us == pytest.approx(time[-1], abs=MS)
 
 
-def test_cuts_and_pages_change_nothing() -> None:
-    draw = np.random.default_rng(1)
-    time = np.sort(draw.integers(0, 2000 * MS, 700)) + draw.integers(0, 50 * MS, 700)
-    whole, clock = Clock(100 * MS), Clock(100 * MS)
-    steady, found = whole.take(time), []
-    for part in np.split(time, np.sort(draw.integers(0, 700, 30))):
-        found.append(clock.take(part))
-        stored, clock = clock.arrays(), Clock(100 * MS)
-        clock.load(stored)
-    assert (np.concatenate(found) == steady).all()
-    assert clock.now_us == whole.now_us
-    assert (np.diff(steady) >= 0).all()
-
-
 def test_neither_a_row_from_the_future_nor_a_silence_moves_it_far() -> None:
     time = np.arange(1000) * MS
     time[25::50] += 10**12

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import CUTS, Driver, parts_of, plan_of
+from tests.example_counts import ENGINE, examples
 from tests.strategies import Case, cases
-from tests.test_laws import CUTS, Driver, parts_of, plan_of
 from tocsin import Rule
 from tocsin.logic import Out
 from tocsin.report import Gatherer
@@ -45,10 +46,10 @@ def oracle(streams: Streams, rule: Rule) -> dict[tuple[Any, ...], int | None]:
                 if all(math.isfinite(column[i]) for column in batch.values.values()):
                     machine = batch.keys[batch.key[i]][0]
                     newest[machine] = max(newest.get(machine, -1), int(batch.time[i]))
-        for row in driver.take(driver.logic.on_data(part)):
+        for row in driver.take(driver.session.push(part)):
             if row["state"] == "firing" and "late" not in row["quality"].split():
                 found[alert_name(row)] = newest[row["labels"]["machine"]]
-    for row in driver.take(driver.logic.on_end()):
+    for row in driver.take(driver.session.end()):
         if row["state"] == "firing" and "late" not in row["quality"].split():
             found[alert_name(row)] = None
     return found
@@ -73,23 +74,23 @@ def distinct_times(seed: int, lag: int, count: int = 40) -> Streams:
 
 SHAPES: dict[str, dict[str, Any]] = {
     "two streams": {"expr": "a - b > 1", "within": "9us"},
-    "two streams, one of them idle": {"expr": "a - b > 1", "within": "9us", "idle": "3us"},
+    "two streams, one of them idle": {"expr": "a - b > 1", "within": "9us", "idle_timeout": "3us"},
     "one stream that is reduced": {"expr": "a > 1", "within": "6us", "shapes": {"a": "increasing"}},
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=15, phases=[Phase.generate])
+@examples(15)
 @given(st.integers(0, 2**32), st.sampled_from([0, 5, 40]), st.lists(st.integers(1, 49), max_size=4).map(sorted))
 def test_the_emission_time_equals_the_oracle_when_calls_have_many_rows(
     shape: str, seed: int, lag: int, cuts: list[int]
 ) -> None:
     streams = distinct_times(seed, lag)
-    rule = Rule("x", on="machine", outage="1s", **SHAPES[shape])
+    rule = Rule("x", on="machine", allowed_lateness="1s", **SHAPES[shape])
     assert whole(streams, rule, cuts) == oracle(streams, rule)
 
 
-@settings(max_examples=30, phases=[Phase.generate])
+@ENGINE
 @given(cases(), CUTS)
 def test_the_emission_time_is_not_after_the_oracle_when_rows_are_arbitrary(case: Case, cuts: list[int]) -> None:
     rule = Rule(**case.keywords())
@@ -109,7 +110,7 @@ def summary(idle: str | None, slow_every_us: int) -> RuleSummary:
         "fast": {"ts": fast, "m": np.full(len(fast), "x", object), "value": np.where(high, 9.0, 0.0)},
         "slow": {"ts": slow, "m": np.full(len(slow), "x", object), "value": np.zeros(len(slow))},
     }
-    rule = Rule("Apart", "fast - slow > 5", within="1h", on="m", keep_firing_for="1m", idle=idle)
+    rule = Rule("Apart", "fast - slow > 5", within="1h", on="m", keep_firing_for="1m", idle_timeout=idle)
     plan = plan_of(streams, rule)
     timed = plan.with_emission_times()
     out = Driver(timed, through_pages=False).run(parts_of(timed, streams))

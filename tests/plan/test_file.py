@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loaded import load_file
+from rule_files import load_file
 from tocsin import PlanError
 from tocsin.plan.file import plan_file
 from tocsin.rules.rulefile import RuleFile
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> RuleFile:
 def test_a_silence_of_a_file_shares_the_watch_of_rules_with_its_keys(file: RuleFile) -> None:
     first, second = plan_file(file).watches
     assert (first.on, [rule.alert for rule in first.rules]) == (("machine",), ["Warm"])
-    assert [str(silence) for silence in first.silences] == ["air: a key silent for 3m"]
+    assert [str(silence) for silence in first.silences] == ["air: a key without rows for 3m"]
     assert (second.on, second.streams, second.rules, second.stores) == (("machine", "site"), ("wall",), (), ())
     assert second.silences[0].labels == (("stream", "wall"), ("team", "x"))
     assert (first.counted, second.counted) == ((("air", "air"),), (("wall", "wall"),))
@@ -40,5 +40,5 @@ def test_some_of_the_rules_are_planned_alone(file: RuleFile) -> None:
     assert watch.silences == ()
     (watch,) = plan_file(file, file.no_data[1:]).watches
     assert watch.on == ("machine", "site")
-    with pytest.raises(PlanError, match=r"`groups` must have at least one rule to plan; there is none$"):
+    with pytest.raises(PlanError, match=r"`groups` must have at least one rule; got no rule$"):
         plan_file(file, [])

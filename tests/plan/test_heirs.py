@@ -6,18 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.driver import parts_of, plan_of
+from tests.driver import stories as by_key
+from tests.example_counts import ENGINE
 from tests.plan.test_changes import ROWS, drive, plan, stories
-from tests.test_laws import parts_of, plan_of
-from tests.test_laws import stories as by_key
 from tests.test_waiting_adaptive import FOLLOWING, following, late_rows
 from tocsin import Rule
 from tocsin.logic import FATES, Out
 from tocsin.plan import plan_changes
 from tocsin.plan.changes import describe_plan
 from tocsin.plan.identity import bequests, heirs, limited_name
+from tocsin.runtime.session import Session
 
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
 FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", f"m~{'b' * 16}{'5' * 16}", "m"
@@ -67,19 +69,20 @@ def test_what_becomes_of_a_rule_is_told_by_one_heir() -> None:
     assert {name: one.is_copy for name, one in given.items()} == {FIVE: False, SIX: True, SEVEN: True}
 
 
-STAYS = Rule("M", "air - wall > 1", within="4s", on=["m"], wait="2s", keep_firing_for="1s")
+STAYS = Rule("M", "air - wall > 1", within="4s", on=["m"], quality={"wait": "2s"}, keep_firing_for="1s")
 OTHERS = [
-    replace(STAYS, alert="0", wait="3s"),
-    replace(STAYS, alert="Z", wait="1s"),
+    replace(STAYS, alert="0", quality={"wait": "3s"}),
+    replace(STAYS, alert="Z", quality={"wait": "1s"}),
     replace(STAYS, alert="1", expr="air - wall > 2"),
-    replace(STAYS, alert="Y", wait="max"),
-    replace(STAYS, alert="2", wait=None),
-    Rule("3", "air > 0", on=["m"], wait="2s"),
-    Rule("4", "air - wall + door > 0", within="4s", on=["m"], wait="2s"),
+    replace(STAYS, alert="Y", quality={"wait": "max"}),
+    replace(STAYS, alert="2", quality=None),
+    Rule("3", "air > 0", on=["m"], quality={"wait": "2s"}),
+    Rule("4", "air - wall + door > 0", within="4s", on=["m"], quality={"wait": "2s"}),
 ]
 CHOICES = st.lists(st.sampled_from(OTHERS), unique_by=id, max_size=5)
 
 
+@ENGINE
 @given(ROWS, ROWS, CHOICES, CHOICES, st.integers(0, 5))
 def test_a_rule_that_waits_does_not_notice_that_others_come_and_go(
     first: Any, second: Any, before: list[Rule], after: list[Rule], place: int
@@ -96,6 +99,7 @@ def test_a_rule_that_waits_does_not_notice_that_others_come_and_go(
     assert stories(disturbed.alerts, "M") == stories(expected.alerts, "M")
 
 
+@ENGINE
 @given(ROWS, ROWS, st.permutations(["1s", "2s", "3s", "max"]), st.permutations(["1s", "2s", "3s", "max"]))
 def test_rules_may_change_the_way_they_wait_with_each_other(
     first: Any, second: Any, before: list[str], after: list[str]
@@ -104,7 +108,7 @@ def test_rules_may_change_the_way_they_wait_with_each_other(
     names = ["M", "A", "Z", "B"]
 
     def rules(waits: list[str]) -> list[Rule]:
-        return [replace(STAYS, alert=name, wait=wait) for name, wait in zip(names, waits, strict=True)]
+        return [replace(STAYS, alert=name, quality={"wait": wait}) for name, wait in zip(names, waits, strict=True)]
 
     pages: dict[str, bytes] = {}
     disturbed = drive(plan(*rules(before)), first, pages)
@@ -117,13 +121,13 @@ def test_rules_may_change_the_way_they_wait_with_each_other(
     assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*rules(after)).watches for part in ("0", "pace")}
 
 
-@settings(max_examples=40)
+@ENGINE
 @given(ROWS, ROWS, st.permutations(["1s", "2s", "3s", "max"]), st.sampled_from(["2s", "9s"]))
 def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, after: list[str], before: str) -> None:
     """Each of four rules goes on as it does where the others are not there; counts add up, and one that goes ends."""
     names = ["M", "A", "Z", "B"]
-    one_way = [replace(STAYS, alert=name, wait=before) for name in [*names, "gone"]]
-    apart = [replace(STAYS, alert=name, wait=wait) for name, wait in zip(names, after, strict=True)]
+    one_way = [replace(STAYS, alert=name, quality={"wait": before}) for name in [*names, "gone"]]
+    apart = [replace(STAYS, alert=name, quality={"wait": wait}) for name, wait in zip(names, after, strict=True)]
     pages: dict[str, bytes] = {}
     parted = drive(plan(*one_way), first, pages)
     parted.add(drive(plan(*apart), second, pages, end=True))
@@ -139,7 +143,7 @@ def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, 
 
 def test_rules_that_part_are_not_said_to_have_changed() -> None:
     both = [replace(STAYS, alert=name) for name in "AB"]
-    after = [both[0], replace(both[1], wait="9s")]
+    after = [both[0], replace(both[1], quality={"wait": "9s"})]
     assert plan_changes(describe_plan(plan(*both)), describe_plan(plan(*after))) == []
 
 
@@ -147,19 +151,19 @@ def test_rules_that_part_are_not_said_to_have_changed() -> None:
 def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
     """After half of the rows a rule that waits in another way, and stands first, comes; after some more it goes."""
     streams, rule = late_rows(3, 900), following(kind)
-    neighbour = replace(rule, alert="0", wait="1s", quality=None)
+    neighbour = replace(rule, alert="0", quality={"wait": "1s"})
     found = []
     for plans in ([[rule]] * 3, [[rule], [neighbour, rule], [rule]]):
         pages, out, waits = dict[str, bytes](), Out(), []
         for number, rules in enumerate(plans):
             made = plan_of(streams, rules, arrival="arrival")
-            logic = made.build(pages)
+            session = Session(made, pages)
             # Rows are sent to each way of waiting by itself.
             cuts = [900 * len(made.watches), 1300 * len(made.watches)]
-            said = logic.on_data(parts_of(made, streams, cuts, "arrival")[number])
+            said = session.push(parts_of(made, streams, cuts, "arrival")[number])
             waits.append(said.waits["x"])
             out.add(said)
-            for name, data in logic.changed_pages().items():
+            for name, data in session.changed_pages().items():
                 pages.pop(name, None)
                 pages |= {} if data is None else {name: data}
         found.append((waits, by_key(row for row in out.alerts if row["alert"] == "x")))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive.expr import judge
@@ -19,7 +19,6 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SMALL = st.sampled_from([0.0, 0.5, 1.0, -1.0, 2.0, 3.0, 7.25, -7.25, 5e-324, 1e308])
 
 
-@settings(deadline=None)
 @given(conditions(), st.lists(st.tuples(FINITE | SMALL, FINITE | SMALL), max_size=20))
 def test_outside_the_range_a_condition_is_false_and_inside_a_whole_one_true(
     one: Condition, values: list[tuple[float, float]]

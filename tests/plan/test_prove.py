@@ -36,18 +36,18 @@ def _store_of_hum(expr: str, shape: str, domains: dict[str, Any]) -> str:
 def test_a_shape_that_is_false_wherever_the_condition_is_defined_is_refused(
     expr: str, shape: str, domains: dict[str, Any]
 ) -> None:
-    with pytest.raises(RuleError, match=f"`shapes` must be true of `expr`; it is not {shape} in `hum.value`: "):
+    with pytest.raises(RuleError, match=f"`shapes` must be true for `expr`; `expr` is not {shape} in `hum.value`: "):
         _store_of_hum(expr, shape, domains)
 
 
 @pytest.mark.parametrize(
     ("expr", "shape", "domains", "kept"),
     [
-        (WET, "increasing", DOMAINS, "largest of every 20s"),
+        (WET, "increasing", DOMAINS, "the maximum in every 20s window"),
         # What is not declared may lie where the user knows that it falls.
-        (WET, "decreasing", {"air": (-40, 60)}, "smallest of every 20s"),
+        (WET, "decreasing", {"air": (-40, 60)}, "the minimum in every 20s window"),
         # It never falls on any quarter of the domain, because it does not move there: that refutes nothing.
-        ("0*ln(hum/100) + max(hum - air + air, 140) > 0", "decreasing", DOMAINS, "smallest of every 20s"),
+        ("0*ln(hum/100) + max(hum - air + air, 140) > 0", "decreasing", DOMAINS, "the minimum in every 20s window"),
     ],
 )
 def test_a_shape_that_nothing_refutes_is_believed(expr: str, shape: str, domains: dict[str, Any], kept: str) -> None:
@@ -65,12 +65,14 @@ def test_a_variable_may_be_named_as_the_plan_names_it(name: str) -> None:
 def test_a_variable_that_is_named_in_both_ways_is_refused() -> None:
     both = {"hum": "increasing", "hum.value": "increasing"}
     rule = Rule("x", "hum - air > 0", within="10s", on="k", shapes=both)
-    with pytest.raises(RuleError, match=r"`shapes` must name a variable once; `hum` stands twice, got 'hum\.value'"):
+    with pytest.raises(
+        RuleError, match=r"`shapes` must name each variable once; it names `hum` twice, got 'hum\.value'"
+    ):
         make_plan(rule, COLUMNS)
 
 
 def test_help_follows_its_reason_as_a_clause_of_its_own() -> None:
     rule = Rule("x", "air/hum > 1", within="10s", on="k", domains=DOMAINS)
     lines = str(make_plan(rule, COLUMNS)).splitlines()
-    assert any("; declare a domain of `hum.value` away from 0, or multiply out: " in line for line in lines)
+    assert any("; declare a domain of `hum.value` without 0, or, if " in line for line in lines)
     assert not any("; try " in line for line in lines)

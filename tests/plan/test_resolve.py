@@ -45,17 +45,22 @@ REFUSED: dict[str, tuple[Rule, str]] = {
         rule("surfaces > 0"),
         "`surfaces` must be one of the streams air, surface, wall, bare, keyless, timeless; did you mean `surface`?"),
     "an unknown column": (
-        rule("air.pressure > 0"), "stream `air` must have the value column 'pressure'; it has temp, humidity"),
-    "the time as a value": (rule("air.ts > 0"), "stream `air` must have the value column 'ts'; it has temp, humidity"),
-    "a key as a value": (rule("air.site > 0"), "stream `air` must have the value column 'site'; it has temp, humidity"),
+        rule("air.pressure > 0"),
+        "stream `air` must have the value column 'pressure'; its value columns are temp, humidity"),
+    "the time as a value": (
+        rule("air.ts > 0"), "stream `air` must have the value column 'ts'; its value columns are temp, humidity"),
+    "a key as a value": (
+        rule("air.site > 0"), "stream `air` must have the value column 'site'; its value columns are temp, humidity"),
     "a stream of several columns without a name": (
-        rule("air > 0"), "`air` must name its column, as in `air.temp`; the stream has temp, humidity"),
+        rule("air > 0"), "`air` must name its column, for example `air.temp`; "
+        "the value columns of the stream are temp, humidity"),
     "a stream without value columns": (
-        rule("bare > 0"), "`bare` must name its column, as in `bare.value`; the stream has no value column"),
-    "a stream without the key": (rule("keyless > 0"), "stream `keyless` must have the column 'site'; it has ts, temp"),
+        rule("bare > 0"), "`bare` must name its column, for example `bare.value`; the stream has no value column"),
+    "a stream without the key": (
+        rule("keyless > 0"), "stream `keyless` must have the column 'site'; its columns are ts, temp"),
     "a stream without the time": (
-        rule("timeless > 0"), "stream `timeless` must have the column 'ts'; it has site, temp"),
-    "a condition that reads nothing": (rule("1 > 0"), "`expr` must read 1 to 8 streams; it reads 0"),
+        rule("timeless > 0"), "stream `timeless` must have the column 'ts'; its columns are site, temp"),
+    "a condition that reads nothing": (rule("1 > 0"), "`expr` must read 1 to 8 streams; got 0"),
     "a shape of a variable that is not read": (
         rule("surface > 0", shapes={"wall": "increasing"}),
         "`shapes` must name variables of `expr` (surface); got 'wall'"),
@@ -71,7 +76,7 @@ REFUSED: dict[str, tuple[Rule, str]] = {
         "`within` must name streams of `expr` (surface, wall); got 'air'"),
     "a join graph in two parts": (
         rule("surface + wall + air.temp > 0", within={("surface", "wall"): ("0s", "1s")}),
-        "`within` must connect all streams; 'surface' and 'air' are not connected"),
+        "`within` must connect all streams; no bound connects 'surface' and 'air'"),
 }  # fmt: skip
 
 
@@ -90,28 +95,26 @@ def test_a_condition_that_cannot_be_read_is_underlined() -> None:
 def test_nine_streams_are_refused_and_eight_are_not() -> None:
     names = [f"s{i}" for i in range(9)]
     columns = {name: ["ts", "value"] for name in names}
-    with pytest.raises(RuleError, match="`expr` must read 1 to 8 streams; it reads 9"):
+    with pytest.raises(RuleError, match="`expr` must read 1 to 8 streams; got 9"):
         make_plan(Rule("x", " + ".join(names) + " > 0", within="5us"), columns)
     (watch,) = make_plan(Rule("x", " + ".join(names[:8]) + " > 0", within="5us"), columns).watches
     assert watch.streams == tuple(names[:8])
 
 
 def test_no_rules_are_refused() -> None:
-    with pytest.raises(PlanError, match=r"^`rules` must hold at least one rule; got none$"):
+    with pytest.raises(PlanError, match=r"^`rules` must contain at least one rule; it is empty$"):
         plan()
 
 
 def test_two_rules_of_one_name_and_the_same_labels_are_refused() -> None:
-    with pytest.raises(
-        PlanError, match=r'^`rules` must differ in `alert` or `labels`; "x" stands twice with the same$'
-    ):
+    with pytest.raises(PlanError, match=r'^rules must differ in `alert` or `labels`; "x" has a duplicate$'):
         plan(rule("surface > 0"), rule("wall > 0"))
     assert plan(rule("surface > 0"), rule("wall > 0", labels={"team": "b"}))
 
 
 @pytest.mark.parametrize("given", [3, "x", {"alert": "x"}, [rule("surface > 0"), None]])
 def test_what_is_no_rule_is_refused(given: Any) -> None:
-    with pytest.raises(PlanError, match=r"^`rules` must hold Rules; got (int|str|NoneType)$"):
+    with pytest.raises(PlanError, match=r"^`rules` must contain only rules; got (int|str|NoneType)$"):
         make_plan(given, COLUMNS)
 
 
@@ -144,13 +147,14 @@ def test_the_arrival_column_is_no_value() -> None:
 
 EVERY_ROW = {
     "no shape": (rule("wall > 0"), ""),
-    "no `within`": (rule("wall > 0", shapes={"wall": "increasing"}, within=None), "it has no interval"),
-    "a `within` of nothing": (rule("wall > 0", shapes={"wall": "increasing"}, within=0), "it has no interval"),
+    "no `within`": (rule("wall > 0", shapes={"wall": "increasing"}, within=None), "the interval is 0"),
+    "a `within` of nothing": (rule("wall > 0", shapes={"wall": "increasing"}, within=0), "the interval is 0"),
     "a `within` that open ends leave nothing of": (
-        rule("wall > 0", shapes={"wall": "increasing"}, within="1us", closed="neither"), "it has no interval"),
-    "every true row asked for": (rule("wall > 0", shapes={"wall": "increasing"}, emit="all"), "it emits all"),
-    "two values": (rule("wall.value + wall.note > 0", shapes={"wall.value": "increasing"}), "it reads two values"),
-    "`for`": (rule("wall > 0", shapes={"wall": "increasing"}, for_="1s"), "`for` counts them"),
+        rule("wall > 0", shapes={"wall": "increasing"}, within="1us", closed="neither"), "the interval is 0"),
+    "every true row asked for": (rule("wall > 0", shapes={"wall": "increasing"}, emit="all"), "`emit: all` needs them"),
+    "two values": (rule("wall.value + wall.note > 0", shapes={"wall.value": "increasing"}),
+                   "the condition reads several columns"),
+    "`for`": (rule("wall > 0", shapes={"wall": "increasing"}, for_="1s"), "`for` needs them"),
 }  # fmt: skip
 
 
@@ -160,7 +164,7 @@ def test_a_rule_of_one_stream_evaluates_every_row_and_remembers_none_because_of(
     ((threshold,),) = [watch.rules for watch in plan(given).watches]
     assert not stores(given)["wall"].remember
     assert threshold.lag_us == 0
-    assert str(threshold).endswith(f"; every row, because {said}" if said else ")")
+    assert str(threshold).endswith(f"; no row is omitted: {said}" if said else ")")
 
 
 def test_a_rule_of_one_stream_is_reduced_with_within_as_its_interval() -> None:
@@ -267,35 +271,43 @@ def test_rules_are_watched_together_by_their_key_columns() -> None:
 
 def test_the_plan_says_what_is_remembered_and_joined() -> None:
     given = Rule("dew", "air.humidity + air.temp - surface.temp + wall > 10", within="5s", on="site", for_="1m",
-                 shapes={"surface.temp": "decreasing", "wall": "quasiconvex"}, outage="2h")  # fmt: skip
+                 shapes={"surface.temp": "decreasing", "wall": "quasiconvex"}, allowed_lateness="2h")  # fmt: skip
     loose = Rule("loose", "keyless > 0", labels={"team": "b"})
     streams = {name: {column: [] for column in columns} for name, columns in COLUMNS.items()}
     lines = str(tocsin.explain(streams, [given, loose])).split("\n")
-    assert lines[0] == "Watch on site; outage 2h"
+    assert lines[0] == "Pipeline keyed by site; allowed lateness 2h"
     assert lines[1:4] == [
-        "  Store air(humidity, temp): keep the largest of every 5s (about 2 rows) by air.humidity + air.temp",
-        "  Store surface(temp): keep the smallest of every 5s (about 2 rows)",
-        "  Store wall(value): keep the largest of every 5s and smallest of every 5s (about 4 rows)",
+        "  Retention air(humidity, temp): keep the maximum of air.humidity + air.temp in every 5s window (about 2 "
+        "rows)",
+        "  Retention surface(temp): keep the minimum in every 5s window (about 2 rows)",
+        "  Retention wall(value): keep the maximum in every 5s window and the minimum in every 5s window (about 4 "
+        "rows)",
     ]
-    assert re.fullmatch(r'  Threshold alert "dew" if .*air\.humidity.* within 5s \(for 1m, stale 5s\)', lines[4])
-    delay = "alerts start and end up to 5s later if a stream is slow; `idle` of the streams changes this"
-    assert [line.split(": ")[:2] for line in lines[5:9]] == [
+    assert re.fullmatch(r'  Rule "dew" if .*air\.humidity.* within 5s \(for 1m, stale 5s\)', lines[4])
+    delay = "events are emitted up to 5s later if a stream is slow; set `idle_timeout` of the streams to change this"
+    assert [re.split(": |, ", line)[:2] for line in lines[5:9]] == [
         ["    Delay", delay],
         ["    air.humidity + air.temp", "increasing"],
         ["    surface.temp", "decreasing"],
         ["    wall.value", "increasing"],
     ]
     assert lines[9:11] == [
-        "Watch on no key: one bucket does all the work; outage 1h",
-        "  Store keyless(temp): nothing to remember",
+        "Pipeline without a key (one bucket processes all rows); allowed lateness 1h",
+        "  Retention keyless(temp): stateless",
     ]
-    assert re.fullmatch(r'  Threshold alert "loose" if .*keyless.* within 0s \(stale 5m\)', lines[11])
+    assert re.fullmatch(r'  Rule "loose" if .*keyless.* \(stale 5m\)', lines[11])
+
+
+def test_plan_shows_recovery_and_unreduced_streams_when_a_rule_has_them() -> None:
+    text = str(plan(rule("wall - surface > 3", shapes={"wall": "unreduced"}, within="5s", recovery=2)))
+    assert "\n  Retention wall(value): unreduced\n" in text
+    assert re.search(r"\n  Rule \"x\" if .* \(stale 5s, recovery 2\)\n", text)
 
 
 def test_the_plan_says_what_a_rule_of_one_stream_keeps() -> None:
     lines = str(plan(rule("wall > 3", shapes={"wall": "increasing"}, within="10m"))).split("\n")
-    assert lines[1] == "  Store wall(value): keep the largest of every 10m (about 2 rows)"
-    assert re.fullmatch(r'  Threshold alert "x" if .*wall.* on rows kept, 10m behind \(stale 20m\)', lines[2])
+    assert lines[1] == "  Retention wall(value): keep the maximum in every 10m window (about 2 rows)"
+    assert re.fullmatch(r'  Rule "x" if .*wall.* on retained rows, delayed by 10m \(stale 20m\)', lines[2])
 
 
 def test_the_fingerprint_of_a_plan_tells_it_from_others() -> None:
@@ -309,6 +321,6 @@ def test_stores_are_counted_under_names_of_their_own() -> None:
     (watch,) = plan(joined, alone).watches
     assert sorted(watch.store_names) == [
         "surface",
-        "wall(value): keep the largest of every 4s",
-        "wall(value): keep the largest of every 5s",
+        "wall(value): keep the maximum in every 4s window",
+        "wall(value): keep the maximum in every 5s window",
     ]

@@ -50,7 +50,7 @@ def test_pages_give_the_same_rows(texts: bool) -> None:
     assert again.numbers[again.rows.key].tolist() == log.numbers[log.rows.key].tolist()
     for name in ("side", "time", "elapsed", "values"):
         assert np.array_equal(getattr(again.rows, name), getattr(log.rows, name))
-    with pytest.raises(RunError, match=r"^state pages must have 4139 rows from 7 to 4146; they have 4089$"):
+    with pytest.raises(RunError, match=r"^state pages must contain 4139 rows from 7 to 4146; they contain 4089$"):
         RowLog(1, 10).load({0: pages[0]}, log.begin, log.end, len(log))
 
 

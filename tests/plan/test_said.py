@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.driver import parts_of, plan_of
 from tests.test_cpu import pairs
-from tests.test_laws import parts_of, plan_of
 from tests.test_memory import zipf_streams
 from tocsin.logic import Found
 from tocsin.plan.said import Said
+from tocsin.runtime.session import Session
 
 
 def test_what_a_bucket_said_holds_until_it_says_something_else() -> None:
@@ -28,10 +29,10 @@ def test_what_a_bucket_said_holds_until_it_says_something_else() -> None:
 
 def test_a_call_without_rows_says_what_was_bought() -> None:
     streams = zipf_streams(600, 40, 5)
-    plan = plan_of(streams, pairs(cpu="2%"), arrival="arrival")
-    logic = plan.build({})
+    plan = plan_of(streams, pairs(quality={"cpu": "2%"}), arrival="arrival")
+    session = Session(plan)
     (part,) = parts_of(plan, streams, (), "arrival")
-    told = logic.on_data(part).cpu
+    told = session.push(part).cpu
     assert told["pair"][1] is not None
-    again = plan.build({name: page for name, page in logic.changed_pages().items() if page is not None})
-    assert again.on_data([]).cpu == told
+    again = Session(plan, {name: page for name, page in session.changed_pages().items() if page is not None})
+    assert again.push([]).cpu == told

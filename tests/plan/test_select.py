@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 from naive import promising as naive
 from stages.promising.test_selection import layouts, numbers
 from stages.promising.test_windows import asked
+from tests.driver import Driver
+from tests.example_counts import ENGINE
 from tocsin.errors import RunError
-from tocsin.logic import FATES, Batch, Out
+from tocsin.logic import Batch, Out
 from tocsin.pages import pack
 from tocsin.plan.select import KINDS, Select
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.selection import PROMISES, Query
 
@@ -40,49 +44,31 @@ def batch_of(given_: Any, begin: int, end: int) -> Batch:
     )
 
 
-class Driver:
-    """Runs a step in parts, through pages if wanted, and checks the counts after each call."""
-
-    def __init__(self, step: Select, *, through_pages: bool) -> None:
-        self.step, self.through_pages, self.result = step, through_pages, Out()
-        self.pages: dict[str, bytes] = {}
-        self.logic = step.build({})
-
-    def take(self, out: Out) -> None:
-        self.result.add(out)
-        for counts in self.result.counts.values():
-            assert counts.get("received", 0) == sum(counts.get(fate, 0) for fate in FATES), counts
-        if self.through_pages:
-            for name, page in self.logic.changed_pages().items():
-                assert page is not None
-                self.pages[name] = page
-            self.logic = self.step.build(self.pages)
-
-    def run(self, given_: Any, cuts: list[int]) -> Out:
-        ends = [0, *(cut for cut in cuts if cut <= len(given_)), len(given_)]
-        for n, (begin, end) in enumerate(pairwise(ends)):
-            batches = [batch_of(given_, begin, end)] if begin < end or n == 0 else []
-            self.take(self.logic.on_data(batches))
-        self.take(self.logic.on_end())
-        return self.result
+def parts(given_: Any, cuts: Sequence[int] = ()) -> list[list[Batch]]:
+    ends = [0, *(cut for cut in cuts if cut <= len(given_)), len(given_)]
+    return [
+        [batch_of(given_, begin, end)] if begin < end or n == 0 else [] for n, (begin, end) in enumerate(pairwise(ends))
+    ]
 
 
+@ENGINE
 @given(layouts(), asked(), rows, CUTS, spendings, st.booleans(), st.booleans())
 def test_no_cut_and_no_page_shows_and_counts_add_up(
     layout: Layout, query: Query, given_: Any, cuts: list[int], spending: Any, aggregates: bool, through_pages: bool
 ) -> None:
     cuts = [cut for cut in cuts if cut > 0]
     step = Select("s", "x", layout, (query, Query(-1.0, 1.0))[: 2 - aggregates], **spending, aggregates=aggregates)
-    whole = Driver(step, through_pages=False).run(given_, [])
-    split = Driver(step, through_pages=through_pages).run(given_, cuts)
+    whole = Driver(step, through_pages=False).run(parts(given_))
+    split = Driver(step, through_pages=through_pages).run(parts(given_, cuts))
     assert str(split.alerts) == str(whole.alerts)
     assert split.counts == whole.counts
     assert split.newest == whole.newest
 
 
+@ENGINE
 @given(layouts(), asked(), rows)
 def test_unlimited_units_answer_exactly(layout: Layout, query: Query, given_: Any) -> None:
-    out = Driver(Select("s", "x", layout, (query,)), through_pages=False).run(given_, [])
+    out = Driver(Select("s", "x", layout, (query,)), through_pages=False).run(parts(given_))
     times = np.cumsum([gap for gap, _ in given_]).tolist()
     values = [value for _, value in given_]
     usable, newest = [], -(10**9)
@@ -96,7 +82,7 @@ def test_unlimited_units_answer_exactly(layout: Layout, query: Query, given_: An
     assert counts.get("late", 0) == sum(np.isfinite(value) for value in values) - len(usable)
     assert counts["quarantined"] == 1 + sum(not np.isfinite(value) for value in values)
     assert counts.get("unprocessed", 0) == 0
-    told = Driver(Select("s", "x", layout, (query,), aggregates=True), through_pages=False).run(given_, [])
+    told = Driver(Select("s", "x", layout, (query,), aggregates=True), through_pages=False).run(parts(given_))
     windows = naive.windows([times[n] for n in usable], [values[n] for n in usable], query, layout.window_us)
     assert [one["start_us"] for one in told.alerts] == list(windows)
     for one, mine in zip(told.alerts, windows.values(), strict=True):
@@ -106,16 +92,16 @@ def test_unlimited_units_answer_exactly(layout: Layout, query: Query, given_: An
 
 def test_rows_without_anything_beside_what_is_read_are_given_out_as_none() -> None:
     layout = Layout("T3", 10, window_us=10, zones=2, scheme=layout_scheme())
-    out = Select("s", "x", layout, (Query(0, 9),)).build({})
+    out = Session(Select("s", "x", layout, (Query(0, 9),)))
     number = np.arange(2)
-    given_ = out.on_data([Batch(0, "s", [()], number * 0, number, number, {"x": number + 0.5})])
-    given_.add(out.on_end())
+    given_ = out.push([Batch(0, "s", [()], number * 0, number, number, {"x": number + 0.5})])
+    given_.add(out.end())
     assert given_.alerts == [{"query": 0, "row": None}, {"query": 0, "row": None}]
 
 
 def written(step: Select, given_: Any) -> tuple[dict[str, bytes], Out]:
     driver = Driver(step, through_pages=True)
-    driver.take(driver.logic.on_data([batch_of(given_, 0, len(given_))]))
+    driver.take(driver.session.push([batch_of(given_, 0, len(given_))]))
     return driver.pages, driver.result
 
 
@@ -143,15 +129,15 @@ def test_an_edited_query_starts_anew_and_rows_of_the_old_one_expire(n: int) -> N
     given_ = [(1, 0.5 + n % 4) for n in range(12)]
     pages, out = written(first, given_)
     assert out.counts["s"]["retained"] == 12
-    logic = steps[n].build(pages)
-    fresh = steps[n].build({})
-    taken = logic.on_data([])
+    session = Session(steps[n], pages)
+    fresh = Session(steps[n])
+    taken = session.push([])
     assert taken.counts == {"s": {"retained": -12, "expired": 12}}
-    changed = logic.changed_pages()
+    changed = session.changed_pages()
     assert changed == dict.fromkeys(pages)
     later = [replace(batch_of(given_, 0, 12), stream=steps[n].stream)]
-    assert str([logic.on_data(later), logic.on_end()]) == str([fresh.on_data(later), fresh.on_end()])
-    assert logic.changed_pages() == fresh.changed_pages()
+    assert str([session.push(later), session.end()]) == str([fresh.push(later), fresh.end()])
+    assert session.changed_pages() == fresh.changed_pages()
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 2.0), (2.0, None)])
@@ -159,9 +145,9 @@ def test_a_query_that_may_cost_otherwise_goes_on(before: float | None, after: fl
     given_ = [(1, 0.5 + n % 4) for n in range(60)]
     step = replace(edited()[0], units=before)
     pages, out = written(step, given_[:30])
-    logic = replace(step, units=after).build(pages)
-    out.add(logic.on_data([batch_of(given_, 30, 60)]))
-    out.add(logic.on_end())
+    session = Session(replace(step, units=after), pages)
+    out.add(session.push([batch_of(given_, 30, 60)]))
+    out.add(session.end())
     found = [json.loads(one["row"])["n"] for one in out.alerts]
     wanted = [n for n, (_, value) in enumerate(given_) if value <= 2]
     assert len(set(found)) == len(found)
@@ -173,14 +159,14 @@ def test_a_unit_lasts_as_long_as_it_did_when_it_was_first_measured() -> None:
     """A replay on a faster machine, or a busier one, does the same work."""
     given_ = [(1, 0.5 + n % 4) for n in range(60)]
     step = replace(edited()[0], cores=2.0, unit_ns=10.0)
-    whole = Driver(step, through_pages=False).run(given_, [])
+    whole = Driver(step, through_pages=False).run(parts(given_))
     pages, out = written(step, given_[:30])
-    logic = replace(step, unit_ns=500.0).build(pages)
-    out.add(logic.on_data([batch_of(given_, 30, 60)]))
-    out.add(logic.on_end())
+    session = Session(replace(step, unit_ns=500.0), pages)
+    out.add(session.push([batch_of(given_, 30, 60)]))
+    out.add(session.end())
     assert 0 < len(out.alerts) < 45
     assert out.alerts == whole.alerts
-    slower = Driver(replace(step, unit_ns=500.0), through_pages=False).run(given_, [])
+    slower = Driver(replace(step, unit_ns=500.0), through_pages=False).run(parts(given_))
     assert len(slower.alerts) < len(whole.alerts)
 
 
@@ -189,15 +175,15 @@ def test_a_page_that_is_damaged_or_of_something_else_is_refused_by_name() -> Non
     pages, _ = written(step, [(1, 0.5)] * 4)
     ((name, page),) = pages.items()
     for bad, why in (
-        (page[:-1], "must be whole; it is damaged"),
-        (b"", "must begin with Tocsin's mark"),
-        (pack({}, first=0), "must have what its name says; KeyError"),
+        (page[:-1], "is damaged"),
+        (b"", "is damaged or was not written by Tocsin"),
+        (pack({}, first=0), r"has unexpected content \(KeyError"),
     ):
         for one in (step, other):
             with pytest.raises(RunError, match=f"state page `{name}` {why}"):
-                one.build({name: bad})
-    with pytest.raises(RunError, match="state page `~promising/00/join` must be named as one of a query of one stream"):
-        step.build({"~promising/00/join": page})
+                Session(one, {name: bad})
+    with pytest.raises(RunError, match="state page `~promising/00/join` must belong to a query of one stream"):
+        Session(step, {"~promising/00/join": page})
 
 
 @pytest.mark.parametrize("ranges", [1, 3])
@@ -206,7 +192,7 @@ def test_what_is_left_undone_is_unprocessed_once_per_row(ranges: int, window_us:
     """With units for nothing, all rows that a query asks for are unprocessed, the others not."""
     layout = Layout("T3", 10, window_us=window_us, zones=2, scheme=layout_scheme())
     step = Select("s", "x", layout, (Query(0, 2.5),) * ranges, units=0.5)
-    out = Driver(step, through_pages=True).run([(1, 0.5 + n % 4) for n in range(40)], [7, 20])
+    out = Driver(step, through_pages=True).run(parts([(1, 0.5 + n % 4) for n in range(40)], [7, 20]))
     assert out.alerts == []
     # Bins of 0.5, 1.5 and 2.5, the last of which is cut.
     counts = out.counts["s"]
@@ -214,12 +200,13 @@ def test_what_is_left_undone_is_unprocessed_once_per_row(ranges: int, window_us:
     assert counts["retained"] + counts["expired"] == 10
 
 
+@ENGINE
 @given(layouts(), rows, spendings, st.integers(1, 3))
 def test_rows_that_are_not_unprocessed_were_looked_at(layout: Layout, given_: Any, spending: Any, ranges: int) -> None:
     """A row that is missing in an answer was counted; none is counted where all queries have all of theirs."""
     queries = (Query(-2.0, 2.0), Query(0.0, 9.0), Query(-9.0, 1.0))[:ranges]
-    out = Driver(Select("s", "x", layout, queries, **spending), through_pages=False).run(given_, [])
-    whole = Driver(Select("s", "x", layout, queries), through_pages=False).run(given_, [])
+    out = Driver(Select("s", "x", layout, queries, **spending), through_pages=False).run(parts(given_))
+    whole = Driver(Select("s", "x", layout, queries), through_pages=False).run(parts(given_))
     found, wanted = ({(one["query"], one["row"]) for one in run.alerts} for run in (out, whole))
     assert found <= wanted
     assert out.counts["s"].get("unprocessed", 0) >= len({row for _, row in wanted - found})

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.test_laws import Driver, parts_of, plan_of, stories
+from tests.driver import parts_of, plan_of
 from tocsin import Rule, RunError
 from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
-from tocsin.plan.logic import PlanLogic
 from tocsin.plan.pace import MOST_PENDING, Pace
 from tocsin.plan.watch import PACE
+from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
 START = 1000 * SECOND
 KEYS = 8
-QUALITY = {"recall": 0.9, "over": "10s", "in_order": True}
+QUALITY = {"recall": 0.9, "period": "10s", "in_order": True}
 
 
 def streams(seed: int, seconds: int = 60, late: float = 0.2, longest: int = 4) -> dict[str, dict[str, Any]]:
@@ -59,10 +57,10 @@ def by_second(plan: Plan, tables: dict[str, dict[str, Any]], seconds: int = 60) 
 
 def waits(plan: Plan, rows: dict[int, list[dict[str, Any]]], tables: dict[str, dict[str, Any]] = TABLES) -> list[int]:
     """The wait after each second, control rows having come before some of them."""
-    logic, found = plan.build({}), []
+    session, found = Session(plan), []
     for second, part in enumerate(by_second(plan, tables)):
-        assert logic.on_control(rows.get(second, [])) == Out()
-        found.append(logic.on_data(part).waits["far"][0])
+        assert session.control(rows.get(second, [])) == Out()
+        found.append(session.push(part).waits["far"][0])
     return found
 
 
@@ -93,37 +91,13 @@ def test_of_several_the_one_for_the_latest_time_holds_and_of_those_the_last() ->
     assert waits(PLAN, {0: rows[:1], 1: rows[1:]}) == told
 
 
-CONTROLS = [control(5, 8), control(0.5, 15)]
-
-
-def state_of(logic: PlanLogic) -> tuple[Any, ...]:
-    """How long rows wait, and the times of those that do; the order of keys depends on who came first in a call."""
-    (watch,) = logic.watches
-    holds = [page.hold for page in watch.pages]
-    assert watch.pace is not None
-    waiting = [sorted(hold.time.tolist()) for hold in holds if hold is not None]
-    return watch.pace.wait.wait_us, watch.pace.agreed_us, watch.pace.pending, waiting
-
-
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 1600), max_size=6), st.booleans())
-def test_neither_cuts_nor_pages_show(seed: int, cuts: list[int], through_pages: bool) -> None:
-    tables, found = streams(seed, 20), []
-    for pages, at in ((False, []), (through_pages, sorted(cuts))):
-        driver = Driver(PLAN, through_pages=pages)
-        driver.take(driver.logic.on_control(CONTROLS))
-        for part in parts_of(PLAN, tables, at, "arrival"):
-            driver.take(driver.logic.on_data(part))
-        found.append((state_of(driver.logic), stories(driver.result.alerts), driver.result.results))
-    assert found[0] == found[1]
-
-
 def test_a_control_row_changes_what_is_taken_in_order() -> None:
     """The test above would hold for control rows that do nothing."""
 
     def taken(rows: list[dict[str, Any]]) -> int:
-        logic = PLAN.build({})
-        logic.on_control(rows)
-        return logic.on_data(parts_of(PLAN, TABLES, (), "arrival")[0]).counts["a"]["behind"]
+        session = Session(PLAN)
+        session.control(rows)
+        return session.push(parts_of(PLAN, TABLES, (), "arrival")[0]).counts["a"]["behind"]
 
     assert taken([control(9, 0)]) < taken([]) < taken([control(0, 0)])
 
@@ -141,36 +115,40 @@ def test_a_control_row_changes_what_is_taken_in_order() -> None:
     ],
 )
 def test_what_is_no_control_row_is_refused_in_one_sentence(row: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match=r"^control rows must address a step of the plan; no step takes {"):
-        PLAN.build({}).on_control([row])
+    with pytest.raises(RunError, match=r"^control rows must address a pipeline of the plan; no pipeline accepts {"):
+        Session(PLAN).control([row])
 
 
 def test_rows_of_a_watch_that_is_gone_or_waits_otherwise_say_nothing() -> None:
     assert waits(PLAN, {0: [control(9, 0, "machine~0123")]}) == waits(PLAN, {})
-    fixed = plan_of(TABLES, rule(quality=None, wait="3s"), arrival="arrival").sharing()
+    fixed = plan_of(TABLES, rule(quality={"wait": "3s"}), arrival="arrival").sharing()
     assert set(waits(fixed, {0: [control(9, 0), control(9, 0, fixed.watches[0].name)]})) == {3 * SECOND}
     alone = plan_of(TABLES, rule(), arrival="arrival")
     assert waits(alone, {0: [control(9, 0)]}) == waits(PLAN, {})
 
 
 def test_only_waits_by_observed_results_are_shared_and_told() -> None:
-    for given_rule in (rule(quality=None, wait="max"), rule(quality=QUALITY | {"strategy": "EqSel"}), rule(wait=None)):
+    for given_rule in (
+        rule(quality={"wait": "max"}),
+        rule(quality=QUALITY | {"strategy": "eqsel"}),
+        rule(),
+    ):
         plan = plan_of(TABLES, given_rule, arrival="arrival")
-        told = plan.sharing().build({}).on_data(parts_of(plan, TABLES, (), "arrival")[0]).stats
-        assert (len(told) == 1) == (given_rule == rule(wait=None))
-        assert plan.build({}).on_data(parts_of(plan, TABLES, (), "arrival")[0]).stats == []
+        told = Session(plan.sharing()).push(parts_of(plan, TABLES, (), "arrival")[0]).stats
+        assert (len(told) == 1) == (given_rule == rule())
+        assert Session(plan).push(parts_of(plan, TABLES, (), "arrival")[0]).stats == []
 
 
 def test_a_plan_that_does_not_share_leaves_what_was_agreed_on() -> None:
-    logic = PLAN.build({})
-    logic.on_control([control(9, 0)])
+    session = Session(PLAN)
+    session.control([control(9, 0)])
     parts = by_second(PLAN, TABLES)
     for part in parts[:40]:
-        logic.on_data(part)
-    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
-    again = {shared: plan.build(pages) for shared, plan in ((True, PLAN), (False, _alone()))}
+        session.push(part)
+    pages = {name: page for name, page in session.changed_pages().items() if page is not None}
+    again = {shared: Session(plan, pages) for shared, plan in ((True, PLAN), (False, _alone()))}
     for part in parts[40:]:
-        found = {shared: one.on_data(part).waits["far"][0] for shared, one in again.items()}
+        found = {shared: one.push(part).waits["far"][0] for shared, one in again.items()}
     assert found[False] < found[True]
 
 
@@ -179,11 +157,11 @@ def _alone() -> Plan:
 
 
 def test_state_of_a_plan_that_did_not_share_is_taken_over() -> None:
-    logic = _alone().build({})
-    logic.on_data(by_second(PLAN, TABLES)[0])
-    pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+    session = Session(_alone())
+    session.push(by_second(PLAN, TABLES)[0])
+    pages = {name: page for name, page in session.changed_pages().items() if page is not None}
     assert f"{NAME}/{PACE}" in pages
-    PLAN.build(pages).on_control([control(9, 0)])
+    Session(PLAN, pages).control([control(9, 0)])
 
 
 def test_a_bucket_that_lies_behind_keeps_a_bounded_number_of_waits_and_the_newest() -> None:
@@ -200,13 +178,13 @@ def test_buckets_of_unlike_keys_come_to_one_wait() -> None:
     tables = [streams(3, longest=1), streams(4, longest=6)]
     ends = []
     for plan in (_alone(), PLAN):
-        logics: list[PlanLogic] = [plan.build({}) for _ in tables]
+        sessions: list[Session] = [Session(plan) for _ in tables]
         found, rows = Agreement(plan.watches), list[dict[str, Any]]()
         for parts in zip(*(by_second(plan, one) for one in tables), strict=True):
             outs = []
-            for bucket, (logic, part) in enumerate(zip(logics, parts, strict=True)):
-                logic.on_control(rows)
-                outs.append(logic.on_data(part))
+            for bucket, (session, part) in enumerate(zip(sessions, parts, strict=True)):
+                session.control(rows)
+                outs.append(session.push(part))
                 for one in outs[-1].stats:
                     found.hear(bucket, json.loads(json.dumps(one)))
             rows = found.rows()

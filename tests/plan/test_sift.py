@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.example_counts import ENGINE
 from tests.strategies import Case, cases
 from tests.test_semantics import run, stories
 from tocsin import Rule, local
@@ -37,8 +38,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "for_": (None, *LENGTHS),
     "keep_firing_for": LENGTHS,
     "stale": LENGTHS,
-    "idle": LENGTHS,
-    "outage": ("0s", "4s", "1h", "1h"),
+    "idle_timeout": LENGTHS,
+    "allowed_lateness": ("0s", "4s", "1h", "1h"),
     "recovery": (None, None, 0),
     "emit": (*["witness"] * 9, "all"),
 }
@@ -77,6 +78,7 @@ def alerts(streams: dict[str, Any], rules: list[Rule], cuts: list[int]) -> list[
     return local.run_local(streams, rules, arrival="arrival", cuts=sorted(set(cuts)))
 
 
+@ENGINE
 @given(
     st.lists(SETTINGS, min_size=1, max_size=3),
     st.integers(0, 10**6),
@@ -98,6 +100,7 @@ def test_passing_rows_over_changes_no_alert(
         assert found == (alerts(streams, rules, []), alerts(streams, rules, cuts))
 
 
+@ENGINE
 @given(cases(shaped=True, streams_of_a_rule=(2, 2, 3)), st.lists(st.integers(1, 20), max_size=3))
 def test_with_the_shortest_cells_the_oracles_small_inputs_give_what_they_gave(case: Case, cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -155,7 +158,7 @@ def test_a_life_is_ended_where_the_first_false_evaluation_comes_long_after() -> 
     a = stream([(t, 9.0) for t in range(100)] + [(t, 0.0) for t in range(100, 4_000)])
     b = stream([(t, 9.0) for t in range(99)] + [(t, 0.0) for t in range(3_000, 4_000)])
     b["arrival"] = [2 * time // SECOND + 1 for time in b["ts"]]
-    rule = Rule("long", "a + b > 12", within="1s", stale="2h", idle="2h", **RANGE)
+    rule = Rule("long", "a + b > 12", within="1s", stale="2h", idle_timeout="2h", **RANGE)
     assert lives({"a": a, "b": b}, rule) == [("firing", 0.0, None), ("resolved", 0.0, 3_000.0)]
 
 
@@ -171,7 +174,7 @@ def test_what_progress_has_not_reached_ends_a_life_that_begins_before_it() -> No
     # When `b` brings second 9, the false evaluation of second 10 is there already, and waits.
     a, b = stream([(0, 0.0), (10, 0.0)]), stream([(0, 0.0), (8, 0.0), (9, -9.0)], 1)
     a["arrival"], b["arrival"] = [0, 3], [1, 2, 4]
-    rule = Rule("waits", "a - b > 3", within="5s", stale="1h", idle="1h", **RANGE)
+    rule = Rule("waits", "a - b > 3", within="5s", stale="1h", idle_timeout="1h", **RANGE)
     assert lives({"a": a, "b": b}, rule, cuts=[4]) == [("firing", 9.0, None), ("resolved", 9.0, 10.0)]
 
 
@@ -188,6 +191,13 @@ def test_a_row_of_which_nothing_is_known_matters_to_its_partners_alone(cuts: lis
     # the other, so the most extreme one is shown.
     a, b, c = stream([(90, -9.0), (100, -4.0), (100.5, -3.5)]), stream([(100.5, 2.5)]), stream([(0, 99.0), (100, -4.5)])
     a["arrival"], b["arrival"], c["arrival"] = [1, 3, 4], [5], [0, 2]
-    rule = Rule("far", "max(a, b) - c > 3", on="m", within="1s", outage="4s", domains=dict.fromkeys("abc", (-9.0, 9.0)))
+    rule = Rule(
+        "far",
+        "max(a, b) - c > 3",
+        on="m",
+        within="1s",
+        allowed_lateness="4s",
+        domains=dict.fromkeys("abc", (-9.0, 9.0)),
+    )
     (found,) = local.run_local({"a": a, "b": b, "c": c}, rule, arrival="arrival", cuts=cuts)[:1]
     assert [part["values"]["value"] for part in found["witness"]] == [-3.5, 2.5, -4.5]

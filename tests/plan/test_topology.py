@@ -137,12 +137,13 @@ def test_hopping_windows_and_single_streams_have_the_length_of_their_window() ->
 REFUSED = {
     "a graph in two parts": (
         {("a", "b"): (-1, 1), ("c", "d"): (-1, 1)}, "both",
-        "`within` must connect all streams; 'a' and 'c' are not connected"),
+        "`within` must connect all streams; no bound connects 'a' and 'c'"),
     "bounds that contradict each other": (
         {("a", "b"): (1, 2), ("b", "c"): (1, 2), ("c", "d"): (0, 1), ("a", "c"): (5, 6)}, "both",
-        "`within` must leave some combination; no times meet all its bounds"),
+        "`within` must not have contradictory bounds; no combination of rows satisfies all"),
     "a bound that its open ends leave empty": (
-        {("a", "b"): (1, 2), ("b", "c"): (0, 9), ("c", "d"): (0, 9)}, "neither", "no times meet all its bounds"),
+        {("a", "b"): (1, 2), ("b", "c"): (0, 9), ("c", "d"): (0, 9)}, "neither",
+        "no combination of rows satisfies all"),
     "a stream that the condition does not read": (
         {("a", "e"): (0, 1)}, "both", r"`within` must name streams of `expr` \(a, b, c, d\); got 'e'"),
 }  # fmt: skip

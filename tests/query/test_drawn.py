@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.drawn import COLUMNS_OF, KINDS_OF, draw_text, mutate
+from tests.example_counts import ENGINE
 from tocsin.errors import SqlError
 from tocsin.query import Join, parse_sql, resolve
 from tocsin.query.steps import plan_of, select_of
@@ -28,6 +29,7 @@ def test_most_queries_that_are_drawn_are_understood() -> None:
     assert sum(refused(draw_text(random.Random(seed))) is None for seed in range(100)) > 70
 
 
+@ENGINE
 @given(st.integers(0, 10**9))
 def test_a_mutation_is_planned_or_refused_with_a_place(seed: int) -> None:
     draw = random.Random(seed)

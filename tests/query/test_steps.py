@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_laws import Driver, stories
+from tests.driver import Driver, limited_logics, stories
+from tests.example_counts import ENGINE
 from tocsin.logic import FATES
 from tocsin.plan.anytime import ROW as ROW_COST
 from tocsin.query import Join, parse_sql, resolve
 from tocsin.query.model import KEY, ONE, ROW, TIME
 from tocsin.query.steps import plan_of
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.anytime_join import COSTS
 
 COLUMNS = {"one": ["item", "ts", "price"], "two": ["thing", "ts", "price", "cost"]}
@@ -84,12 +86,14 @@ def _parts(plan: Any, streams: Any, cuts: Any) -> Any:
     return local._cut(batches, cuts) if cuts else [batches]
 
 
+@ENGINE
 @given(sides, sides)
 def test_without_a_budget_all_pairs_are_found(one: Any, two: Any) -> None:
     pairs, _ = run(f"{BASE}{LIKES} WINDOW {WINDOW} MICROSECONDS", one, two)
     assert sorted(pairs) == joined(one, two, WINDOW)
 
 
+@ENGINE
 @given(sides, sides)
 def test_conditions_of_pairs_hold(one: Any, two: Any) -> None:
     pairs, _ = run(f"{BASE} AND a.price * 2 > b.cost + 1 WINDOW {WINDOW} MICROSECONDS", one, two)
@@ -104,6 +108,7 @@ SUMMARIES = st.sampled_from(
 )  # fmt: skip
 
 
+@ENGINE
 @given(sides, sides, SUMMARIES, BUDGETS, CUTS, st.booleans())
 def test_with_a_budget_some_pairs_are_found_once_and_no_cut_shows(
     one: Any, two: Any, summary: str, budget: str, cuts: Any, through_pages: bool
@@ -117,6 +122,7 @@ def test_with_a_budget_some_pairs_are_found_once_and_no_cut_shows(
     assert split.counts == out.counts
 
 
+@ENGINE
 @given(sides, sides, st.integers(1, 60), CUTS)
 def test_over_the_whole_stream_pairs_are_those_of_the_tuples_in_memory(
     one: Any, two: Any, memory: int, cuts: Any
@@ -139,7 +145,7 @@ def test_over_the_whole_stream_no_cut_shows_in_what_is_told_of_a_budget() -> Non
     for cuts in ((), range(100, 1400, 100)):
         driver = Driver(plan, through_pages=bool(cuts))
         alerts = driver.run(_parts(plan, streams, cuts)).alerts
-        told.append((stories(alerts), driver.logic.promising[0].bought.shares))
+        told.append((stories(alerts), limited_logics(driver.session)[0].bought.shares))
     assert told[0] == told[1]
 
 
@@ -158,10 +164,10 @@ def test_a_quiet_stream_keeps_no_row_of_the_other_from_going(budget: str) -> Non
     assert wanted[0] == wanted[1]
     for rows in (one[:4_000], one):
         plan = plan_of(asked(text), bounded=True)
-        logic = plan.build({})
+        session = Session(plan)
         for part in _parts(plan, _narrow(plan, tables(rows, quiet)), [1_000, 3_000]):
-            logic.on_data(part)
-        sizes.append(sum(len(page or b"") for page in logic.changed_pages().values()))
+            session.push(part)
+        sizes.append(sum(len(page or b"") for page in session.changed_pages().values()))
     assert sizes[1] < 2 * sizes[0]
 
 
@@ -211,26 +217,26 @@ def test_what_a_join_leaves_undone_at_the_end_is_unprocessed() -> None:
 def test_the_joined_columns_have_their_own_names_where_one_alias_ends_as_the_other() -> None:
     likes = "WITH PREFERENCE desc SUMMARY.Estimate.Count(ba.thing)"
     query = asked(f"SELECT a.ts FROM one a, two ba WHERE a.item = ba.thing {likes} WINDOW 1 MINUTE")
-    assert "prefers desc count(ba.thing)" in str(query)
+    assert "preference desc count(ba.thing)" in str(query)
 
 
 def test_units_that_come_with_rows_alone_call_for_no_timer() -> None:
     rows = [(0, 1, 0)] * 40
     plan = plan_of(asked(f"{BASE} WINDOW 1000 MICROSECONDS BUDGET 1 UNITS PER TUPLE"), bounded=False)
-    logic = plan.build({})
+    session = Session(plan)
     (part,) = _parts(plan, tables(rows, rows), ())
-    logic.on_data(part, 0)
-    assert logic.promising[0].join.waits
-    assert logic.next_timer() is None
-    logic.changed_pages()
-    assert not logic.on_time(10_000_000).alerts
-    assert logic.changed_pages() == {}
+    session.push(part, 0)
+    assert limited_logics(session)[0].join.waits
+    assert session.next_timer() is None
+    session.changed_pages()
+    assert not session.advance(10_000_000).alerts
+    assert session.changed_pages() == {}
 
 
 def test_a_plan_says_what_a_query_may_spend() -> None:
     query = asked(f"{BASE} WINDOW 1 MINUTE BUDGET 50 %")
-    assert "Work: 50% of a core" in str(plan_of(query, bounded=True))
-    assert "Work" not in str(plan_of(asked(f"{BASE} WINDOW 1 MINUTE"), bounded=True))
-    assert "300 units with each row" in str(
+    assert "CPU: 50% of a core" in str(plan_of(query, bounded=True))
+    assert "CPU: " not in str(plan_of(asked(f"{BASE} WINDOW 1 MINUTE"), bounded=True))
+    assert "300 units per row" in str(
         plan_of(asked(f"{BASE} WINDOW 1 MINUTE BUDGET 300 UNITS PER TUPLE"), bounded=False)
     )

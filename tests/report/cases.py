@@ -14,7 +14,7 @@ from tocsin.trace import KeyRows, Life, Traced, trace
 
 MINUTE = 60_000_000
 HOT = Rule(
-    "Hot", "air - surface > 5", within="5m", on="machine", keep_firing_for="2m", outage="1h",
+    "Hot", "air - surface > 5", within="5m", on="machine", keep_firing_for="2m", allowed_lateness="1h",
     shapes={"air": "increasing", "surface": "decreasing"},
 )  # fmt: skip
 

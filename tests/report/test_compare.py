@@ -88,4 +88,4 @@ def test_a_moved_threshold_moves_alerts() -> None:
 def test_of_two_that_are_both_open_the_table_says_so() -> None:
     results = [version(life(90, None)), version(life(95, None))]
     (moved,) = [line for line in _difference(results, compare(*results)) if "start" in line]
-    assert moved.endswith("start 5us later, end both open")
+    assert moved.endswith("start 5 us later, end both open")

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.example_counts import examples
 from tests.report.cases import MINUTE, life, result, streams, traced_key
 from tocsin import Rule
 from tocsin.report import Result, choose, compare
@@ -85,29 +86,29 @@ def test_of_two_versions_title_and_tables_name_both() -> None:
     second = replace(result(streams(["m1"]), Rule("Other", "air > 24", on="machine")), path="strict.yaml")
     told = page(first, ABOUT, (), (second, compare(first, second)))
     assert "<title>Backtest of rules.yaml against strict.yaml</title>" in told
-    rules = told.partition("<h2>Rules</h2>")[2].partition("<h2>")[0]
+    rules = told.partition("<h2>Alerts by rule</h2>")[2].partition("<h2>")[0]
     assert rules.index("<h3>rules.yaml</h3>") < rules.index("<td>Hot</td>") < rules.index("<h3>strict.yaml</h3>")
     assert rules.index("<h3>strict.yaml</h3>") < rules.index("<td>Other</td>")
-    became = told.partition("<h2>What became of the rows</h2>")[2].partition("<h2>")[0]
+    became = told.partition("<h2>Row outcomes by stream</h2>")[2].partition("<h2>")[0]
     assert became.index("<h3>rules.yaml</h3>") < became.index("<h3>strict.yaml</h3>")
-    assert "<h2>When alerts fired (rules.yaml)</h2>" in told
+    assert "<h2>Firing alerts over time (rules.yaml)</h2>" in told
 
 
 def test_rows_outside_their_domain_and_without_limits_have_a_column_where_there_are_any() -> None:
     found = result(streams(["m1"]))
-    assert "outside domain" not in page(found, ABOUT)
+    assert "outside the domain" not in page(found, ABOUT)
     odd = StoreSummary("air", {"received": 5, "retained": 5, "out_of_domain": 3, "without_limits": 2})
     told = page(replace(found, stores=(odd,)), ABOUT)
-    assert "<th>not usable</th><th>outside domain</th><th>without limits</th>" in told
+    assert "<th>invalid</th><th>outside the domain</th><th>without limits</th>" in told
     assert "<td>0</td><td>0</td><td>3</td><td>2</td>" in told
 
 
 def test_rows_that_went_before_all_their_pairs_were_looked_at_have_a_column_so_that_fates_add_up() -> None:
     found = result(streams(["m1"]))
-    assert "pairs" not in page(found, ABOUT).partition("<h2>What became of the rows</h2>")[2]
+    assert "unprocessed" not in page(found, ABOUT).partition("<h2>Row outcomes by stream</h2>")[2]
     short = StoreSummary("air", {"received": 5, "retained": 2, "unprocessed": 3})
     told = page(replace(found, stores=(short,)), ABOUT)
-    assert "<th>not usable</th><th>not all pairs looked at</th>" in told
+    assert "<th>invalid</th><th>unprocessed</th>" in told
     assert "<td>5</td>\n<td>2</td><td>0</td><td>0</td><td>0</td><td>0</td><td>0</td><td>3</td>" in told
 
 
@@ -123,14 +124,14 @@ def test_it_refers_to_nothing_outside(text: str) -> None:
 def test_it_tells_the_newcomer_what_was_run(text: str) -> None:
     for part in (
         "Backtest of rules.yaml",
-        "Alerts worth a look",
-        "What became of the rows",
-        "The plan",
-        "Watch on machine",
+        "Selected alerts",
+        "Row outcomes by stream",
+        "<h2>Plan</h2>",
+        "Pipeline keyed by machine",
     ):
         assert part in text
-    assert "keep the largest of every 10m" in text
-    assert "Against rules.yaml" in text
+    assert "keep the maximum in every 10m window" in text
+    assert "Compared with rules.yaml" in text
     assert "largest margin" in text
     assert len(text) < 3_000_000
 
@@ -141,6 +142,16 @@ def test_a_picture_shows_rows_kept_and_left_out_the_margin_and_the_witness(text:
     for drawing in pictures:
         for kind in ("kept", "omitted", "witness", "true", "firing", "span"):
             assert re.search(rf'class="(?:dots )?{kind}"', drawing), kind
+
+
+def test_drawing_has_units_of_inputs_when_the_rule_file_declares_them() -> None:
+    tables = streams(["m1"])
+    found = result(tables)
+    pictures = [(pick, traced_key(found.plan, tables, "m1")) for pick in choose(found)]
+    text = page(found, replace(ABOUT, units={"air": "celsius"}), pictures)
+    assert text.count(">air (celsius)</text>") == len(pictures) > 0
+    assert ">surface</text>" in text
+    assert re.search(r"<title>air \(celsius\): [\d.]+ at 1970-01-01T[\d:]+Z \(used\)</title>", text)
 
 
 def _streams_of(air: Sequence[float]) -> dict[str, dict[str, Any]]:
@@ -166,7 +177,7 @@ def _marks(tables: dict[str, dict[str, Any]], rule: Rule) -> list[tuple[Life, li
 
 @given(st.lists(st.sampled_from([0.0, 0.0, 0.0, 9.0, 9.0, 12.0]), min_size=12, max_size=40))
 @example([0.0] * 5 + [9.0] + [0.0] * 9 + [9.0] + [0.0] * 5)
-@settings(max_examples=30)
+@examples(30)
 def test_a_picture_marks_the_evaluation_that_decided_the_alert_when_other_alerts_have_equal_margins(
     air: list[float],
 ) -> None:
@@ -214,7 +225,7 @@ def test_a_picture_that_cannot_be_drawn_says_why() -> None:
     tables = streams(["m1"])
     found = result(tables)
     text = page(found, ABOUT, [(pick, "too many <rows>") for pick in choose(found)])
-    assert text.count("No picture: too many &lt;rows&gt;") == len(choose(found)) > 0
+    assert text.count("No drawing: too many &lt;rows&gt;") == len(choose(found)) > 0
     assert 'class="zero"' not in text
 
 
@@ -240,8 +251,8 @@ def test_dark_screens_and_paper_have_their_colours(text: str) -> None:
 def test_a_run_without_rows_or_alerts_has_a_report() -> None:
     found = result(streams(["m1"]), Rule("Hot", "air > 99", on="machine"))
     told = page(Result(found.path, found.plan, found.rules, (), ()), ABOUT)
-    assert "There were no rows." in told
-    assert "It never fired." in told
+    assert "No rows." in told
+    assert "This rule has not fired." in told
 
 
 def test_the_busiest_keys_come_first_and_the_rest_is_counted() -> None:

@@ -18,14 +18,14 @@ from tocsin.report import Gatherer, Period, Recall, Result
 from tocsin.report.curve import MOST_STEPS, curve
 from tocsin.report.page import MOST_NAMED, page
 from tocsin.report.recall import MOST_PERIODS
-from tocsin.rules.waiting import FIXED, RECALL, Waiting
+from tocsin.rules.quality import FIXED, RECALL, ReorderWait
 
 SECOND = 1_000_000
-ASKED = {"recall": 0.9, "over": "1m", "in_order": True}
+ASKED = {"recall": 0.9, "period": "1m", "in_order": True}
 
 
 def rule(alert: str = "Hot", **given: Any) -> Rule:
-    return Rule(alert, "air - surface > 5", within="2s", on="machine", outage="1h", **given)
+    return Rule(alert, "air - surface > 5", within="2s", on="machine", allowed_lateness="1h", **given)
 
 
 def disordered(most_delay_s: int, seconds: int = 300) -> dict[str, dict[str, Any]]:
@@ -44,21 +44,27 @@ def gathered(tables: dict[str, dict[str, Any]], *rules: Rule) -> Result:
     """Run rules in this process over rows as they arrived, and over the same in order of time."""
     plan = local.explain(tables, rules, arrival="at")
     gatherer = Gatherer("rules.yaml", plan, frozenset(tables))
-    found = local.run(tables, rules, arrival="at")
+    found = local.run_local_detailed(tables, rules, arrival="at")
     gatherer.count(found.counts, {}, found.waits, json.loads(json.dumps(found.results)))
     by_time = {name: {**table, "at": table["ts"]} for name, table in tables.items()}
-    gatherer.take_truth(json.loads(json.dumps(local.run(by_time, rules, arrival="at").results)))
+    gatherer.take_truth(json.loads(json.dumps(local.run_local_detailed(by_time, rules, arrival="at").results)))
     return gatherer.result()
 
 
-def made(*shares: tuple[int, int], waiting: Waiting | None = None) -> Recall:
+def made(*shares: tuple[int, int], waiting: ReorderWait | None = None) -> Recall:
     """A recall with a period a minute."""
     periods = tuple(Period(i * MINUTE, in_order, true) for i, (in_order, true) in enumerate(shares) if true)
-    return Recall("Hot", waiting or Waiting(RECALL, recall=0.9), periods)
+    return Recall("Hot", waiting or ReorderWait(RECALL, recall=0.9), periods)
 
 
 def test_what_comes_in_order_has_a_recall_of_one_whatever_is_waited() -> None:
-    found = gathered(disordered(0), rule("A", wait="0s"), rule("B", wait="max"), rule("C", quality=ASKED), rule("D"))
+    found = gathered(
+        disordered(0),
+        rule("A", quality={"wait": "0s"}),
+        rule("B", quality={"wait": "max"}),
+        rule("C", quality=ASKED),
+        rule("D"),
+    )
     assert [recall.alert for recall in found.recalls] == ["A", "B", "C"]
     for recall in found.recalls:
         assert recall.whole is not None
@@ -70,7 +76,7 @@ def test_what_comes_in_order_has_a_recall_of_one_whatever_is_waited() -> None:
 
 def test_who_waits_longer_finds_more_in_order() -> None:
     waits = {"A": "0s", "B": "2s", "C": "8s"}
-    found = gathered(disordered(8), *(rule(name, wait=wait) for name, wait in waits.items()))
+    found = gathered(disordered(8), *(rule(name, quality={"wait": wait}) for name, wait in waits.items()))
     none, some, whole = (recall.whole for recall in found.recalls)
     assert none is not None
     assert some is not None
@@ -87,11 +93,11 @@ def test_numbers_are_those_of_the_periods_that_have_true_results() -> None:
     assert recall.whole == Period(0, 23, 25)
     assert recall.lowest == Period(3 * MINUTE, 4, 5)
     assert recall.reached == 2 / 3
-    assert made((4, 5), waiting=Waiting(FIXED)).reached is None
+    assert made((4, 5), waiting=ReorderWait(FIXED)).reached is None
 
 
 def test_a_result_more_than_the_truth_does_not_make_up_for_one_that_is_missing() -> None:
-    plan = local.explain(disordered(0), rule(wait="1s"), arrival="at")
+    plan = local.explain(disordered(0), rule(quality={"wait": "1s"}), arrival="at")
     gatherer = Gatherer("x", plan, frozenset({"air"}))
     gatherer.count({}, {}, {}, {"Hot": {"0": [11, 12], "60000000": [8, 10], "120000000": [3, 3]}})
     gatherer.count({}, {}, {}, {"Hot": {"60000000": [1, 1]}})
@@ -101,7 +107,7 @@ def test_a_result_more_than_the_truth_does_not_make_up_for_one_that_is_missing()
 
 
 def test_the_wait_told_is_that_in_the_middle_of_parts_that_found_something() -> None:
-    plan = local.explain(disordered(0), rule(wait="max"), arrival="at")
+    plan = local.explain(disordered(0), rule(quality={"wait": "max"}), arrival="at")
     gatherer = Gatherer("x", plan, frozenset({"air"}))
     for wait_us, results in ((0, {}), (3, {"Hot": {"0": [1, 1]}}), (5, {"Hot": {"0": [1, 1]}}), (90, {})):
         gatherer.count({}, {}, {"Hot": [wait_us, None]}, results)
@@ -110,24 +116,24 @@ def test_the_wait_told_is_that_in_the_middle_of_parts_that_found_something() -> 
 
 
 def test_without_arrival_the_table_says_that_nothing_could_be_late() -> None:
-    plan = local.explain(disordered(0), rule(wait="1s"), arrival="at")
+    plan = local.explain(disordered(0), rule(quality={"wait": "1s"}), arrival="at")
     gatherer = Gatherer("x", plan)
     gatherer.count({}, {}, {}, {"Hot": {"0": [4, 4]}})
     found = gatherer.result()
     assert found.recalls[0].periods == (Period(0, 4, 4),)
     told = list(lines_of([found], None, {"rows": 1, "seconds": 1.0}))
-    assert "no stream of Hot has `arrival`: rows came in order of time, and nothing was late" in told
-    assert "this says nothing of a live run" in page(found, ABOUT)
+    assert "no stream of Hot declares `arrival`: rows were read in event-time order, and none was late" in told
+    assert "A live run can have a lower recall." in page(found, ABOUT)
 
 
 def test_the_table_and_the_object_tell_of_each_rule() -> None:
     plan = local.explain(disordered(0), rule(), arrival="at")
     found = replace(made((99_999, 100_000), (4, 5), (10, 10)), waits_us=(1_500_000,), longest_us=2 * SECOND)
-    fixed = replace(made((1, 1), waiting=Waiting(FIXED, 5 * SECOND)), alert="Warm")
+    fixed = replace(made((1, 1), waiting=ReorderWait(FIXED, 5 * SECOND)), alert="Warm")
     result = Result("x", plan, (), (), (), recalls=(found, fixed))
     told = list(lines_of([result], None, {"rows": 1, "seconds": 1.0}))
     assert re.split(r"\s{2,}", next(line for line in told if line.startswith("Hot"))) == [
-        "Hot", "recall 0.9 over 1m", "0.9999", "0.8000", "66.6 %", "3", "1s500ms", "2s",
+        "Hot", "recall 0.9 over 1m", "0.9999", "0.8000", "66.7%", "3", "1.5 s", "2 s",
     ]  # fmt: skip
     assert re.split(r"\s{2,}", next(line for line in told if line.startswith("Warm")))[1:5] == [
         "wait 5s",
@@ -136,10 +142,10 @@ def test_the_table_and_the_object_tell_of_each_rule() -> None:
         "-",
     ]
     one, two = object_of([result], None, 1.0)["recall"]
-    assert (one["asked_recall"], one["lowest"], one["reached"], one["periods"]) == (0.9, 0.8, 2 / 3, 3)
+    assert (one["requested_recall"], one["lowest"], one["reached"], one["periods"]) == (0.9, 0.8, 2 / 3, 3)
     assert (one["in_order"], one["true"]) == (100_013, 100_015)
     assert one["each"][1] == {"start_us": MINUTE, "in_order": 4, "true": 5, "recall": 0.8}
-    assert (two["asked_recall"], two["reached"], two["recall"]) == (None, None, 1.0)
+    assert (two["requested_recall"], two["reached"], two["recall"]) == (None, None, 1.0)
 
 
 def test_a_result_without_waits_says_nothing_of_recall() -> None:
@@ -160,7 +166,7 @@ def test_of_many_periods_the_lowest_of_each_stretch_is_told() -> None:
     assert [stretch.lowest.start_us for stretch in found if stretch.lowest.recall < 1] == [7_777 * MINUTE]
     assert [stretch.end_us for stretch in found][:-1] == [stretch.start_us for stretch in found][1:]
     assert len(curve(recall)) < 200_000
-    assert curve(recall).count("the lowest of ") == MOST_STEPS
+    assert curve(recall).count("the lowest recall of ") == MOST_STEPS
 
 
 def test_a_curve_has_a_line_for_what_was_asked_and_marks_what_falls_short() -> None:
@@ -172,13 +178,13 @@ def test_a_curve_has_a_line_for_what_was_asked_and_marks_what_falls_short() -> N
     # Places grow downwards.
     assert all(float(top) <= float(asked[0]) for top in tops["enough"])
     assert float(tops["short"][0]) > float(asked[0]) == float(asked[1])
-    assert "7 of 10 results in order, 0.7000" in drawing
+    assert "7 of 10 results in order, recall 0.7000" in drawing
     # A gap cuts the line: the three first minutes, and the last.
     assert [len(line.split()) for line in re.findall(r'class="reached" points="([^"]+)"', drawing)] == [6, 2]
 
 
 def test_a_curve_of_a_fixed_wait_has_no_line_and_one_period_fills_it() -> None:
-    drawing = curve(made((3, 4), waiting=Waiting(FIXED)))
+    drawing = curve(made((3, 4), waiting=ReorderWait(FIXED)))
     assert 'class="asked"' not in drawing
     assert 'class="short"' not in drawing
     assert re.findall(r'class="enough" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawing) == [("70", "866")]
@@ -203,8 +209,8 @@ def test_rules_that_wait_together_are_drawn_once_and_hostile_names_make_no_eleme
     tags.feed(text)
     assert tags.open == []
     assert "script" not in tags.seen
-    assert "Hot, &lt;script&gt;&amp;: recall, period by period" in text
+    assert "Hot, &lt;script&gt;&amp;: in-order recall by period of event time" in text
     assert text.count('class="asked"') == 1
-    assert "There were no results." in text
+    assert "No results." in text
     many = replace(result, recalls=tuple(replace(first, alert=f"R{number}") for number in range(MOST_NAMED + 3)))
-    assert "R3, R4 and 3 more: recall, period by period" in page(many, ABOUT)
+    assert "R3, R4 and 3 more: in-order recall by period of event time" in page(many, ABOUT)

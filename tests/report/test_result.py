@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tests.report.cases import HOT, MINUTE, life, result, streams
-from tocsin import Ranges, Rule, local
+from tocsin import RangeRule, Rule, local
 from tocsin.logic import Found
 from tocsin.plan import make_plan
 from tocsin.report import Gatherer, Limited, Result, StoreSummary, choose
 from tocsin.rules.no_data import NoData
-from tocsin.rundir.manifest import passing_of
+from tocsin.run_directory.manifest import pass_through_shares
 
 
 def test_numbers_of_rules_and_streams_add_up() -> None:
     tables = streams(["m1", "m2", "m3"])
     found = result(tables)
     (rule,) = found.rules
-    alerts = [row for row in local.run(tables, HOT).alerts if row["state"] == "firing"]
+    alerts = [row for row in local.run_local_detailed(tables, HOT).alerts if row["state"] == "firing"]
     assert (rule.alerts, rule.keys, rule.late, rule.open) == (len(alerts), 3, 0, 0)
     assert rule.firing_us == sum(found.end_of(one) - one.start_us for one in found.lives)
     for store in found.stores:
@@ -65,9 +65,9 @@ def test_a_rule_of_one_stream_beside_a_join_does_not_change_what_the_join_kept()
     """By the engine itself: both are counted as `air`."""
     tables = streams(["m1", "m2"])
     kept = []
-    for rules in ([HOT], [HOT, Rule("Warm", "air > 25", on="machine", wait="1m")]):
-        passing = passing_of(local.explain(tables, rules))
-        counts = local.run(tables, rules).counts
+    for rules in ([HOT], [HOT, Rule("Warm", "air > 25", on="machine", quality={"wait": "1m"})]):
+        passing = pass_through_shares(local.explain(tables, rules))
+        counts = local.run_local_detailed(tables, rules).counts
         stores = {name: StoreSummary(name, counts[name], passing[name]) for name in ("air", "surface")}
         kept.append({name: (store.kept, store.plain) for name, store in stores.items()})
         assert all(sum(store.parts.values()) == store.received for store in stores.values())
@@ -78,18 +78,21 @@ def test_a_rule_of_one_stream_beside_a_join_does_not_change_what_the_join_kept()
 
 def test_which_names_count_rows_that_nothing_remembers() -> None:
     held = Rule("Apart", "abs(air - oil) > 3", on="machine", within="5s")
-    alone = Rule("Hot", "air > 3", on="machine", wait="1s")
+    alone = Rule("Hot", "air > 3", on="machine", quality={"wait": "1s"})
     columns = {name: ["ts", "machine", "value"] for name in ("air", "oil", "gas")}
     plan = make_plan([held, alone, NoData("air", "1m", ["machine"]), NoData("gas", "1m", ["machine"])], columns)
-    assert passing_of(plan) == {"air": 0.5, "oil": 0.0, "gas": 1.0}
+    assert pass_through_shares(plan) == {"air": 0.5, "oil": 0.0, "gas": 1.0}
 
 
 def test_requests_are_kept_and_the_rows_that_they_count_for_a_window() -> None:
     orders = {"ts": [0, 0, 0], "id": ["a", "b", "c"], "low": [0, 0, 50], "high": [9, 9, 60], "threshold": [2, 90, 90]}
     tables = {"orders": orders, "trades": {"ts": [1, 2, 3, 4], "price": [5.0, 6.0, 7.0, 99.0]}}
     for within, counted in ((None, (0, 0)), ("1h", (4, 4))):
-        rule = Ranges("Sold", "trades.price", requests="orders", within=within)
-        passing, counts = passing_of(local.explain(tables, rule)), local.run(tables, rule).counts
+        rule = RangeRule("Sold", "trades.price", requests="orders", within=within)
+        passing, counts = (
+            pass_through_shares(local.explain(tables, rule)),
+            local.run_local_detailed(tables, rule).counts,
+        )
         stores = {name: StoreSummary(name, counts[name], passing[name]) for name in tables}
         assert {name: (store.kept, store.plain) for name, store in stores.items()} == {
             "orders": (3, 3),
@@ -123,7 +126,10 @@ def test_silence_is_told_among_the_rules() -> None:
 
 
 def test_what_limited_memory_finds_is_that_of_the_worst_part_of_the_keys() -> None:
-    tables, rule = streams(["m1"]), Rule("Hot", "air - surface > 5", within="5m", on="machine", memory="1MB")
+    tables, rule = (
+        streams(["m1"]),
+        Rule("Hot", "air - surface > 5", within="5m", on="machine", quality={"memory": "1MB"}),
+    )
     gatherer = Gatherer("rules.yaml", local.explain(tables, [rule, Rule("Free", "air > 9", on="machine")]))
     assert gatherer.result().limited == (Limited("Hot", "1MB", Found()),)
     for told in ([0.9, 0.8, None, None], [0.7, None, None, None], [1.0, 0.95, None, None]):

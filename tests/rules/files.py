@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tocsin.deliver import make_sink
+from tocsin.delivery import make_sink
 from tocsin.plan import make_plan
 from tocsin.rules.load import Checked, check_rule_file
 
@@ -18,7 +18,7 @@ streams:
     values:
       value: {domain: [-40, 85], unit: celsius}
       temp:
-    idle: 1m
+    idle_timeout: 1m
     no_data: {for: 10m, labels: {severity: warning}}
   surface:
     source: {kafka: {servers: broker, topic: surface, password: "${PASS}"}}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counted import calls_of
+from call_counts import count_calls
 from rules.files import GOOD, check, said
 
 EXPR = "air - surface > by_machine.margin"
-SINGLE = "`recovery` needs a single comparison with a number, or a column of limits, on its right side"
+SINGLE = "`recovery` needs one comparison with a number or a column of limits on its right side"
 VALUES = "`annotations['summary']` must name values that `expr` reads"
 
 
@@ -40,7 +40,7 @@ def test_all_mistakes_of_a_condition_come_at_once_each_at_its_place(tmp_path: Pa
         "`expr`: stream `air` must have the value column 'tmp'",
         "`expr`: `surfac` must be one of the streams by_machine, by_site, air, surface",
         "`expr`: `min` takes 2 or more arguments",
-        "`expr`: `by_machine` must be read by a column of its table (margin, max_temp)",
+        "`expr`: `by_machine` must name a column of its table (margin, max_temp)",
     ]
 
 
@@ -136,8 +136,8 @@ def test_a_domain_with_a_mistake_hides_no_mistake_of_the_rules_that_read_it(tmp_
 
 def test_hostile_conditions_are_given_up_after_some_mistakes(tmp_path: Path) -> None:
     found = []
-    calls = calls_of(lambda: found.extend(_sentences(tmp_path, (EXPR, "+".join(["f(a)"] * 1_900) + " > 0"))))
-    assert (len(found), found[-1]) == (21, "`expr`: more than 20 mistakes")
+    calls = count_calls(lambda: found.extend(_sentences(tmp_path, (EXPR, "+".join(["f(a)"] * 1_900) + " > 0"))))
+    assert (len(found), found[-1]) == (21, "`expr`: more than 20 errors")
     assert calls < 1_000_000
 
 

@@ -67,7 +67,7 @@ def test_limits_have_all_columns_when_there_are_a_hundred_thousand(tmp_path: Pat
     assert _limits(path) == (tuple(names), [])
     path.write_text(f"m,{','.join(names)},c7\np1{',1' * len(names)},1\n")
     place = len(",".join(["m", *names[:7], ""])) + 1
-    assert _limits(path) == ((), [f"1:{place}: a column must stand once; 'c7' stands twice"])
+    assert _limits(path) == ((), [f"1:{place}: columns must be unique; got 'c7' twice"])
 
 
 def test_error_names_a_missing_column_when_a_table_has_a_hundred_thousand(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_error_names_a_missing_column_when_a_table_has_a_hundred_thousand(tmp_pa
     (tmp_path / "wide.csv").write_text(f"machine,{','.join(names)}\np1{',1' * len(names)}\n")
     text = GOOD.replace("limits.csv", "wide.csv").replace("by_machine.margin", "by_machine.margim")
     (mistake,) = check(tmp_path, text).mistakes
-    assert mistake.message.startswith("`expr`: `by_machine` must be read by a column of its table (c0, c1, ")
+    assert mistake.message.startswith("`expr`: `by_machine` must name a column of its table (c0, c1, ")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "device", "link to itself"])
@@ -91,7 +91,7 @@ def test_limits_file_is_rejected_without_waiting_when_it_is_not_a_regular_file(k
     else:
         path.symlink_to("/dev/zero" if kind == "device" else path)
     (mistake,) = check(tmp_path, GOOD.replace("limits.csv", "special.csv")).mistakes
-    assert mistake.message.startswith(f"`file` must be a readable table; {path}: ")
+    assert mistake.message.startswith(f"`file` cannot be read; {path}: ")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from rules.files import ENVIRONMENT, GOOD, check, write_tables
 from tocsin import NoData, Rule
-from tocsin.deliver import AlertmanagerSink, WebhookSink, make_sink
-from tocsin.deliver.webhook import page_of
-from tocsin.expr import parse
+from tocsin.delivery import AlertmanagerSink, WebhookSink, make_sink
+from tocsin.delivery.webhook import alert_page_url
+from tocsin.expr import parser
 from tocsin.plan import make_plan
 from tocsin.rules import compose, references
 from tocsin.rules.load import load_rule_file
@@ -35,7 +35,7 @@ def test_streams_have_their_columns_and_settings(tmp_path: Path) -> None:
     air = _load(tmp_path).streams["air"]
     assert (air.name, air.keys, air.time, air.time_unit, air.arrival) == ("air", ("machine", "site"), "ts", "us", None)
     assert air.values == {"value": Value("value", Domain(-40, 85), "celsius"), "temp": Value("temp")}
-    assert air.idle_us == MINUTE
+    assert air.idle_timeout_us == MINUTE
     assert air.column(None) == "value"
     assert air.column("temp") == "temp"
     assert air.column("heat") is None
@@ -69,14 +69,14 @@ def test_alerts_link_to_their_page_when_a_sink_of_the_rule_file_has_a_dashboard(
     file = _load(tmp_path, re.sub(r"  - webhook: .*", text, GOOD))
     sink = make_sink(file.sinks[1].kind, file.sinks[1].options)
     assert isinstance(sink, WebhookSink | AlertmanagerSink)
-    assert page_of(sink.dashboard.rstrip("/"), "1f") == "http://board:8484/alerts/1f"
+    assert alert_page_url(sink.dashboard.rstrip("/"), "1f") == "http://board:8484/alerts/1f"
 
 
 def test_options_of_sources_and_sinks_have_defaults_and_types(tmp_path: Path) -> None:
     file = _load(tmp_path)
     assert file.streams["air"].source.options == {"path": str(tmp_path / "data/air")}
     assert file.streams["surface"].source.options == {
-        "servers": "broker", "topic": "surface", "format": "json", "starting": "latest",
+        "servers": "broker", "topic": "surface", "format": "json", "starting_offsets": "latest",
         "password": Secret(ENVIRONMENT["PASS"]),
     }  # fmt: skip
     console, webhook = file.sinks
@@ -111,7 +111,7 @@ def test_a_rule_is_a_rule_with_labels_domains_limits_and_idle_of_its_surrounding
         for_=timedelta(minutes=10),
         keep_firing_for=timedelta(0),
         stale=timedelta(minutes=1),
-        idle=timedelta(minutes=1),
+        idle_timeout=timedelta(minutes=1),
         labels={"team": "hvac", "severity": "critical"},
         annotations={"summary": "{{ $labels.machine }}: {{ $values.air }}"},
         recovery=-1,
@@ -175,11 +175,13 @@ def test_a_file_is_composed_once_and_each_condition_parsed_once_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     composed, parsed = [], []
-    compose_document, draft_condition = compose._Composer.document, parse.draft_condition
+    compose_document, parse_condition = compose._Composer.document, parser.parse_condition_with_errors
     monkeypatch.setattr(
         compose._Composer, "document", lambda self, text: composed.append(text) or compose_document(self, text)
     )
-    monkeypatch.setattr(references, "draft_condition", lambda text: parsed.append(text) or draft_condition(text))
+    monkeypatch.setattr(
+        references, "parse_condition_with_errors", lambda text: parsed.append(text) or parse_condition(text)
+    )
     file = _load(tmp_path)
     assert len(composed) == 1
     assert parsed == [rule.expr for rule in file.rules]
@@ -190,8 +192,8 @@ def test_what_nothing_reads_gives_a_warning(tmp_path: Path) -> None:
     text = text.replace("limits:\n", "  spare: {source: {csv: {path: x}}}\nlimits:\n")
     warnings = [str(warning).partition("rules.yaml:")[2] for warning in check(tmp_path, text).warnings]
     assert warnings == [
-        '14:3: warning: stream "spare": it should be read by a rule; none does',
-        '17:3: warning: limits "unread": it should be read by a rule; none does',
+        '14:3: warning: stream "spare": no rule reads it',
+        '17:3: warning: limits "unread": no rule reads it',
     ]
 
 

@@ -28,15 +28,15 @@ CASES: dict[str, tuple[str, str, str]] = {
         "rule file: `limits` must be a mapping by name; got a list"),
     "an unknown key without a near one": (
         "keys: [machine, site]", "»colour: red\n    keys: [machine, site]",
-        AIR + "`colour` is not a key of a stream; known are source, keys, time, time_unit, arrival, values, "
-        "idle, ahead, no_data"),
+        AIR + "`colour` is not a key of a stream; expected one of source, keys, time, time_unit, arrival, values, "
+        "idle_timeout, max_ahead, no_data"),
     "a name that is a function": (
         "  surface:", "  »max: {source: {csv: {path: x}}}\n  surface:",
-        'stream "max": a name must be usable in `expr`: letters, digits and `_`, no function and no reserved word; '
+        'stream "max": a name must consist of letters, digits and `_` and must not be a function or a reserved word; '
         "got 'max'"),
     "a name with a dash": (
         "  surface:", "  »a-b: {source: {csv: {path: x}}}\n  surface:",
-        'stream "a-b": a name must be usable in `expr`: letters, digits and `_`, no function and no reserved word; '
+        'stream "a-b": a name must consist of letters, digits and `_` and must not be a function or a reserved word; '
         "got 'a-b'"),
     "a stream that is no mapping": (
         "  surface:", "  x: »5\n  surface:", 'stream "x": a stream must be a mapping; got \'5\''),
@@ -53,14 +53,14 @@ CASES: dict[str, tuple[str, str, str]] = {
         AIR + "`parket` is not a kind of source; did you mean `parquet`?"),
     "an unknown option": (
         "{path: data/air}", "{path: x, »max_files: 3}",
-        AIR + "parquet: `max_files` is not a key of source `parquet`; known are path, max_files_per_batch"),
+        AIR + "parquet: `max_files` is not a key of source `parquet`; expected one of path, max_files_per_batch"),
     "a missing option": ("{path: data/air}", "»{}", AIR + "parquet: `path` must be given; found nothing"),
     "an option of another type": (
         "{path: data/air}", "{path: x, max_files_per_batch: »many}",
-        AIR + "parquet: `max_files_per_batch` must be a whole number from 1; got 'many'"),
+        AIR + "parquet: `max_files_per_batch` must be an integer from 1; got 'many'"),
     "an option out of its range": (
         "{parquet: {path: data/air}}", "{mqtt: {host: h, topic: t, port: »70000}}",
-        AIR + "mqtt: `port` must be a whole number from 1 to 65535; got '70000'"),
+        AIR + "mqtt: `port` must be an integer from 1 to 65535; got '70000'"),
     "a time that is none": (
         "{parquet: {path: data/air}}", "{factory: {start: »tomorrow}}",
         AIR + "factory: `start` must be `now`, or it must be a time such as 2026-01-01T00:00:00Z; got 'tomorrow'"),
@@ -80,16 +80,16 @@ CASES: dict[str, tuple[str, str, str]] = {
         AIR + "label and key names must look like `team_1`; got 'a b'"),
     "a key column twice": (
         "keys: [machine, site]", "keys: [machine, site, »site]",
-        AIR + "`keys` must name each column once; 'site' stands twice"),
+        AIR + "`keys` must list each column once; got 'site' twice"),
     "key columns that are a mapping": (
         "keys: [machine, site]", "keys: [machine, site, »{}]",
         AIR + "`keys` must be a name, or a list of names; got a mapping"),
     "a time that is a key": (
         "keys: [machine, site]", "keys: [machine, site]\n    time: »site",
-        AIR + "`time` must be a column of its own; 'site' is a key column too"),
+        AIR + "`time` must be a separate column; 'site' is also a key column"),
     "a value that is the time": (
         "      temp:", "      temp:\n      »ts:",
-        AIR + "a value must have a column of its own; 'ts' is the column of `time` too"),
+        AIR + "a value must be a separate column; 'ts' is also the column of `time`"),
     "an unknown unit of time": (
         "keys: [machine, site]", "keys: [machine, site]\n    time_unit: »min",
         AIR + "`time_unit` must be one of s, ms, us, ns; got 'min'"),
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         'stream "surface": `values` must map at least one column to its settings; got a mapping'),
     "a value with a dot": (
         "      temp:", "      temp:\n      »a.b:",
-        AIR + "value 'a.b': a column must have a name of letters, digits and `_`; got 'a.b'"),
+        AIR + "value 'a.b': the name of a column must consist of letters, digits and `_`; got 'a.b'"),
     "a reversed domain": (
         "[-40, 85]", "»[85, -40]",
         AIR + "value 'value': `domain` must be [low, high] with low < high, or text such as \"[0, 100)\"; got "
@@ -110,10 +110,13 @@ CASES: dict[str, tuple[str, str, str]] = {
         "[-40, 85]", '»"(5, 5)"',
         AIR + "value 'value': `domain` must be [low, high] with low < high, or text such as \"[0, 100)\"; got "
         "'(5, 5)'"),
-    "a duration with a space": ("idle: 1m", "idle: »1 m", AIR + "`idle` " + DURATION + "'1 m'"),
-    "a duration that is a number": ("idle: 1m", "idle: »60", AIR + "`idle` " + DURATION + NO_UNIT.format(60)),
-    "a duration that is nothing": ("idle: 1m", "idle: »~", AIR + "`idle` must be a duration; got nothing"),
-    "a negative duration": ("idle: 1m", "idle: »-1m", AIR + "`idle` must not be negative; got '-1m'"),
+    "a duration with a space": ("idle_timeout: 1m", "idle_timeout: »1 m", AIR + "`idle_timeout` " + DURATION + "'1 m'"),
+    "a duration that is a number": (
+        "idle_timeout: 1m", "idle_timeout: »60", AIR + "`idle_timeout` " + DURATION + NO_UNIT.format(60)),
+    "a duration that is nothing": (
+        "idle_timeout: 1m", "idle_timeout: »~", AIR + "`idle_timeout` must be a duration; got nothing"),
+    "a negative duration": (
+        "idle_timeout: 1m", "idle_timeout: »-1m", AIR + "`idle_timeout` must not be negative; got '-1m'"),
     "silence of no length": ("{for: 10m,", "{for: »0s,", AIR + "no_data: `for` must be longer than 0; got '0s'"),
     "silence without a length": ("{for: 10m, labels", "»{labels", AIR + "no_data: `for` must be given; found labels"),
     "a reserved label": (
@@ -121,22 +124,22 @@ CASES: dict[str, tuple[str, str, str]] = {
         AIR + "no_data: label and key names must not be alertname or alertstate, nor begin with `__`; got 'alertname'"),
     "a label of silence that it has already": (
         "{severity: warning}", "{severity: x, »stream: x}",
-        AIR + "no_data: `labels` must leave `stream` to the name of the stream; got one"),
+        AIR + "no_data: `labels` must not contain `stream`, the label with the name of the stream"),
     "a label of silence that is a key": (
         "{severity: warning}", "{»machine: x}",
         AIR + "no_data: `labels` must not repeat key columns; both have 'machine'"),
     "a table that is a stream": (
         "limits:\n", "limits:\n  »air: {file: limits.csv, on: [machine]}\n",
-        'limits "air": a table must have a name of its own; \'air\' is a stream too'),
+        'limits "air": a table must not have the name of a stream; got \'air\''),
     "a table that is not there": (
         "limits:\n", "limits:\n  x: {file: »none.csv, on: [machine]}\n",
-        'limits "x": `file` must be a readable table; {folder}/none.csv: no such file or directory'),
+        'limits "x": `file` cannot be read; {folder}/none.csv: no such file or directory'),
     "a group without a name": (
         "- name: cold-store\n    interval", "- »interval",
         "group 1: `name` must be given; found interval, labels, rules"),
     "a group twice": (
         "sinks:", "  - name: »cold-store\n    rules: []\nsinks:",
-        GROUP + "`name` must be unique in the file; the group of line 18 has it too"),
+        GROUP + "`name` must be unique in the file; the group in line 18 has the same name"),
     "groups that are a mapping": (
         "sinks:", "  - name: x\n    rules: »{}\nsinks:", 'group "x": `rules` must be a list; got a mapping'),
     "a group that is a word": ("sinks:", "  - »word\nsinks:", "group 2: a group must be a mapping; got 'word'"),
@@ -145,7 +148,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "{team: hvac}", "{»te-am: hvac}", GROUP + "label and key names must look like `team_1`; got 'te-am'"),
     "a value in a group label": (
         "{team: hvac}", '{team: »"{{ $value }}"}',
-        GROUP + "label 'team' must be plain text: with a value in it the alert's identity would change with every "
+        GROUP + "label 'team' must be plain text: a value would change the identity of the alert at every "
         "evaluation; use `annotations`; got '{{ $value }}'"),
     "an unknown key of a rule": (
         "recovery:", "»recover:", FIRST + "`recover` is not a key of a rule; did you mean `recovery`?"),
@@ -164,17 +167,18 @@ CASES: dict[str, tuple[str, str, str]] = {
         "air - surface > by_machine.margin", "air - surface >»",
         FIRST + "`expr`: expected a number, a stream, a function or `(`; got the end"),
     "a model by luck": (
-        "keep_firing_for: 1m", "model: {by: »luck}",
-        SECOND + "`model.by` must be one of auto, key, age, none; got 'luck'"),
+        "keep_firing_for: 1m", "quality: {model: {by: »luck}}",
+        SECOND + "`quality.model.by` must be one of auto, key, age, none; got 'luck'"),
     "a model with another key": (
-        "keep_firing_for: 1m", "model: {»grain: 5s}",
-        SECOND + "`model.grain` is not a key of `model`; known are by, granularity"),
+        "keep_firing_for: 1m", "quality: {model: {»grain: 5s}}",
+        SECOND + "`grain` is not a key of `quality.model`; expected one of by, granularity"),
     "a model that is a word": (
-        "keep_firing_for: 1m", "model: »key", SECOND + "`model` must be a mapping such as {by: key}; got 'key'"),
+        "keep_firing_for: 1m", "quality: {model: »key}",
+        SECOND + "`quality.model` must be a mapping such as {by: key}; got 'key'"),
     "an equality": (
         "air - surface > by_machine.margin", "'air »== surface'",
-        FIRST + "`expr`: `==` is not a comparison of conditions; use `>=` and `<=`, equality of measured values "
-        "is not stable"),
+        FIRST + "`expr`: `==` is not supported; use `>=` and `<=`, because equality of "
+        "measured values is not stable"),
     "an unknown function in double quotes": (
         "air - surface > by_machine.margin", '"3 > »sqr(air)"',
         FIRST + "`expr`: `sqr` is not a function; did you mean `sqrt`?"),
@@ -184,24 +188,24 @@ CASES: dict[str, tuple[str, str, str]] = {
         "`surface`?"),
     "an unknown column": (
         "air - surface > by_machine.margin", "»air.tmp - surface > 0",
-        FIRST + "`expr`: stream `air` must have the value column 'tmp'; it has value, temp; did you mean "
-        "`temp`?"),
+        FIRST + "`expr`: stream `air` must have the value column 'tmp'; its value columns are value, temp; did you "
+        "mean `temp`?"),
     "an unknown limit": (
         "by_machine.margin", "»by_machine.margn",
-        FIRST + "`expr`: `by_machine` must be read by a column of its table (margin, max_temp); got margn; "
+        FIRST + "`expr`: `by_machine` must name a column of its table (margin, max_temp); got margn; "
         "did you mean `margin`?"),
     "a table without a column": (
         "by_machine.margin", "»by_machine",
-        FIRST + "`expr`: `by_machine` must be read by a column of its table (margin, max_temp); got no column"),
+        FIRST + "`expr`: `by_machine` must name a column of its table (margin, max_temp); got no column"),
     "a limit without its keys": (
         "air.temp - surface > 15", "air.temp - surface > »by_site.most",
-        SECOND + "`on` must have the key columns of the limits 'by_site' (site); 'site' is not in it"),
+        SECOND + "`on` must have the key columns of the limits 'by_site' (site); add 'site'"),
     "only limits": (
         "air.temp - surface > 15", "»by_machine.max_temp > by_machine.margin",
-        SECOND + "`expr` must read 1 to 8 streams; it reads 0"),
+        SECOND + "`expr` must read 1 to 8 streams; got 0"),
     "a key that a stream does not have": (
         "on: [machine]\n        for", "on: [machine, »site]\n        for",
-        FIRST + "`on` must name key columns of all streams of `expr`; 'surface' has machine, not 'site'"),
+        FIRST + "`on` must name key columns of all streams of `expr`; the keys of 'surface' are machine; got 'site'"),
     "a negative window": ("within: 10s", "within: »-10s", FIRST + "`within` must not be negative; got '-10s'"),
     "a window that is a mapping": (
         "within: 10s", "within: »{}",
@@ -230,15 +234,15 @@ CASES: dict[str, tuple[str, str, str]] = {
         SECOND + "`within` must name streams of `expr` (air, surface); got 'hum'"),
     "a pair twice": (
         "bounds: [-5s, 10s]}", "bounds: [-5s, 10s]}\n          - »{between: [air, surface], bounds: [0, 1s]}",
-        SECOND + "`within` must bound a pair once; air and surface stand twice"),
+        SECOND + "`within` must have one bound per pair; air and surface have two"),
     "bounds that no rows meet": (
         "          - {between: [air, surface], bounds: [-5s, 10s]}",
         "          »- {between: [air, surface], bounds: [1s, 2s]}\n          - {between: [surface, air], "
         "bounds: [1s, 2s]}",
-        SECOND + "`within` must leave some combination; no times meet all its bounds"),
+        SECOND + "`within` must not have contradictory bounds; no combination of rows satisfies all"),
     "a graph in two parts": (
         "          - {between: [air, surface], bounds: [-5s, 10s]}", "          »[]",
-        SECOND + "`within` must connect all streams; 'air' and 'surface' are not connected"),
+        SECOND + "`within` must connect all streams; no bound connects 'air' and 'surface'"),
     "hop with pairs": (
         "on: machine\n", "on: machine\n        hop: »1s\n",
         SECOND + "`hop` needs one `within`, the length of its windows; got bounds per pair"),
@@ -249,7 +253,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         FIRST + "`closed` must be one of both, neither, left, right; got 'lft'; did you mean `left`?"),
     "an unknown shape": (
         "{air: increasing}", "{air: »convex}",
-        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex, whole; got 'convex'"),
+        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex, unreduced; got 'convex'"),
     "a shape of an unknown variable": (
         "{air: increasing}", "{air: increasing, »hum: decreasing}",
         FIRST + "`shapes` must name variables of `expr` (air, surface); got 'hum'"),
@@ -258,21 +262,21 @@ CASES: dict[str, tuple[str, str, str]] = {
         "recovery: -1", "recovery: ».inf", FIRST + "`recovery` must be a number; got '.inf'"),
     "a recovery on the firing side of a limit": (
         "recovery: -1", "recovery: »1",
-        FIRST + "`recovery` must not be above the threshold of `>`; got 1 with a threshold of -0.5"),
+        FIRST + "`recovery` must not be above the threshold of `>`; got 1 and the threshold -0.5"),
     "a recovery on the firing side below": (
         "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1\n"
         "        shapes: {air: increasing}",
         "< -2\n        within: 10s\n        on: [machine]\n        recovery: »-3",
-        FIRST + "`recovery` must not be below the threshold of `<`; got -3 with a threshold of -2"),
+        FIRST + "`recovery` must not be below the threshold of `<`; got -3 and the threshold -2"),
     "a recovery without one threshold": (
         "> by_machine.margin\n        within: 10s\n        on: [machine]\n        for: 10m\n        recovery: -1\n"
         "        shapes: {air: increasing}",
         "> air * 2\n        within: 10s\n        on: [machine]\n        recovery: »-3",
-        FIRST + "`recovery` needs a single comparison with a number, or a column of limits, on its right side; "
+        FIRST + "`recovery` needs one comparison with a number or a column of limits on its right side; "
         "got `air - surface > air * 2`"),
     "a recovery without lives": (
         "for: 10m\n        recovery: -1", "emit: all\n        recovery: »-1",
-        FIRST + "`recovery` needs alerts that live on; got `emit` all, which has none"),
+        FIRST + "`recovery` needs `emit: witness`, because a match has no end; got `emit: all`"),
     "a label that is no name": (
         "{severity: critical}", '{»"a b": critical}', FIRST + "label and key names must look like `team_1`; got 'a b'"),
     "a label that is hidden": (
@@ -282,7 +286,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "{severity: critical}", "{severity: »}", FIRST + "`labels.severity` must be text; got nothing"),
     "values in a label": (
         "{severity: critical}", '{severity: »"at {{ $values.air }}"}',
-        FIRST + "label 'severity' must be plain text: with a value in it the alert's identity would change with every "
+        FIRST + "label 'severity' must be plain text: a value would change the identity of the alert at every "
         "evaluation; use `annotations`; got 'at {{ $values.air }}'"),
     "a template in a label": (
         "{severity: critical}", '{severity: »"{{ $labels.machine }}"}',
@@ -304,40 +308,41 @@ CASES: dict[str, tuple[str, str, str]] = {
     "a function in a template": ("$values.air", "»query $values.air", FIRST + TEMPLATE + KNOWN + "`query $values.air`"),
     "a template that does not end": (
         "{{ $values.air }}", "»{{ $values.air",
-        FIRST + TEMPLATE + "a template must end with `}}`; got the end of the text"),
+        FIRST + TEMPLATE + "a template must end with `}}`; the text ends before"),
     "a sink of two kinds": (
         "- console:", "- »console:\n    log: {path: x}",
         "sink 1: a sink must have exactly one kind of console, log, kafka, alertmanager, webhook, cloudevents; "
         "got console, log"),
     "an unknown option of a sink": (
         "- console:", "- console: {»colour: red}",
-        "sink 1: console: `colour` is not a key of sink `console`; known are states"),
+        "sink 1: console: `colour` is not a key of sink `console`; expected one of states"),
     "a state that is none": (
         "- console:", "- console: {states: [firing, »resolvd]}",
         "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got 'resolvd'; did "
         "you mean `resolved`?"),
     "a state twice": (
         "- console:", "- console: {states: [firing, »firing]}",
-        "sink 1: console: `states` must name each word once; 'firing' stands twice"),
+        "sink 1: console: `states` must list each word once; got 'firing' twice"),
     "no state": (
         "- console:", "- console: {states: »[]}",
-        "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got none"),
+        "sink 1: console: `states` must contain one or more of pending, firing, resolved, inactive, match; "
+        "got an empty list"),
     "half a login": (
         "- console:", '- kafka: {servers: h, topic: t, username: »"${PASS}"}',
-        "sink 1: kafka: `username` and `password` must come together; got only one"),
+        "sink 1: kafka: `username` and `password` must be set together; got only one of them"),
     "a protocol without a login": (
         "- console:", "- kafka: {servers: h, topic: t, security: »SASL_SSL}",
-        "sink 1: kafka: `security` must be a protocol with SASL where there is a `username`, and only there; got "
+        "sink 1: kafka: `security` must be a SASL protocol with a `username`, and another protocol without; got "
         "'SASL_SSL'"),
     "a way to log in that is unknown": (
         "- console:", "- kafka: {servers: h, topic: t, mechanism: »SCRAM}",
         "sink 1: kafka: `mechanism` must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; got 'SCRAM'"),
     "a topic that is none": (
         "- console:", "- kafka: {servers: h, topic: »a/b}",
-        "sink 1: kafka: `topic` must be a name of Kafka; got 'a/b'"),
+        "sink 1: kafka: `topic` must be a valid name of a Kafka topic; got 'a/b'"),
     "the same sink twice": (
         "- console:", "- console:\n  - »console: {states: pending}",
-        "sink 2: console: a sink must have a target of its own; sink 1 has the same"),
+        "sink 2: console: sinks must have different targets; sink 1 has the same target"),
     "a URL without a host": (
         "- console:", "- alertmanager: {url: »alerts:9093}",
         "sink 1: alertmanager: `url` must be a URL such as http://host:9093; got `alerts:9093`"),
@@ -357,14 +362,14 @@ CASES: dict[str, tuple[str, str, str]] = {
         "`https://host/${PASS}`"),
     "a dashboard that no link can start with": (
         "headers: {X-Key", "dashboard: »board:8484, headers: {X-Key",
-        "sink 2: webhook: `dashboard` must be an address with http or https, host, port and path only; "
-        "it has another scheme"),
+        "sink 2: webhook: `dashboard` must be an http or https URL with only host, port and path; "
+        "the URL has another scheme"),
     "a dashboard of a sink that sends no links": (
         "- console:", "- console: {»dashboard: http://board}",
-        "sink 1: console: `dashboard` is not a key of sink `console`; known are states"),
+        "sink 1: console: `dashboard` is not a key of sink `console`; expected one of states"),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
-        'stream "surface": kafka: `${NONE}` must be set in the environment; it is not'),
+        'stream "surface": kafka: `${NONE}` must be set in the environment; this variable is not set'),
     "a variable without a name": (
         'password: "${PASS}"', 'password: »"${}"',
         'stream "surface": kafka: a variable must be written `${NAME}`; got `${` without a name and `}`'),
@@ -373,12 +378,12 @@ CASES: dict[str, tuple[str, str, str]] = {
         "interval: 30s", "interval: »!!str 30s", "rule file: a file must not use tags; got `tag:yaml.org,2002:str`"),
     "a key twice": (
         "interval: 30s", "interval: 30s\n    »interval: 31s",
-        "rule file: a key must stand once; `interval` stands in line 19 too"),
+        "rule file: keys must be unique; `interval` is already in line 19"),
     "a key that is a list": (
-        "interval: 30s", "? »[a]\n    : 1", "rule file: a key must be a word; got a list or a mapping"),
+        "interval: 30s", "? »[a]\n    : 1", "rule file: a key must be a scalar; got a list or a mapping"),
     "a merge": (
         "interval: 30s", "»<<: {interval: 30s}",
-        "rule file: `<<` does not merge here; write the keys out, or use an alias as a value"),
+        "rule file: merge keys (`<<`) are not supported; write the keys, or use an alias as a value"),
 }  # fmt: skip
 
 
@@ -391,12 +396,16 @@ def test_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_all_mistakes_of_a_file_come_at_once_in_the_order_of_their_places(tmp_path: Path) -> None:
-    text = GOOD.replace("archive:", "archiv:").replace("idle: 1m", "idle: soon").replace("> 15", ">= fifteen")
+    text = (
+        GOOD.replace("archive:", "archiv:")
+        .replace("idle_timeout: 1m", "idle_timeout: soon")
+        .replace("> 15", ">= fifteen")
+    )
     text = text.replace("{air: increasing}", "{air: up, hum: increasing}").replace("$values.air", "$values.hum")
     places = [(mistake.line, mistake.message.split(";", maxsplit=1)[0]) for mistake in check(tmp_path, text).mistakes]
     assert places == [
-        (8, "`idle` must be a duration such as '10s', '1h30m' or '500ms'"),
-        (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex, whole"),
+        (8, "`idle_timeout` must be a duration such as '10s', '1h30m' or '500ms'"),
+        (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex, unreduced"),
         (28, "`shapes` must name variables of `expr` (air, surface)"),
         (30, "`annotations['summary']` must name values that `expr` reads (air.value, surface.heat)"),
         (36, "`expr`: `fifteen` must be one of the streams by_machine, by_site, air, surface"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.files import GOOD, check
@@ -77,7 +77,6 @@ def test_the_file_written_anew_is_good(folder: Path) -> None:
     assert _check(folder, _copy()) == []
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(JUNK)), min_size=1, max_size=3))
 def test_any_value_anywhere(folder: Path, changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     tree = _copy()
@@ -115,7 +114,6 @@ def test_a_tree_in_the_place_of_a_text_is_always_a_mistake(folder: Path, path: t
     assert _check(folder, tree)
 
 
-@settings(max_examples=200)
 @given(
     st.integers(0, len(GOOD) - 1),
     st.integers(0, 3),

@@ -10,42 +10,43 @@ from typing import Any
 
 import pytest
 
-from tocsin import NoData, Ranges, Rule, RuleError
+from tocsin import NoData, RangeRule, Rule, RuleError
 
 PLACE = 'rule "hot": '
-BARE: dict[str, tuple[type[Rule | NoData | Ranges], dict[str, Any]]] = {
+BARE: dict[str, tuple[type[Rule | NoData | RangeRule], dict[str, Any]]] = {
     "`within`": (Rule, {"within": 120}),
     "`within[('a', 'b')]`": (Rule, {"within": {("a", "b"): (0, 120)}}),
     "`for`": (Rule, {"for_": 120}),
     "`keep_firing_for`": (Rule, {"keep_firing_for": 120}),
     "`stale`": (Rule, {"stale": 120}),
-    "`outage`": (Rule, {"outage": 120}),
-    "`idle`": (Rule, {"idle": 120}),
+    "`allowed_lateness`": (Rule, {"allowed_lateness": 120}),
+    "`idle_timeout`": (Rule, {"idle_timeout": 120}),
     "`hop`": (Rule, {"within": "1h", "hop": 120}),
-    "`wait`": (Rule, {"wait": 120}),
-    "`deadline`": (Rule, {"emit": "all", "deadline": 120}),
-    "`quality.over`": (Rule, {"quality": {"recall": 0.9, "over": 120}}),
-    "`quality.every`": (Rule, {"quality": {"recall": 0.9, "every": 120}}),
-    "`quality.grain`": (Rule, {"quality": {"recall": 0.9, "grain": 120}}),
-    "`model.granularity`": (Rule, {"model": {"granularity": 120}}),
+    "`quality.wait`": (Rule, {"quality": {"wait": 120}}),
+    "`quality.deadline`": (Rule, {"emit": "all", "quality": {"deadline": 120}}),
+    "`quality.period`": (Rule, {"quality": {"recall": 0.9, "period": 120}}),
+    "`quality.adapt_every`": (Rule, {"quality": {"recall": 0.9, "adapt_every": 120}}),
+    "`quality.step`": (Rule, {"quality": {"recall": 0.9, "step": 120}}),
+    "`quality.model.granularity`": (Rule, {"quality": {"model": {"granularity": 120}}}),
     "`for` of NoData": (NoData, {"stream": "a", "for_": 120}),
-    "`within` of Ranges": (Ranges, {"within": 120}),
-    "`rearm` of Ranges": (Ranges, {"rearm": 120}),
+    "`within` of RangeRule": (RangeRule, {"within": 120}),
+    "`rearm` of RangeRule": (RangeRule, {"rearm": 120}),
 }
 
 
 @pytest.mark.parametrize("name", BARE)
 def test_a_rule_is_rejected_when_a_duration_is_a_number_without_a_unit(name: str) -> None:
     kind, given = BARE[name]
-    own = {Rule: {"alert": "hot", "expr": "a - b > 1"}, Ranges: {"alert": "hot", "values": "a.x", "requests": "b"}}
-    field = name.removesuffix(" of NoData").removesuffix(" of Ranges")
+    own = {Rule: {"alert": "hot", "expr": "a - b > 1"}, RangeRule: {"alert": "hot", "values": "a.x", "requests": "b"}}
+    field = name.removesuffix(" of NoData").removesuffix(" of RangeRule")
     with pytest.raises(RuleError, match=rf"{re.escape(field)} must be a duration .*; got 120, a number without a unit"):
         kind(**own.get(kind, {}) | given)
 
 
 @pytest.mark.parametrize("zero", [0, "0", timedelta(0)])
 def test_a_rule_accepts_0_as_a_duration(zero: Any) -> None:
-    assert Rule("hot", "a + b > 1", within=zero, for_=zero, stale=zero, idle=zero, wait=zero).waiting.wait_us == 0
+    rule = Rule("hot", "a + b > 1", within=zero, for_=zero, stale=zero, idle_timeout=zero, quality={"wait": zero})
+    assert rule.quality_options.wait.wait_us == 0
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -57,14 +58,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"closed": "open"}, PLACE + "`closed` must be one of both, neither, left, right; got 'open'"),
     "an unknown shape": (
         {"shapes": {"a": "convex"}},
-        PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex, whole; got 'convex'"),
+        PLACE + "`shapes['a']` must be one of increasing, decreasing, quasiconvex, unreduced; got 'convex'"),
     "a negative window": ({"within": "-5s"}, PLACE + "`within` must not be negative; got '-5s'"),
     "a window that is no duration": ({"within": "soon"}, PLACE + "`within` must be a duration such as '10s'"),
     "a negative for": ({"for_": "-1s"}, PLACE + "`for` must not be negative; got '-1s'"),
     "a negative keep_firing_for": ({"keep_firing_for": "-1s"}, PLACE + "`keep_firing_for` must not be negative"),
     "a negative stale": ({"stale": "-1s"}, PLACE + "`stale` must not be negative; got '-1s'"),
-    "a negative outage": ({"outage": "-1s"}, PLACE + "`outage` must not be negative; got '-1s'"),
-    "a negative idle": ({"idle": "-1s"}, PLACE + "`idle` must not be negative; got '-1s'"),
+    "a negative allowed lateness": (
+        {"allowed_lateness": "-1s"},
+        PLACE + "`allowed_lateness` must not be negative; got '-1s'",
+    ),
+    "a negative idle timeout": ({"idle_timeout": "-1s"}, PLACE + "`idle_timeout` must not be negative; got '-1s'"),
     "a negative hop": ({"hop": "-1s"}, PLACE + "`hop` must not be negative; got '-1s'"),
     "a hop that stands still": ({"hop": "0s"}, PLACE + "`hop` must be longer than 0; got '0s'"),
     "hop with bounds per pair": (
@@ -106,7 +110,7 @@ def test_refused(name: str) -> None:
 
 def test_a_rule_needs_a_name_and_a_condition_only() -> None:
     rule = Rule("hot", "a > 0")
-    assert (rule.within, rule.on, rule.emit, rule.closed, rule.place) == (None, (), "witness", "both", 'rule "hot"')
+    assert (rule.within, rule.on, rule.emit, rule.closed, rule.location) == (None, (), "witness", "both", 'rule "hot"')
 
 
 def test_one_key_column_may_be_given_as_text() -> None:

@@ -33,22 +33,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str, tuple[object, ...]]] = {
         ("labels", "alertname", "name")),
     "a reserved key": ({"on": ["__name__"]}, "label and key names must not be alertname", ("on", "__name__")),
     "a value in a label": (
-        {"labels": {"a": "{{ $value }}"}}, "label 'a' must be plain text: with a value in it the",
+        {"labels": {"a": "{{ $value }}"}}, "label 'a' must be plain text: a value would",
         ("labels", "a")),
     "a value behind a pipe in a label": (
-        {"labels": {"a": '{{ printf "%.1f" $values.a }}'}}, "label 'a' must be plain text: with a value in it",
+        {"labels": {"a": '{{ printf "%.1f" $values.a }}'}}, "label 'a' must be plain text: a value would",
         ("labels", "a")),
     "a recovery that is no number": (
         {"recovery": "low"}, "`recovery` must be a finite number; got 'low'", ("recovery",)),
     "a recovery that is a truth": ({"recovery": True}, "`recovery` must be a finite number; got True", ("recovery",)),
     "a recovery that is endless": (
         {"recovery": math.inf}, "`recovery` must be a finite number; got inf", ("recovery",)),
-    "a recovery without lives": ({"recovery": 1, "emit": "all"}, "`recovery` needs alerts that live on", ("recovery",)),
+    "a recovery without lives": ({"recovery": 1, "emit": "all"}, "`recovery` needs `emit: witness`", ("recovery",)),
     "limits that are no table": (
         {"limits": {"t": 5}}, "`limits['t']` must be a table of limits; got 5", ("limits", "t")),
     "limits with keys of their own": (
         {"limits": {"t": TABLE}, "on": "machine"},
-        "`on` must have the key columns of the limits 't' (machine, site); 'site' is not in it", ("limits", "t")),
+        "`on` must have the key columns of the limits 't' (machine, site); add 'site'", ("limits", "t")),
     "a pair": ({"within": {("a", "b"): ("1s", 0)}}, "`within[('a', 'b')]` must have lower", ("within", ("a", "b"))),
     "a duration": ({"for_": "soon"}, "`for` must be a duration", ("for",)),
 }  # fmt: skip

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.plan import make_plan
-from tocsin.plan.file import plan_file
+from tocsin.plan import make_plan, plan_file
 from tocsin.rules.load import Checked, check_rule_file
 
 GOOD = """\
@@ -31,7 +30,7 @@ groups:
         on: symbol
         within: 1h
         rearm: 10m
-        spread: 4
+        shards: 4
         labels: {severity: info}
         annotations: {summary: "{{ $labels.query }} of {{ $labels.symbol }}: {{ $value }}"}
       - alert: High
@@ -56,7 +55,7 @@ def test_a_rule_with_ranges_is_read_beside_others(tmp_path: Path) -> None:
         "orders",
         "trades.volume",
     )
-    assert (rule.within_us, rule.rearm_us, rule.spread) == (3_600_000_000, 600_000_000, 4)
+    assert (rule.within_us, rule.rearm_us, rule.shards) == (3_600_000_000, 600_000_000, 4)
     assert dict(rule.labels) == {"team": "desk", "severity": "info"}
     assert [rule.alert for rule in checked.file.rules] == ["High"]
     assert [stream.is_requests for stream in checked.file.streams.values()] == [True, False]
@@ -70,27 +69,37 @@ MISTAKES = [
     ("ranges: trades.price", "ranges: sales.price", 15, "`sales` must be one of the streams orders, trades"),
     ("ranges: trades.price", "ranges: trades", 15, "`trades` must name its column"),
     ("ranges: trades.price", 'ranges: ""', 15, "`values` must list names"),
-    ("ranges: trades.price", "ranges: []", 15, "`values` must name one column or several"),
+    ("ranges: trades.price", "ranges: []", 15, "`values` must list one or more columns"),
     ("requests: orders", "requests: order", 17, "`order` must be one of the streams orders, trades; did you mean"),
-    ("requests: orders", "requests: trades", 17, "`requests` must be a stream of its own"),
+    ("requests: orders", "requests: trades", 17, "`requests` must differ from the stream whose rows are counted"),
     ("        requests: orders\n", "", 14, "`requests` must be given"),
-    ("low: {}, ", "", 17, "stream `orders` must have the columns 'low' of requests; it has symbol, high, threshold"),
+    ("low: {}, ", "", 17, "stream `orders` must have the columns 'low'; its columns are symbol, high, threshold"),
     ("weight: trades.volume", "weight: orders.low", 16, "`weight` must be a column of `trades`"),
     (
         "weight: trades.volume",
         "weight: trades.vol",
         16,
-        "stream `trades` must have the value column 'vol'; it has price",
+        "stream `trades` must have the value column 'vol'; its value columns are price",
     ),
-    ("weight: trades.volume", "weight: trades.volum", 16, "it has price, volume, index; did you mean `volume`?"),
+    (
+        "weight: trades.volume",
+        "weight: trades.volum",
+        16,
+        "its value columns are price, volume, index; did you mean `volume`?",
+    ),
     (
         "weight: trades.volume",
         "weight: orders.volume",
         16,
-        "`weight` must be a column of `trades`, as `ranges` are; got `orders.volume`",
+        "`weight` must be a column of `trades` like `ranges`; got `orders.volume`",
     ),
     ("weight: trades.volume", "weight: trade.volume", 16, "got `trade.volume`; did you mean `trades`?"),
-    ("ranges: trades.price", "ranges: trades.prize", 15, "it has price, volume, index; did you mean `price`?"),
+    (
+        "ranges: trades.price",
+        "ranges: trades.prize",
+        15,
+        "its value columns are price, volume, index; did you mean `price`?",
+    ),
     (
         "on: symbol\n        within",
         "on: [symbol, market]\n        within",
@@ -101,9 +110,9 @@ MISTAKES = [
     ("within: 1h", "within: soon", 19, "`within` must be"),
     ("rearm: 10m", "rearm: -1m", 20, "`rearm` must"),
     ("ranges: trades.price", "ranges: [trades.price, orders.low]", 15, "`ranges` must be columns of one stream"),
-    ("spread: 4", "spread: 0", 21, "`spread` must be a whole number from 1"),
-    ("spread: 4", "spraed: 4", 21, "`spraed` is not a key of a rule with `ranges`; did you mean `spread`?"),
-    ("severity: info", "query: x", 22, "`labels` must repeat neither key columns nor `query`; got 'query'"),
+    ("shards: 4", "shards: 0", 21, "`shards` must be an integer from 1"),
+    ("shards: 4", "shrads: 4", 21, "`shrads` is not a key of a rule with `ranges`; did you mean `shards`?"),
+    ("severity: info", "query: x", 22, "`labels` must not contain key columns or `query`; got 'query'"),
     ("$labels.query", "$labels.nobody", 23, "must name labels of the alert; got `$labels.nobody`"),
     ("alert: High", "alert: SharesSold", None, None),
 ]
@@ -132,7 +141,7 @@ def test_a_misspelt_key_is_told_as_that_of_a_rule_with_ranges(tmp_path: Path) ->
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = (
-        GOOD.replace("within: 1h", "within: soon").replace("spread: 4", "spread: 0").replace("rearm: 10m", "rearm: x")
+        GOOD.replace("within: 1h", "within: soon").replace("shards: 4", "shards: 0").replace("rearm: 10m", "rearm: x")
     )
     assert len(check(tmp_path, text).mistakes) == 3
 

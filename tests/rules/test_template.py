@@ -57,7 +57,7 @@ KNOWN = (
     "a template must name `$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$startsAt` or `$firesAt`; "
     "got "
 )
-PRINTF = '`printf` must be given a text with one verb such as `"%.1f"`'
+PRINTF = '`printf` needs a text with one verb such as `"%.1f"`'
 # `»` stands where the mistake is.
 REFUSED = {
     "{{ »x }}": KNOWN + "`x`",
@@ -67,18 +67,18 @@ REFUSED = {
     "{{ »$value.x }}": KNOWN + "`$value.x`",
     "{{ »$startsAt.x }}": KNOWN + "`$startsAt.x`",
     "{{ »$endsAt }}": KNOWN + "`$endsAt`",
-    "{{ $firesAt | »humanize }}": "`humanize` needs a number; it is given text",
+    "{{ $firesAt | »humanize }}": "`humanize` needs a number; got text",
     "{{ »$values.a.b.c }}": KNOWN + "`$values.a.b.c`",
     "{{ »if true }}x{{ end }}": KNOWN + "`if true`",
     "{{»- $value }}": KNOWN + "`- $value`",
     "{{ »}}": KNOWN + "`}}`",
     '{{ »query "up" }}': KNOWN + '`query "up"`',
-    "a »{{ $value": "a template must end with `}}`; got the end of the text",
-    "{{ $value »$value }}": "a template must go on with `|` or `}}`; got `$value`",
+    "a »{{ $value": "a template must end with `}}`; the text ends before",
+    "{{ $value »$value }}": "a template must continue with `|` or `}}`; got `$value`",
     "{{ $value | »upper }}": 'a pipe must be `humanize` or `printf "..."`; got `upper`',
     "{{ $value | »}}": 'a pipe must be `humanize` or `printf "..."`; got `}}`',
-    "{{ $labels.x | »humanize }}": "`humanize` needs a number; it is given text",
-    "{{ $value | humanize | »humanize }}": "`humanize` needs a number; it is given text",
+    "{{ $labels.x | »humanize }}": "`humanize` needs a number; got text",
+    "{{ $value | humanize | »humanize }}": "`humanize` needs a number; got text",
     "{{ $value | printf »}}": PRINTF,
     '{{ $value | printf »"x" }}': PRINTF,
     '{{ $value | printf »"%d" }}': PRINTF,
@@ -86,8 +86,8 @@ REFUSED = {
     '{{ $value | printf »"%999f" }}': PRINTF,
     '{{ $value | printf »"%*f" }}': PRINTF,
     '{{ $value | printf »"%f\\n" }}': PRINTF,
-    '{{ $value | printf »"%s" }}': "`%s` must fit what it prints; it is given a number",
-    '{{ $labels.x | printf »"%.1f" }}': "`%f` must fit what it prints; it is given text",
+    '{{ $value | printf »"%s" }}': "`%s` cannot format a number",
+    '{{ $labels.x | printf »"%.1f" }}': "`%f` cannot format text",
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules.files import GOOD, check, marked, said
-from tocsin.deliver import make_sink
+from tocsin.delivery import make_sink
 from tocsin.plan import make_plan
 from tocsin.rules.load import check_rule_file
 
@@ -23,8 +23,8 @@ groups:
       - {alert: »Wet, expr: air - surface > 0, within: 10s, on: [machine]}
 """
 FLAPS = (
-    "`keep_firing_for` should be given where streams are joined: each row finds other partners, so near its "
-    "threshold the alert flaps; got neither it nor `for` nor `recovery`"
+    "`keep_firing_for` should be set for a join: each row joins with other rows, so the alert flaps near its "
+    "threshold; got no `for`, `keep_firing_for` or `recovery`"
 )
 
 
@@ -51,12 +51,12 @@ def test_a_rule_of_one_stream_is_not_warned_of(tmp_path: Path) -> None:
     assert _warned(tmp_path, text.replace("air - surface > 0", "air > 0")) == []
 
 
-@pytest.mark.parametrize("emit", ["", "emit: all, "])
-def test_a_recall_that_no_wait_is_needed_for_gives_a_warning(tmp_path: Path, emit: str) -> None:
-    text, place = marked(_pauses(f"{emit}keep_firing_for: 1m", "quality: »{recall: 0.99}"))
+@pytest.mark.parametrize("kind", ["keep_firing_for: 1m", "emit: all"])
+def test_a_recall_that_no_wait_is_needed_for_gives_a_warning(tmp_path: Path, kind: str) -> None:
+    text, place = marked(_pauses(kind, "quality: {recall: »0.99}"))
     assert _warned(tmp_path, text) == [
-        f'{place}: warning: group "cold": rule "Wet": `quality` changes nothing (no wait: rows are joined on arrival, '
-        "so its recall of 0.99 is 1 without `for`; `in_order: true` waits for order)"
+        f'{place}: warning: group "cold": rule "Wet": `quality.recall` has no effect (no wait: without `for`, rows are '
+        "joined on arrival and the recall is 1 (configured: 0.99); set `quality.in_order: true` to wait for order)"
     ]
 
 
@@ -66,33 +66,35 @@ def test_one_that_rows_wait_for_gives_none(tmp_path: Path, setting: str) -> None
 
 
 JOINED, ALONE = "air - surface > 0, within: 10s, keep_firing_for: 1m", "air > 0"
-SAID = "the memory of this rule is not limited, by `memory`"
-OWN = "the rule has a `memory` of its own, and shares none"
+MATCHES = "air - surface > 0, within: 10s, emit: all"
+SAID = "because the rule has no `quality.memory`"
+OWN = "because the rule shares no memory: it has a `quality.memory`"
 
 
 @pytest.mark.parametrize(
     ("file", "expr", "settings", "said"),
     [
         ("", JOINED, {"model": "{by: key}", "weight": "2"}, {"model": SAID, "weight": SAID}),
-        ("", JOINED + ", emit: all", {"prefer": "sample"}, {"prefer": SAID}),
-        ("memory: 5MB\n", ALONE, {"weight": "2"}, {"weight": SAID}),
-        ("memory: 5MB\n", JOINED + ", emit: all, cpu: 50%", {"prefer": "sample"}, {"prefer": SAID}),
-        ("memory: 5MB\n", JOINED, {"model": "{by: key}", "prefer": "subset", "weight": "2"}, {}),
+        ("", MATCHES, {"prefer": "sample"}, {"prefer": SAID}),
+        ("quality: {memory: 5MB}\n", ALONE, {"weight": "2"}, {"weight": SAID}),
+        ("quality: {memory: 5MB}\n", MATCHES, {"cpu": "50%", "prefer": "sample"}, {"prefer": SAID}),
+        ("quality: {memory: 5MB}\n", JOINED, {"model": "{by: key}", "prefer": "subset", "weight": "2"}, {}),
         ("", JOINED, {"memory": "5MB", "model": "{by: key}", "prefer": "subset"}, {}),
-        ("memory: 5MB\n", JOINED, {"memory": "1MB", "weight": "2"}, {"weight": OWN}),
+        ("quality: {memory: 5MB}\n", JOINED, {"memory": "1MB", "weight": "2"}, {"weight": OWN}),
     ],
 )
 def test_what_says_how_memory_is_used_gives_a_warning_where_none_is_limited(
     file: str, expr: str, settings: dict[str, str], said: dict[str, str], tmp_path: Path
 ) -> None:
-    given = "".join(f", {name}: {value}" for name, value in settings.items())
+    given = f", quality: {{{', '.join(f'{name}: {value}' for name, value in settings.items())}}}"
     found = _warned(tmp_path, file + FILE.replace("»", "").replace("air - surface > 0, within: 10s", expr + given))
-    told = [text for text in found if "changes nothing" in text]
-    assert {text.split("`")[1]: text.partition("changes nothing: ")[2] for text in told} == said
+    told = [text for text in found if "has no effect" in text]
+    expected = {f"quality.{name}": reason for name, reason in said.items()}
+    assert {text.split("`")[1]: text.partition("has no effect, ")[2] for text in told} == expected
 
 
 def test_a_rule_with_a_mistake_is_not_warned_of_too(tmp_path: Path) -> None:
-    checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], outage: x}"))
+    checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], allowed_lateness: x}"))
     assert (len(checked.mistakes), checked.warnings) == (1, ())
 
 
@@ -104,8 +106,8 @@ def _pauses(*settings: str) -> str:
 def test_pauses_that_no_data_takes_for_normal_and_for_does_not_give_a_warning(tmp_path: Path) -> None:
     text, place = marked(_pauses("for: »11s"))
     assert _warned(tmp_path, text) == [
-        f'{place}: warning: group "cold": rule "Wet": `stale` should be given: in a pause of more '
-        "than 10s, its default here, `for` begins anew; `no_data` of 'air' takes up to 10m for normal"
+        f'{place}: warning: group "cold": rule "Wet": `stale` should be set: after a pause of more '
+        "than 10s, the default here, `for` starts again, but `no_data` of 'air' allows pauses of up to 10m"
     ]
 
 
@@ -114,7 +116,6 @@ def test_pauses_that_no_data_takes_for_normal_and_for_does_not_give_a_warning(tm
     [
         (_pauses("for: 10s"), "10m"),  # two rows that are 10s apart are enough
         (_pauses("for: 11s", "stale: 10s"), "10m"),  # it was thought of
-        (_pauses("for: 11s", "emit: all"), "10m"),
         (_pauses("for: 11s"), "10s"),  # a longer pause raises NoData
     ],
 )
@@ -132,7 +133,7 @@ def test_our_own_examples_give_no_warning(path: Path) -> None:
     assert (checked.mistakes, checked.warnings) == ((), ())
 
 
-BELIEVED = "`shapes` of 'air' is stated, not proved: if it is false, alarms are lost"
+BELIEVED = "`shapes` of 'air' is stated but not proved: alarms are lost if it is false"
 
 
 def _shaped(expr: str, shapes: str, *settings: str) -> str:
@@ -150,7 +151,7 @@ def test_a_shape_that_is_believed_gives_a_warning_where_it_is_stated(tmp_path: P
     ("expr", "shapes", "settings"),
     [
         ("air - surface > 0", "air: increasing", ()),  # it is proved
-        ("ln(air) - surface > 0", "air: whole", ()),
+        ("ln(air) - surface > 0", "air: unreduced", ()),
         ("ln(air) - surface > 0", "air: increasing", ("emit: all",)),  # nothing is left out
         ("ln(air) > 0", "air: increasing", ()),  # `for` counts every row
     ],
@@ -183,3 +184,31 @@ def test_rules_of_two_groups_that_could_not_be_told_apart_are_a_mistake(tmp_path
         f'{place}: group "other": rule "Site": {TWICE}rule 2 of group "cold-store" has the same'
     ]
     assert said(tmp_path, text.replace("air > 9, on: site", "air > 9, on: machine")) == []
+
+
+NO_KEY = (
+    "`on` should be set to key columns of the streams (machine): without it, rows of all keys are evaluated together "
+    "and share one alert; write `on: []` if that is intended"
+)
+
+
+@pytest.mark.parametrize(("on", "messages"), [("", [NO_KEY]), (", on: []", []), (", on: [machine]", [])])
+def test_rule_over_keyed_streams_gives_a_warning_when_it_has_no_on(
+    on: str, messages: list[str], tmp_path: Path
+) -> None:
+    text, place = marked(FILE.replace(", on: [machine]}\n", f", keep_firing_for: 1m{on}}}\n"))
+    assert _warned(tmp_path, text) == [f'{place}: warning: group "cold": rule "Wet": {message}' for message in messages]
+
+
+def test_durations_of_alerts_give_a_warning_when_the_rule_emits_all(tmp_path: Path) -> None:
+    text = FILE.replace("»", "").replace("on: [machine]}\n", "on: [machine], emit: all, for: 1m, stale: 1m}\n")
+    assert [warning.partition('"Wet": ')[2] for warning in _warned(tmp_path, text)] == [
+        f"`{name}` has no effect with `emit: all`, because a match has no end" for name in ("for", "stale")
+    ]
+
+
+def test_memory_budget_causes_no_error_when_a_stream_has_an_error(tmp_path: Path) -> None:
+    text = FILE.replace("»", "").replace("path: y}}, keys", "path: y}}, wrong: 1, keys")
+    text = text.replace("on: [machine]}\n", "on: [machine], keep_firing_for: 1m, quality: {memory: 100MB}}\n")
+    (mistake,) = check(tmp_path, text).mistakes
+    assert "`wrong`" in mistake.message

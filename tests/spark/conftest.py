@@ -36,13 +36,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Give the session; tables of the memory sink leave nothing in the working folder."""
     from pyspark.sql import SparkSession
 
-    from tocsin.spark import ON_LOCAL_DISK
+    from tocsin.spark import LOCAL_DISK_CONF, LOCAL_MASTER_CONF
 
     builder = SparkSession.builder.master("local[2]").appName("tocsin-tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    # A worker imports pandas, Numba and Tocsin, a second of processor time; forks of a process that did so need not.
-    builder = builder.config("spark.python.daemon.module", "spark.forks")
-    for name, value in (SETTINGS | ON_LOCAL_DISK).items():
+    for name, value in (SETTINGS | LOCAL_DISK_CONF | LOCAL_MASTER_CONF).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     yield session

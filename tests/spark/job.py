@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import tocsin
-from servers import SHORT_LIVED
 from spark.conftest import SETTINGS
 from spark.scenarios import SCENARIOS, plain
+from tocsin.jvm import BOUNDED
 
 BUCKETS = 4
 
@@ -40,7 +40,7 @@ def main(folder: Path, name: str, master: str, mode: str) -> None:
 def _session(master: str, folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
-    from tocsin.spark import ON_LOCAL_DISK
+    from tocsin.spark import LOCAL_DISK_CONF
 
     builder = SparkSession.builder.appName("tocsin-tests-job")
     builder = builder.remote("local[2]") if master == "connect" else builder.master(master)
@@ -50,11 +50,11 @@ def _session(master: str, folder: Path) -> Any:
         # Two executors must fit on two workers of 1 GB, and nothing may listen beyond this machine.
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
+        "spark.executor.extraJavaOptions": " ".join(BOUNDED),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    for key, value in {**SETTINGS, **ON_LOCAL_DISK, **more}.items():
+    for key, value in {**SETTINGS, **LOCAL_DISK_CONF, **more}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tocsin import run_local
-from tocsin.deliver.encode import alert_of
+from tocsin.delivery.alert_json import alert_from_row
 from tocsin.rules.rulefile import RuleFile
 
 SECOND = 1_000_000
@@ -36,12 +36,12 @@ streams:
     source: {json: {path: in/air, max_files_per_batch: 1}}
     keys: [machine]
     time_unit: s
-    idle: 1h
+    idle_timeout: 1h
   surface:
     source: {json: {path: in/surface, max_files_per_batch: 1}}
     keys: [machine]
     time_unit: s
-    idle: 1h
+    idle_timeout: 1h
     values: {heat: {domain: [-50, 200]}}
   pulse:
     source: {json: {path: in/pulse, max_files_per_batch: 1}}
@@ -57,7 +57,7 @@ groups:
         on: [machine]
         keep_firing_for: 3s
         stale: 10m
-        outage: 2h
+        allowed_lateness: 2h
         shapes: {air: increasing, surface: decreasing}
         annotations: {summary: "{{ $labels.machine }}: {{ $values.air }} over {{ $values.surface.heat }}"}
       - alert: Pulse
@@ -108,7 +108,7 @@ def expected(file: RuleFile) -> list[dict[str, Any]]:
         columns[name] = {column: np.array([row[column] for row in rows]) for column in rows[0]}
         columns[name]["ts"] = columns[name]["ts"] * SECOND
     rules = [rule for rule in file.rules if rule.alert == "Warm"]
-    return [plain(alert_of(row)) for row in run_local(columns, rules)]
+    return [plain(alert_from_row(row)) for row in run_local(columns, rules)]
 
 
 def plain(alert: dict[str, Any]) -> dict[str, Any]:

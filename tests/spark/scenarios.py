@@ -119,13 +119,13 @@ def condensation(machines: int = 3, seconds: int = 60) -> Scenario:
     streams["humidity"]["value"][11] = math.inf
     text = "ln(humidity/100) + 18.678*air/(257.14+air) - surface > 0"
     rule = tocsin.Rule(
-        "condensation", text, within="1500ms", on=["machine"], for_="2s", keep_firing_for="3s", outage="20s",
+        "condensation", text, within="1500ms", on=["machine"], for_="2s", keep_firing_for="3s", allowed_lateness="20s",
         shapes={"humidity": "increasing", "air": "increasing", "surface": "decreasing"}, labels={"severity": "page"},
     )  # fmt: skip
     naive = NaiveRule(
         Join(names, within_bounds(names, 1_500_000), within=1_500_000), _magnus,
         tuple((name, "value") for name in names), "condensation", ("machine",), 2 * SECOND, 3 * SECOND,
-        outage_us=20 * SECOND,
+        allowed_lateness_us=20 * SECOND,
     )  # fmt: skip
     return Scenario(streams, rule, naive, None, {"ts": pa.timestamp("us", tz="UTC"), "value": pa.float64()})
 
@@ -137,7 +137,7 @@ def _magnus(values: Mapping[tuple[str, str], Any]) -> tuple[float, bool, float]:
 
 
 def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
-    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some after the outage; none is left out."""
+    """Temperature follows load by -2 s to 5 s; rows arrive out of order, some too late; no row is omitted."""
     load: Table = {"ts": [], "at": [], "machine": [], "kw": []}
     temp: Table = {"ts": [], "at": [], "machine": [], "value": [], "note": []}
     for machine in range(machines):
@@ -145,7 +145,7 @@ def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
             hot = (second * (machine + 2)) % 23 < 7
             time = START + second * SECOND + machine
             for table, delay in ((load, (second * 5 + machine) % 7), (temp, (second * 3 + 2 * machine) % 11)):
-                # Machine 3's temperatures of 10 s come 15 s late; every 17th row comes after the outage of 20 s.
+                # Machine 3's temperatures of 10 s come 15 s late; every 17th row is beyond the allowed lateness.
                 gap = 15 if table is temp and machine == 3 and 20 <= second < 30 else 0
                 lost = 40 if second % 17 == 16 and table is load else 0
                 table["ts"].append(time)
@@ -166,12 +166,12 @@ def disorder(machines: int = 4, seconds: int = 50) -> Scenario:
         cells.append(cells[8] + 9 * SECOND if column == "at" else cells[8])
     load["machine"][6] = None
     rule = tocsin.Rule(
-        "overheat", "temp - 2*load.kw > 3", within={("load", "temp"): ("-2s", "5s")}, on=["machine"], outage="20s",
-        keep_firing_for="1s", closed="left", shapes={"temp": None, "load.kw": None},
+        "overheat", "temp - 2*load.kw > 3", within={("load", "temp"): ("-2s", "5s")}, on=["machine"],
+        allowed_lateness="20s", keep_firing_for="1s", closed="left", shapes={"temp": None, "load.kw": None},
     )  # fmt: skip
     naive = NaiveRule(
         Join(("temp", "load"), {("load", "temp"): (-2 * SECOND, 5 * SECOND)}, "left"), _overheat,
-        (("temp", "value"), ("load", "kw")), "overheat", ("machine",), keep_us=SECOND, outage_us=20 * SECOND,
+        (("temp", "value"), ("load", "kw")), "overheat", ("machine",), keep_us=SECOND, allowed_lateness_us=20 * SECOND,
     )  # fmt: skip
     return Scenario({"load": load, "temp": temp}, rule, naive, "at", {"machine": pa.int32()})
 
@@ -198,7 +198,7 @@ def matches(seconds: int = 40) -> Scenario:
     rule = tocsin.Rule("both_high", "min(left, right) >= 8", within="1250ms", on=on, emit="all")
     naive = NaiveRule(
         Join(("left", "right"), within_bounds(("left", "right"), 1_250_000), within=1_250_000), _both_high,
-        (("left", "value"), ("right", "value")), "both_high", on, outage_us=3600 * SECOND, emit="all",
+        (("left", "value"), ("right", "value")), "both_high", on, allowed_lateness_us=3600 * SECOND, emit="all",
     )  # fmt: skip
     types = {"ts": pa.timestamp("us"), "value": pa.int32(), "line": pa.int16()}
     return Scenario(streams, rule, naive, None, types)
@@ -209,7 +209,7 @@ def _both_high(values: Mapping[tuple[str, str], Any]) -> tuple[Any, bool, Any]:
     return value - 8, value >= 8, value
 
 
-def peaks(machines: int = 3, seconds: int = 120) -> Scenario:
+def peaks(machines: int = 3, seconds: int = 40) -> Scenario:
     """One stream, whose condition is called on what is retained only."""
     table: Table = {"ts": [], "machine": [], "value": []}
     for machine in range(machines):
@@ -219,10 +219,12 @@ def peaks(machines: int = 3, seconds: int = 120) -> Scenario:
             height = 3 * math.sin(0.21 * second + machine) + math.sin(1.3 * second)
             table["value"].append(0.0 if second >= seconds else round(height, 1))
     text = "abs(level) > 2.5"
-    rule = tocsin.Rule("peak", text, within="5s", on=["machine"], shapes={"level": "quasiconvex"}, outage="20s")
+    rule = tocsin.Rule(
+        "peak", text, within="5s", on=["machine"], shapes={"level": "quasiconvex"}, allowed_lateness="20s"
+    )
     naive = NaiveRule(
         Join(("level",), {}, within=5 * SECOND), _peak, (("level", "value"),), "peak", ("machine",),
-        outage_us=20 * SECOND, shape="quasiconvex",
+        allowed_lateness_us=20 * SECOND, shape="quasiconvex",
     )  # fmt: skip
     return Scenario({"level": table}, rule, naive, None, {})
 

@@ -22,7 +22,7 @@ VALUES = ("value",)
 def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
-    from tocsin.spark import ON_LOCAL_DISK
+    from tocsin.spark import LOCAL_DISK_CONF
     from tocsin.spark.sources import read
 
     job = json.loads((folder / "job.json").read_text())
@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
         **({"spark.jars": job["jars"]} if job.get("jars") else {}),
     }
     builder = SparkSession.builder.master("local[2]").appName("tocsin-tests-source")
-    for name, value in {**SETTINGS, **ON_LOCAL_DISK, **more}.items():
+    for name, value in {**SETTINGS, **LOCAL_DISK_CONF, **more}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     options = {k: Secret(v) if k in {"username", "password"} else v for k, v in job["options"].items()}

@@ -1,4 +1,4 @@
-"""`ahead`: a row with a time in the future is quarantined and shown, and makes no other row of its key late."""
+"""`max_ahead`: a row with a time in the future is quarantined and shown, and makes no other row of its key late."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tocsin.rules.rulefile import Source, Stream, Value
 pytestmark = pytest.mark.spark
 
 DAY_US, CENTURY_US = 86_400_000_000, 4_102_444_800_000_000
-HOT = Rule("Hot", "a.temp > 40", on=["machine"], outage="1h")
-REASON = "time `ts` is later than its arrival or the clock by more than `ahead`, 1d"
+HOT = Rule("Hot", "a.temp > 40", on=["machine"], allowed_lateness="1h")
+REASON = "time `ts` is later than the arrival or the clock by more than `max_ahead` (1d)"
 
 
 def now_us() -> int:
@@ -33,36 +33,42 @@ def write(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
     os.utime(path, (number + 1, number + 1))  # Spark takes files by the time of their last change.
 
 
-def a_row_of_2100_then_ten_of_now(folder: Path) -> None:
-    write(folder, 0, [{"ts": CENTURY_US, "at": CENTURY_US}])
-    write(folder, 1, [{"ts": at, "at": at} for at in range(now_us() - 10_000_000, now_us(), 1_000_000)][:10])
+def a_row_of_2100_then_ten_of_now(folder: Path, machine: str) -> None:
+    write(folder, 0, [{"machine": machine, "ts": CENTURY_US}])
+    times = range(now_us() - 10_000_000, now_us(), 1_000_000)
+    write(folder, 1, [{"machine": machine, "ts": at} for at in times][:10])
 
 
-def stream_of(folder: Path, arrival: str | None, ahead_us: int) -> Stream:
+def stream_of(folder: Path, arrival: str | None, max_ahead_us: int) -> Stream:
     source = Source("json", {"path": str(folder), "max_files_per_batch": 1})
-    return Stream("a", source, ("machine",), arrival=arrival, values={"temp": Value("temp")}, ahead_us=ahead_us)
+    return Stream("a", source, ("machine",), arrival=arrival, values={"temp": Value("temp")}, max_ahead_us=max_ahead_us)
 
 
-@pytest.mark.parametrize(("ahead_us", "quarantined", "late"), [(DAY_US, 1, 0), (100 * 366 * DAY_US, 0, 10)])
-def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(
-    spark: Any, tmp_path: Path, ahead_us: int, quarantined: int, late: int
-) -> None:
+def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import total
     from tocsin.spark.sources import read
 
-    a_row_of_2100_then_ten_of_now(tmp_path / "in")
-    frame = read(spark, stream_of(tmp_path / "in", None, ahead_us), streaming=True)
-    told = rows_of({"a": frame}, HOT, time="_tocsin_time", arrival="_tocsin_arrival", buckets=1)
-    name = f"ahead_{quarantined}"
-    writer = told.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
+    frames = {}
+    for name, max_ahead_us in (("day", DAY_US), ("century", 100 * 366 * DAY_US)):
+        # Each stream has a machine of its own, because streams with equal keys share a watermark.
+        a_row_of_2100_then_ten_of_now(tmp_path / name, name)
+        frames[name] = read(spark, stream_of(tmp_path / name, None, max_ahead_us), streaming=True)
+    rules = [Rule(name, f"{name}.temp > 40", on=["machine"], allowed_lateness="1h") for name in frames]
+    told = rows_of(frames, rules, time="_tocsin_time", arrival="_tocsin_arrival", buckets=1)
+    writer = told.writeStream.format("memory").queryName("ahead").option("checkpointLocation", str(tmp_path / "c"))
     writer.trigger(availableNow=True).start().awaitTermination(120)
-    found = spark.table(name).collect()
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts["a"]
-    assert (counts["received"], counts.get("quarantined", 0), counts.get("late", 0)) == (11, quarantined, late)
-    dead = [json.loads(row.json) for row in found if row.kind == "dead"]
-    assert [row["reason"] for row in dead] == [REASON] * quarantined
-    assert all(str(CENTURY_US) in row["raw"] for row in dead)
+    found = spark.table("ahead").collect()
+    counts = total(row.json for row in found if row.kind == "counts")[0].counts
+    outcomes = {
+        name: (parts["received"], parts.get("quarantined", 0), parts.get("late", 0))
+        for name, parts in counts.items()
+        if name in frames
+    }
+    assert outcomes == {"day": (11, 1, 0), "century": (11, 0, 10)}
+    (dead,) = [json.loads(row.json) for row in found if row.kind == "dead"]
+    assert (dead["stream"], dead["reason"]) == ("day", REASON)
+    assert str(CENTURY_US) in dead["raw"]
 
 
 def test_ahead_uses_the_earlier_of_arrival_and_clock_when_a_stream_has_an_arrival(spark: Any, tmp_path: Path) -> None:
@@ -124,9 +130,9 @@ def test_repeated_micro_batch_rejects_the_same_rows_when_the_clock_has_moved_on(
     assert 0 < len(first) < 605
 
 
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "long"])
-def test_alerts_quarantines_future_rows_when_frames_are_streaming(spark: Any, tmp_path: Path, kind: str) -> None:
-    from tocsin.spark.alerts import alerts, counts_of
+def test_alerts_quarantines_future_rows_when_frames_are_streaming(spark: Any, tmp_path: Path) -> None:
+    """One query per value of `max_ahead`; its streams hold the same times as three types."""
+    from tocsin.spark.alerts import alerts, row_outcomes
 
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")  # 14 hours before UTC
@@ -135,22 +141,34 @@ def test_alerts_quarantines_future_rows_when_frames_are_streaming(spark: Any, tm
         number = [round(one.timestamp() * 1e6) for one in at]
         made = spark.createDataFrame([("m", one, 50.0) for one in number], "machine string, us long, temp double")
         text = "timestamp_ntz '1970-01-01' + make_dt_interval(0, 0, 0, us / 1000000.0)"
-        times = {"timestamp": "timestamp_micros(us)", "timestamp_ntz": text, "long": "us"}[kind]
-        made.selectExpr("machine", f"{times} AS ts", "temp").write.parquet(str(tmp_path / "in"))
-        schema = f"machine string, ts {kind}, temp double"
+        times = {"timestamp": "timestamp_micros(us)", "timestamp_ntz": text, "long": "us"}
+        for kind, column in times.items():
+            made.selectExpr("machine", f"{column} AS ts", "temp").write.parquet(str(tmp_path / kind))
+        rules = [Rule(f"Hot {kind}", f"{kind}.temp > 40", on=["machine"], allowed_lateness="1h") for kind in times]
+
+        def frames(reader: Any) -> dict[str, Any]:
+            paths = {kind: str(tmp_path / kind) for kind in times}
+            return {
+                kind: reader.schema(f"machine string, ts {kind}, temp double").parquet(path)
+                for kind, path in paths.items()
+            }
+
         found = {}
-        for name, options in (("default", {}), ("none", {"ahead": None}), ("hour", {"ahead": "90m"})):
-            frame = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-            out = alerts({"a": frame}, HOT, buckets=1, **options)
+        for name, options in (("default", {}), ("none", {"max_ahead": None}), ("hour", {"max_ahead": "90m"})):
+            out = alerts(frames(spark.readStream), rules, buckets=1, **options)
             writer = out.writeStream.format("noop").option("checkpointLocation", str(tmp_path / name))
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination(120)
-            (counts,) = [counts_of(p.observedMetrics)["a"] for p in query.recentProgress if p.numInputRows]
-            found[name] = (counts["received"], counts.get("quarantined", 0))
-        assert found == {"default": (6, 2), "none": (6, 0), "hour": (6, 3)}
-        bounded = spark.read.schema(schema).parquet(str(tmp_path / "in"))
-        started = {row.startsAt.year for row in alerts({"a": bounded}, HOT, buckets=1).collect()}
-        assert at[-1].year in started
+            (counts,) = [row_outcomes(p.observedMetrics) for p in query.recentProgress if p.numInputRows]
+            found[name] = {kind: (counts[kind]["received"], counts[kind].get("quarantined", 0)) for kind in times}
+        assert found == {
+            "default": dict.fromkeys(times, (6, 2)),
+            "none": dict.fromkeys(times, (6, 0)),
+            "hour": dict.fromkeys(times, (6, 3)),
+        }
+        bounded = alerts(frames(spark.read), rules, buckets=1).collect()
+        for kind in times:
+            assert at[-1].year in {row.startsAt.year for row in bounded if row.alert == f"Hot {kind}"}
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
 
@@ -159,5 +177,7 @@ def test_alerts_rejects_ahead_when_it_is_not_a_duration(spark: Any) -> None:
     from tocsin.spark.alerts import alerts
 
     frame = spark.createDataFrame([], "machine string, ts long, temp double")
-    with pytest.raises(RuleError, match=r"`ahead` must be a duration such as '10s', '1h30m' or '500ms'; got 'soon'"):
-        alerts({"a": frame}, HOT, ahead="soon")
+    with pytest.raises(
+        RuleError, match=r"`max_ahead` must be a duration such as '10s', '1h30m' or '500ms'; got 'soon'"
+    ):
+        alerts({"a": frame}, HOT, max_ahead="soon")

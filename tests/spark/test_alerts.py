@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 import tocsin
 from spark.scenarios import SCENARIOS, Scenario, condensation, matches, plain
-from tocsin.local import run
+from tocsin.local import run_local_detailed
 
 pytestmark = pytest.mark.spark
 
@@ -25,14 +25,37 @@ SCHEMA = (
 )
 
 
-def stream(session: Any, scenario: Scenario, folder: Path, *, buckets: int | None = None) -> tuple[list[Any], Any]:
-    """Run what is there to its end; give all alerts written so far, and the query."""
-    frames = scenario.frames(session, folder / "in", streaming=True)
-    out = tocsin.alerts(frames, scenario.rule, arrival=scenario.arrival, buckets=buckets)
+# Scenarios that share a query: all use event time as arrival, or all have an arrival column.
+QUERIES = {"times": ("condensation", "matches", "peaks"), "arrivals": ("disorder",)}
+
+
+def stream(
+    session: Any, folder: Path, *scenarios: Scenario, buckets: int | None = None
+) -> tuple[dict[str, list[tuple[Any, ...]]], Any]:
+    """Run one query of all rules over the written input to its end; return all alerts by rule, and the query."""
+    out = alerts_of(session, folder / "in", scenarios, streaming=True, buckets=buckets)
     writer = out.writeStream.format("parquet").option("checkpointLocation", str(folder / "check"))
     query = writer.trigger(availableNow=True).start(str(folder / "out"))
     query.awaitTermination()
-    return session.read.parquet(str(folder / "out")).collect(), query
+    return by_rule(session.read.parquet(str(folder / "out")).collect()), query
+
+
+def alerts_of(
+    session: Any, folder: Path, scenarios: Sequence[Scenario], *, streaming: bool, buckets: int | None
+) -> Any:
+    frames = {}
+    for scenario in scenarios:
+        frames |= scenario.frames(session, folder, streaming=streaming)
+    (arrival,) = {scenario.arrival for scenario in scenarios}
+    return tocsin.alerts(frames, [scenario.rule for scenario in scenarios], arrival=arrival, buckets=buckets)
+
+
+def by_rule(alerts: list[Any]) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: plain([row for row in alerts if row["alert"] == name]) for name in {row["alert"] for row in alerts}}
+
+
+def local(scenarios: Sequence[Scenario]) -> dict[str, list[tuple[Any, ...]]]:
+    return {scenario.rule.alert: plain(scenario.local()) for scenario in scenarios}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -45,41 +68,43 @@ def test_the_local_engine_gives_what_the_oracle_gives(name: str) -> None:
     assert _rounded(found) == _rounded(expected)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_bounded_query_gives_the_alerts_of_the_local_engine(spark: Any, tmp_path: Path, name: str) -> None:
-    scenario = SCENARIOS[name]()
-    scenario.write(tmp_path, files=3)
-    frames = scenario.frames(spark, tmp_path, streaming=False)
-    found = tocsin.alerts(frames, scenario.rule, arrival=scenario.arrival, buckets=3)
-    assert plain(found.collect()) == plain(scenario.local())
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_bounded_query_gives_the_alerts_of_the_local_engine(spark: Any, tmp_path: Path, query: str) -> None:
+    scenarios = [SCENARIOS[name]() for name in QUERIES[query]]
+    for scenario in scenarios:
+        scenario.write(tmp_path, files=3)
+    found = alerts_of(spark, tmp_path, scenarios, streaming=False, buckets=3)
+    assert by_rule(found.collect()) == local(scenarios)
 
 
-@pytest.mark.parametrize(
-    ("name", "files", "buckets"),
-    [("condensation", 4, None), ("disorder", 2, 1), ("disorder", 5, 3), ("matches", 3, 5), ("peaks", 4, 2)],
-)
+@pytest.mark.parametrize(("name", "files", "buckets"), [("times", 4, 5), ("arrivals", 5, 3)])
 def test_a_stream_gives_the_same_alerts_however_it_is_cut(
-    spark: Any, tmp_path: Path, name: str, files: int, buckets: int | None
+    spark: Any, tmp_path: Path, name: str, files: int, buckets: int
 ) -> None:
-    scenario = SCENARIOS[name]()
-    scenario.write(tmp_path / "in", files)
-    found, query = stream(spark, scenario, tmp_path, buckets=buckets)
-    assert plain(found) == plain(scenario.local())
+    scenarios = [SCENARIOS[one]() for one in QUERIES[name]]
+    for scenario in scenarios:
+        scenario.write(tmp_path / "in", files)
+    found, query = stream(spark, tmp_path, *scenarios, buckets=buckets)
+    assert found == local(scenarios)
     assert len([p for p in query.recentProgress if p.numInputRows]) == files
-    _check_counts(scenario, query)
+    _check_counts(scenarios, query)
 
 
-def _check_counts(scenario: Scenario, query: Any) -> None:
+def _check_counts(scenarios: Sequence[Scenario], query: Any) -> None:
     """Every row is accounted for, over the whole run, and as the local engine accounts for it."""
-    from tocsin.spark import counts_of
+    from tocsin.spark import row_outcomes
 
-    total: dict[str, Counter[str]] = {name: Counter() for name in scenario.streams}
+    total: dict[str, Counter[str]] = defaultdict(Counter)
     for progress in query.recentProgress:
-        for name, counts in counts_of(progress.observedMetrics).items():
+        for name, counts in row_outcomes(progress.observedMetrics).items():
             total[name].update(counts)
-    expected = run(scenario.arrays(), scenario.rule, arrival=scenario.arrival).counts
-    for name, counts in total.items():
-        assert counts["received"] == len(scenario.streams[name]["ts"])
+    streams = {name: columns for scenario in scenarios for name, columns in scenario.arrays().items()}
+    (arrival,) = {scenario.arrival for scenario in scenarios}
+    # Rules with the same keys share a clock, so the local engine runs all rules, too.
+    expected = run_local_detailed(streams, [scenario.rule for scenario in scenarios], arrival=arrival).counts
+    for name, columns in streams.items():
+        counts = total[name]
+        assert counts["received"] == len(columns["ts"])
         assert counts["received"] == sum(counts[part] for part in PARTS)
         assert {part: n for part, n in counts.items() if n} == {part: n for part, n in expected[name].items() if n}
 
@@ -143,27 +168,27 @@ def _misspelt(frames: dict[str, Any]) -> dict[str, Any]:
 
 BAD_INPUT: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any], str]] = {
     "a time that is text": (
-        _bad_time, {}, "stream `air`: column 'ts' must be a timestamp or whole microseconds; it is string"),
+        _bad_time, {}, "stream `air`: column 'ts' must be a timestamp or integer microseconds; its type is string"),
     "a value that is text": (
-        _bad_value, {}, "stream `surface`: column 'value' must hold numbers; it holds string"),
+        _bad_value, {}, "stream `surface`: column 'value' must contain numbers; its type is string"),
     "a missing key column": (
-        _no_key, {}, "stream `air` must have the column 'machine'; it has ts, value"),
+        _no_key, {}, "stream `air` must have the column 'machine'; its columns are ts, value"),
     "a missing time column": (
-        _no_time, {}, "stream `air` must have the column 'ts'; it has machine, value"),
+        _no_time, {}, "stream `air` must have the column 'ts'; its columns are machine, value"),
     "a missing arrival column": (
-        dict, {"arrival": "at"}, r"must have the column 'at' \(`arrival`\); it has ts, machine, value"),
+        dict, {"arrival": "at"}, r"must have the column 'at' \(`arrival`\); its columns are ts, machine, value"),
     "streaming and bounded input": (
-        _mixed, {}, "must be all streaming or all bounded; `air` is streaming and `surface` is not"),
+        _mixed, {}, "must be all streaming or all bounded; `air` is streaming and `surface` is bounded"),
     "what is no DataFrame": (
-        _not_a_frame, {}, r"stream `air` must be a DataFrame of Spark \(pyspark.sql.DataFrame\); got list"),
+        _not_a_frame, {}, r"stream `air` must be a Spark DataFrame \(pyspark.sql.DataFrame\); got list"),
     "a DataFrame of pandas": (
-        _pandas_frame, {}, r"must be a DataFrame of Spark \(pyspark.sql.DataFrame\); got pandas\.(\w+\.)*DataFrame"),
+        _pandas_frame, {}, r"must be a Spark DataFrame \(pyspark.sql.DataFrame\); got pandas\.(\w+\.)*DataFrame"),
     "a variable without stream": (
         _misspelt, {}, "`air` must be one of the streams airs, humidity, surface; did you mean `airs`?"),
     "no streams": (
-        lambda _: {}, {}, "`streams` must map names to DataFrames; got none"),
+        lambda _: {}, {}, "`streams` must map names to DataFrames; got an empty mapping"),
     "no buckets": (
-        dict, {"buckets": 0}, "`buckets` must be a whole number from 1; got 0"),
+        dict, {"buckets": 0}, "`buckets` must be an integer from 1; got 0"),
 }  # fmt: skip
 
 
@@ -190,21 +215,19 @@ def test_a_checkpoint_of_other_buckets_or_partitions_is_refused_and_stays_good(s
     held_back = {path: path.read_bytes() for path in (tmp_path / "in").glob("*/001.parquet")}
     for path in held_back:
         path.unlink()
-    stream(spark, scenario, tmp_path, buckets=2)
+    stream(spark, tmp_path, scenario, buckets=2)
     for path, content in held_back.items():
         path.write_bytes(content)
-    with pytest.raises(StreamingQueryException, match="must have the number of buckets 4; it has 2: run with"):
-        stream(spark, scenario, tmp_path, buckets=4)
+    with pytest.raises(StreamingQueryException, match="must have the number of buckets 4; got 2: use the earlier"):
+        stream(spark, tmp_path, scenario, buckets=4)
     spark.conf.set("spark.sql.shuffle.partitions", "3")
     try:
-        with pytest.raises(
-            StreamingQueryException, match="must have the number of shuffle partitions 3; it has 2: run"
-        ):
-            stream(spark, scenario, tmp_path, buckets=2)
+        with pytest.raises(StreamingQueryException, match="must have the number of shuffle partitions 3; got 2: use"):
+            stream(spark, tmp_path, scenario, buckets=2)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-    found, _ = stream(spark, scenario, tmp_path, buckets=2)
-    assert plain(found) == plain(scenario.local())
+    found, _ = stream(spark, tmp_path, scenario, buckets=2)
+    assert found == local([scenario])
 
 
 def _in_oracle_form(row: tuple[Any, ...], scenario: Scenario) -> tuple[Any, ...]:

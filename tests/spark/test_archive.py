@@ -159,5 +159,5 @@ def test_a_column_keeps_the_name_that_the_user_gave_it() -> None:
 
 
 def test_an_address_is_refused() -> None:
-    with pytest.raises(RunError, match="archive: `path` must be a folder that driver and workers share; got an addr"):
+    with pytest.raises(RunError, match="archive: `path` must be a directory that driver and workers share; got"):
         Archive("s3a://bucket/x", "1")

@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from tests.report import cases
 from tests.spark.history import HOSTILE, MACHINES, rows, write
 from tocsin import Rule, local
 from tocsin.cli.main import main
-from tocsin.deliver import AlertLog
-from tocsin.deliver.encode import alert_of
-from tocsin.rundir import read_dead, read_manifest
-from tocsin.trace.words import date
+from tocsin.delivery import AlertLog
+from tocsin.delivery.alert_json import alert_from_row
+from tocsin.formatting import format_event_time
+from tocsin.run_directory import read_dead, read_manifest
 
 pytestmark = pytest.mark.spark
 
@@ -34,11 +34,15 @@ RULES = [
 
 def told(*arguments: str | Path) -> dict[str, Any]:
     """Run a backtest and give what it says as an object."""
-    output = io.StringIO()
-    with redirect_stdout(output):
+    return told_with_warnings(*arguments)[0]
+
+
+def told_with_warnings(*arguments: str | Path) -> tuple[dict[str, Any], str]:
+    """Run a backtest; return its JSON object and its standard error."""
+    output, warnings = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(warnings):
         assert main(["backtest", *map(str, arguments), "--json"]) == 0
-    found: dict[str, Any] = json.loads(output.getvalue())
-    return found
+    return json.loads(output.getvalue()), warnings.getvalue()
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Done:
 
     folder: Path
     said: dict[str, Any]
+    warnings: str
 
     @property
     def run(self) -> Path:
@@ -57,7 +62,8 @@ class Done:
 def done(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Done:
     folder = tmp_path_factory.mktemp("history")
     rules = write(folder)
-    return Done(folder, told(rules, "--run-dir", folder / "run", "--report", folder / "report.html"))
+    report = folder / "report.html"
+    return Done(folder, *told_with_warnings(rules, "--run-dir", folder / "run", "--report", report))
 
 
 def in_memory() -> local.Result:
@@ -70,13 +76,13 @@ def in_memory() -> local.Result:
             "machine": np.array([row["machine"] for row in given], object),
             "value": np.array([row["v"] for row in given]),
         }
-    return local.run(tables, RULES, arrival="arrived")
+    return local.run_local_detailed(tables, RULES, arrival="arrived")
 
 
 def test_alerts_and_counts_are_those_of_the_engine_in_memory(done: Done) -> None:
     found, expected = done.said, in_memory()
     logged = [alert for _, alert in AlertLog(done.run / "alerts").read()]
-    assert sorted(map(_shown, logged)) == sorted(_shown(alert_of(alert)) for alert in expected.alerts)
+    assert sorted(map(_shown, logged)) == sorted(_shown(alert_from_row(alert)) for alert in expected.alerts)
     assert {alert["annotations"]["summary"].partition(":")[0] for alert in logged} <= set(MACHINES)
     assert found["changes"] == len(logged) > 0
     for name, store in expected.counts.items():
@@ -106,8 +112,8 @@ def test_the_run_directory_says_what_ran(done: Done) -> None:
 
 def test_rows_that_could_not_be_used_are_counted_and_shown(done: Done) -> None:
     no_json, no_time = (
-        "it is not a JSON object in UTF-8",
-        "time `ts` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z",
+        "the line is not a JSON object in UTF-8",
+        "time `ts` is neither a number nor a time in ISO 8601 such as 2015-02-02T14:19:59Z",
     )
     assert sorted((row.stream, row.reason) for row in read_dead(done.run)) == [("air", no_json), ("air", no_time)]
     found = {row["reason"]: (row["stream"], row["count"], row["samples"]) for row in done.said["dead"]}
@@ -121,7 +127,7 @@ def test_a_report_needs_nothing_else(done: Done) -> None:
     assert "http://" not in text
     assert "https://" not in text
     assert 'class="witness"' in text
-    assert "Alerts worth a look" in text
+    assert "Selected alerts" in text
     assert "<b onload" not in text
     assert HOSTILE.replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#39;") in text
 
@@ -135,13 +141,13 @@ def test_a_report_says_that_a_picture_has_too_many_rows(
     report = tmp_path / "report.html"
     told(done.folder / "rules.yaml", "--report", report)
     text = report.read_text()
-    why = "No picture: stream `air`: a key must have at most 20 rows to be traced; it has more: use --from"
+    why = "No drawing: stream <code>air</code>: a key must have at most 20 rows to be traced; this key has more"
     assert text.count(why) == (done.folder / "report.html").read_text().count('class="zero"') > 0
     assert 'class="zero"' not in text
 
 
 def test_pictures_that_are_too_much_at_once_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tocsin.cli.history import _traced
+    from tocsin.cli.history_runner import _traced
     from tocsin.report import choose
     from tocsin.spark import history
 
@@ -174,19 +180,18 @@ def test_a_second_backtest_takes_the_place_of_the_first_and_tables_are_for_peopl
     out = capsys.readouterr().out
     assert list((run / "alerts").iterdir()) == []
     assert json.loads((run / "summary.json").read_text())["newest_us"] == 20 * 60_000_000
-    assert (
-        "rule  alerts  keys  firing  longest  late  not ended  delay  longest delay\nWarm       0     0      0s" in out
-    )
-    assert "rows that could not be used: 2" in out
-    assert "1 of air: it is not a JSON object in UTF-8; such as nonsense" in out
-    assert "a plain join keeps" in out
+    head = "rule  alerts  keys  time firing  longest  late  open  median delay  longest delay"
+    assert f"{head}\nWarm       0     0          0 s" in out
+    assert "invalid rows: 2" in out
+    assert "1 of air: the line is not a JSON object in UTF-8; for example nonsense" in out
+    assert "full join retains" in out
     assert f"run dir: {run}" in out
 
 
 def test_a_run_directory_of_a_run_is_left_alone(done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
     assert main(["backtest", str(done.folder / "rules.yaml"), "--run-dir", str(tmp_path / "run")]) == 1
-    assert "must be new or that of a backtest; it is that of `tocsin run`" in capsys.readouterr().err
+    assert "must be new or from a backtest; `tocsin run` wrote it" in capsys.readouterr().err
 
 
 def test_a_moved_threshold_is_told_as_a_difference(done: Done, tmp_path: Path) -> None:
@@ -205,7 +210,7 @@ def test_a_moved_threshold_is_told_as_a_difference(done: Done, tmp_path: Path) -
     assert list(AlertLog(tmp_path / "run" / "against" / "alerts").read())
     told_apart = [read_manifest(tmp_path / "run" / part) for part in ("", "against")]
     assert [one and Path(one.rule_file).name for one in told_apart] == [Path(rules).name, Path(closer).name]
-    assert f"Against {closer}" in report.read_text()
+    assert f"Compared with {closer}" in report.read_text()
 
 
 def test_versions_that_read_other_rows_run_one_after_the_other(done: Done, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +233,7 @@ def test_a_source_that_is_not_there_is_a_sentence(done: Done, capsys: pytest.Cap
     assert main(["backtest", str(path)]) == 1
     err = capsys.readouterr().err
     where = done.folder / "data" / "nowhere"
-    assert err == f"tocsin backtest: stream `surface`: path `{where}` must be there when a run starts; it is not\n"
+    assert err == f"tocsin backtest: stream `surface`: path `{where}` does not exist; it must exist when a run starts\n"
 
 
 def test_a_span_without_rows_says_where_the_rows_lie_and_times_far_off_are_told(
@@ -238,11 +243,10 @@ def test_a_span_without_rows_says_where_the_rows_lie_and_times_far_off_are_told(
     assert main(["backtest", str(rules), "--from", "2001-01-01T00:00:00Z"]) == 0
     out, err = capsys.readouterr()
     times = [row["ts"] * 1_000_000 for column in ("temp", "value") for row in rows(column)]
-    told = f"the sources have rows from {date(min(times))} to {date(max(times))}"
-    assert f"no row lies between --from and --to; {told}" in out
+    told = f"the sources have rows from {format_event_time(min(times))} to {format_event_time(max(times))}"
+    assert f"no rows between --from and --to; {told}" in out
     assert err == ""
-    assert main(["backtest", str(rules)]) == 0
-    assert "tocsin backtest: stream `air`: its newest row is at 1970-" in capsys.readouterr().err
+    assert "tocsin backtest: stream `air`: its newest row is at 1970-" in done.warnings
 
 
 def test_backtest_fails_with_the_stream_in_the_first_line_when_none_of_its_rows_is_usable(
@@ -252,7 +256,7 @@ def test_backtest_fails_with_the_stream_in_the_first_line_when_none_of_its_rows_
     lines = [json.dumps({"site": "s", "machine": "m1", "time": place, "value": 1}) for place in range(5)]
     (tmp_path / "data" / "surface" / "rows.json").write_text("\n".join(lines) + "\n")
     assert main(["backtest", str(rules)]) == 1
-    line = "stream `surface`: no row could be used (time `ts` is missing)"
+    line = "stream `surface` has no valid row (time `ts` is missing)"
     assert capsys.readouterr().err.splitlines()[0] == f"tocsin backtest: {line}"
     # Usable rows outside the span are no reason to fail.
     usable = {"site": "s", "machine": "m1", "ts": 1, "value": 1}

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.spark
 
 SECOND = 1_000_000
 TABLES = disordered(9, seconds=240)
-ALERT = "      - {{alert: {name}, expr: air - surface > 5, within: 2s, on: [machine], outage: 1h{more}}}\n"
+ALERT = "      - {{alert: {name}, expr: air - surface > 5, within: 2s, on: [machine], allowed_lateness: 1h{more}}}\n"
 WAITS: dict[str, dict[str, Any]] = {
-    "None": {"wait": "0s"},
-    "Max": {"wait": "max"},
-    "Asked": {"quality": {"recall": 0.9, "over": "1m", "every": "20s", "in_order": True}},
+    "None": {"quality": {"wait": "0s"}},
+    "Max": {"quality": {"wait": "max"}},
+    "Asked": {"quality": {"recall": 0.9, "period": "1m", "adapt_every": "20s", "in_order": True}},
     "Plain": {},
 }
 
@@ -50,7 +50,7 @@ def write(folder: Path, name: str, arrival: str, waits: dict[str, dict[str, Any]
 
 def expected(waits: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     rules = [
-        Rule(name, "air - surface > 5", within="2s", on="machine", outage="1h", **given)
+        Rule(name, "air - surface > 5", within="2s", on="machine", allowed_lateness="1h", **given)
         for name, given in waits.items()
     ]
     found: list[dict[str, Any]] = object_of([in_memory(TABLES, *rules)], None, 1.0)["recall"]
@@ -74,7 +74,7 @@ def test_who_waits_finds_more_in_order_and_what_comes_in_order_is_all_found(tmp_
 
 
 def test_versions_side_by_side_have_their_own_recall(tmp_path: Path, spark: Any) -> None:
-    other = {"None": {"wait": "9s"}, "Max": {}}
+    other = {"None": {"quality": {"wait": "9s"}}, "Max": {}}
     rules, longer = write(tmp_path, "rules.yaml", "at", WAITS), write(tmp_path, "longer.yaml", "at", other)
     found = told(rules, "--against", longer)
     assert found["recall"] == expected(WAITS)
@@ -86,10 +86,10 @@ def test_versions_side_by_side_have_their_own_recall(tmp_path: Path, spark: Any)
 def test_a_misspelt_arrival_is_told_and_is_no_arrival(
     tmp_path: Path, spark: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rules = write(tmp_path, "rules.yaml", "sennt", {"Max": {"wait": "max"}})
+    rules = write(tmp_path, "rules.yaml", "sennt", {"Max": {"quality": {"wait": "max"}}})
     assert main(["backtest", str(rules)]) == 0
     said = capsys.readouterr()
     for stream in TABLES:
-        warning = f"no row of stream `{stream}` has its arrival column `sennt`; event time was taken for it"
+        warning = f"no row of stream `{stream}` has its arrival column `sennt`; event time is used instead"
         assert said.err.count(f"tocsin backtest: {warning}\n") == 1
-    assert "no stream of Max has `arrival`: rows came in order of time, and nothing was late" in said.out
+    assert "no stream of Max declares `arrival`: rows were read in event-time order, and none was late" in said.out

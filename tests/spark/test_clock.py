@@ -44,9 +44,9 @@ def test_the_time_for_which_no_query_ran_is_no_silence(acts: bool) -> None:
         operator.init(store)  # type: ignore[arg-type]
         return operator
 
-    def look(logic: Any, now_us: int) -> Any:
+    def look(plan_session: Any, now_us: int) -> Any:
         told.append(now_us // 1000)
-        return logic.on_data([], now_us)
+        return plan_session.push([], now_us)
 
     list(query()._call((0,), Now(1_000), look))  # type: ignore[arg-type]
     assert store.timers == {2_500}

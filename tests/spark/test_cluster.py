@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from servers import SHORT_LIVED
 from spark.child import batches, finish, free_port, kill, start, start_job, tail, wait_until
 from spark.scenarios import disorder, matches, plain
+from tocsin.jvm import BOUNDED
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 FILES = 6
 
@@ -39,7 +39,7 @@ class Cluster:
 
     def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *options]
-        java = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED)}
+        java = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": " ".join(BOUNDED)}
         return start(command, self.log, SPARK_HOME=str(self.home), SPARK_NO_DAEMONIZE="1", **java)
 
     def is_open(self) -> bool:
@@ -86,6 +86,7 @@ def test_a_worker_that_dies_changes_no_alert(cluster: Cluster, tmp_path: Path) -
     assert found == plain(scenario.local())
 
 
+@pytest.mark.slow
 def test_a_zip_of_the_package_can_be_shipped_to_workers(tmp_path: Path) -> None:
     import tocsin
 

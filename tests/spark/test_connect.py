@@ -10,7 +10,7 @@ import pytest
 from spark.child import batches, finish, start_job
 from spark.scenarios import condensation, plain
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 PORT = 15002  # PySpark's client looks for a server that it started itself here and nowhere else
 

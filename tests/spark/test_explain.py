@@ -36,8 +36,8 @@ def test_a_stream_was_missing(rules: str, capsys: pytest.CaptureFixture[str]) ->
     at = ["--key", "machine=m1", "--at", "1970-01-01T01:30:00Z"]
     told = lines(capsys, rules, "Warm", *at)
     assert told[0] == "Warm of m1 at 1970-01-01T01:30:00Z: not firing"
-    assert told[1] == "  no row of `surface` within 5m; the nearest is 10m after"
-    assert any(line.startswith("  left out: the row of `air` at 1970-01-01T01:") for line in told)
+    assert told[1] == "  no row of `surface` within 5m; the nearest is 10 min after"
+    assert any(line.startswith("  omitted: the row of `air` at 1970-01-01T01:") for line in told)
 
 
 def test_below_the_threshold_and_late_and_dead_rows(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_a_silence_is_explained_by_the_last_row_that_was_heard(rules: str, capsy
     assert "from 1970-01-01T01:29:00Z until 1970-01-01T01:40:00Z; the last row of `surface` before it is at " in told[1]
     assert lines(capsys, str(path), *asked, "1970-01-01T01:20:30Z") == [
         "NoData (surface) of s, m1 at 1970-01-01T01:20:30Z: not firing",
-        "  the last row of `surface` is at 1970-01-01T01:19:00Z, 1m30s before; `for` is 10m",
+        "  the last row of `surface` is at 1970-01-01T01:19:00Z, 1 min 30 s before; `for` is 10m",
     ]
 
 
@@ -86,5 +86,5 @@ def test_a_key_with_very_many_rows_is_refused(
     monkeypatch.setattr(history.rows_of_keys, "__defaults__", (100,))
     assert main(["explain", rules, "Warm", "--key", "machine=m1", "--at", "1970-01-01T00:40:00Z"]) == 1
     assert capsys.readouterr().err == (
-        "tocsin explain: stream `air`: a key must have at most 100 rows to be traced; it has more: use --from\n"
+        "tocsin explain: stream `air`: a key must have at most 100 rows to be traced; this key has more: use --from\n"
     )

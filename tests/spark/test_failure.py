@@ -22,7 +22,7 @@ import pyspark
 from rules.files import GOOD, check
 from spark.child import PATIENCE_S, kill, start, tail, wait_until
 from tocsin.errors import RunError
-from tocsin.rundir import RunDir
+from tocsin.run_directory import RunDir
 from tocsin.spark.failure import secrets_of, sentence_of
 from tocsin.spark.session import (
     _end_of_jvm,
@@ -76,7 +76,7 @@ Caused by: java.io.EOFException: Unexpected end of input stream
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (FILE, "file file:///in/bad one.json.gz must be readable; EOFException: Unexpected end of input stream"),
+        (FILE, "file file:///in/bad one.json.gz cannot be read; EOFException: Unexpected end of input stream"),
         (OPERATOR, "state in the checkpoint must have the plan 'a'; it has 'b': run with what wrote it"),
         (PYTHON, "OSError: [Errno 28] No space left on device: '***'"),
         (JAVA, "TimeoutException: Timed out waiting for a node assignment."),
@@ -163,7 +163,7 @@ def test_a_session_that_does_not_start_shows_no_secret_of_its_settings(tmp_path:
         patch.setattr("tocsin.spark.session.SparkSession.builder", Broken())
         conf = {"spark.ssl.keyPassword": "it's"}
         starting = run_session(RunDir(tmp_path), master="local", conf=conf, partitions=1, kafka=False)
-        with pytest.raises(RunError, match=r"Spark must start; no login with \*\*\*$"), starting:
+        with pytest.raises(RunError, match=r"Spark did not start; no login with \*\*\*$"), starting:
             pass
     assert log.exists()
 
@@ -187,7 +187,7 @@ def test_partitions_are_the_cores_unless_the_user_says_otherwise() -> None:
     assert partitions_of("local[5]", {}) == 5
     assert partitions_of("local[*]", {}) >= 1
     assert partitions_of("local[5]", {"spark.sql.shuffle.partitions": "3"}) == 3
-    with pytest.raises(RunError, match="must be a whole number from 1; got 'x'"):
+    with pytest.raises(RunError, match="must be an integer from 1; got 'x'"):
         partitions_of("local", {"spark.sql.shuffle.partitions": "x"})
 
 
@@ -205,8 +205,8 @@ def test_an_error_that_must_ask_a_jvm_that_is_gone_has_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("java.lang.OutOfMemoryError: Java heap space", "Spark's JVM must have memory enough; it ran out"),
-        ("Killed", "Spark's JVM must run to the end; it is gone"),
+        ("java.lang.OutOfMemoryError: Java heap space", "the JVM of Spark ran out of memory; set more"),
+        ("Killed", "the JVM of Spark ended during the run"),
     ],
 )
 def test_why_a_jvm_has_ended_is_read_from_what_it_said_since_it_began(tmp_path: Path, said: str, sentence: str) -> None:
@@ -226,7 +226,7 @@ class Gone:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_run_whose_jvm_is_killed_ends_with_one_sentence(tmp_path: Path) -> None:
     log, run = tmp_path / "log", tmp_path / "run"
     process = start([sys.executable, "-m", "tocsin", "run", str(FACTORY), "--run-dir", str(run)], log)
@@ -239,7 +239,7 @@ def test_a_run_whose_jvm_is_killed_ends_with_one_sentence(tmp_path: Path) -> Non
         kill(process)
     said = log.read_text()
     assert "Traceback" not in said
-    assert f"Spark's JVM must run to the end; it is gone ({run / 'spark.log'} has more)" in said.splitlines()[-1]
+    assert f"the JVM of Spark ended during the run (details: {run / 'spark.log'})" in said.splitlines()[-1]
 
 
 def _children(pid: int) -> list[int]:

@@ -76,7 +76,7 @@ def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Pa
         os.utime(file, (number, number))
     given = stream("json", {"path": str(tmp_path / "in"), "max_files_per_batch": 1})
     frame = read(spark, given, streaming=True)
-    rule = Rule("Hot", "fuzz.temp > 40", on=["machine"], within="1m", outage="1h")
+    rule = Rule("Hot", "fuzz.temp > 40", on=["machine"], within="1m", allowed_lateness="1h")
     told = rows_of({"fuzz": frame}, rule, time="_tocsin_time", arrival="_tocsin_arrival")
     query = told.writeStream.format("memory").queryName("clocks").option("checkpointLocation", str(tmp_path / "c"))
     query.trigger(availableNow=True).start().awaitTermination(120)

@@ -68,7 +68,7 @@ def test_every_message_is_read_once_through_kills_and_restarts(kafka: Kafka, tmp
     make_topic(kafka.servers, "air", 3)
     began = time.time()
     produce(kafka.servers, "air", 0, 3_000)
-    options = {"servers": kafka.servers, "topic": "air", "starting": "earliest"}
+    options = {"servers": kafka.servers, "topic": "air", "starting_offsets": "earliest"}
     job = {"kind": "kafka", "jars": jars, "options": {**options, "options": {"maxOffsetsPerTrigger": "200"}}}
     process = start_job(tmp_path, **job)
     try:

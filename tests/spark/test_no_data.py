@@ -46,7 +46,7 @@ def test_a_bounded_query_gives_the_silences_of_the_local_engine(spark: Any) -> N
 def test_a_key_falls_silent_while_all_input_is_silent_and_comes_back(spark: Any, tmp_path: Path) -> None:
     write(spark, tmp_path / "in", [(0, "x", 1.0)])
     frame = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
-    out = tocsin.alerts({"air": frame}, NoData("air", "1s", "m"), act_in_silence=True)
+    out = tocsin.alerts({"air": frame}, NoData("air", "1s", "m"), idle_timers=True)
     query = out.writeStream.format("memory").queryName("no_data").trigger(processingTime="200 milliseconds").start()
     try:
         (firing,) = wait_for(spark, query, 1)
@@ -63,11 +63,11 @@ def test_a_key_falls_silent_while_all_input_is_silent_and_comes_back(spark: Any,
 def test_a_query_that_starts_after_another_choice_was_made_is_refused(spark: Any, tmp_path: Path) -> None:
     write(spark, tmp_path / "in", [(0, "x", 1.0)])
     frame = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
-    first = tocsin.alerts({"air": frame}, NoData("air", "1s", "m"), act_in_silence=True)
+    first = tocsin.alerts({"air": frame}, NoData("air", "1s", "m"), idle_timers=True)
     tocsin.alerts({"air": spark.createDataFrame([(0, "x", 1.0)], SCHEMA)}, Rule("Warm", "air > 3", on="m"))
     assert spark.conf.get(NO_DATA_BATCHES) == "true", "a bounded query changed it"
     second = tocsin.alerts({"air": frame}, Rule("Warm", "air > 3", on="m"))
-    refusal = "`act_in_silence` must still be True when the query starts, .* start each query before the next is made"
+    refusal = "`idle_timers` must still be True when the query starts, .* start each query before you create the next"
     with pytest.raises(StreamingQueryException, match=refusal):
         _to_end(first, tmp_path / "first")
     _to_end(second, tmp_path / "second")

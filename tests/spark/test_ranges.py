@@ -32,35 +32,35 @@ TEXTS = {"orders": ("id", "action", "owner"), "trades": ("note",)}
 SECOND = 1_000_000
 
 
-def ranges(alert: str, dims: int = 1, **settings: Any) -> tocsin.Ranges:
+def ranges(alert: str, dims: int = 1, **settings: Any) -> tocsin.RangeRule:
     values = ["trades.price", "trades.index"][:dims]
-    return tocsin.Ranges(alert, values, "orders", weight="trades.volume", on="symbol", **settings)
+    return tocsin.RangeRule(alert, values, "orders", weight="trades.volume", on="symbol", **settings)
 
 
 # By name: the rule, and how the oracle is asked for it.
-RULES: dict[str, tuple[tocsin.Ranges, tuple[int, int | None, int | None]]] = {
+RULES: dict[str, tuple[tocsin.RangeRule, tuple[int, int | None, int | None]]] = {
     "Plain": (ranges("Plain"), (1, None, None)),
     "Plane": (ranges("Plane", 2), (2, None, None)),
     "Recent": (ranges("Recent", within="7s"), (1, 7 * SECOND, None)),
     "Again": (ranges("Again", rearm="3s"), (1, None, 3 * SECOND)),
     "Both": (ranges("Both", 2, within="20s", rearm="0s"), (2, 20 * SECOND, 0)),
-    "Spread": (ranges("Spread", spread=3), (1, None, None)),
-    "SpreadBoth": (ranges("SpreadBoth", within="9s", rearm="2s", spread=3), (1, 9 * SECOND, 2 * SECOND)),
+    "Spread": (ranges("Spread", shards=3), (1, None, None)),
+    "SpreadBoth": (ranges("SpreadBoth", within="9s", rearm="2s", shards=3), (1, 9 * SECOND, 2 * SECOND)),
 }
 ALL = [rule for rule, _ in RULES.values()]
 # Beside them; nothing of it stays open, so that a stream gives what a bounded input does.
 HIGH = tocsin.Rule("High", "trades.price > 7", on="symbol", emit="all")
 # What is wrong, in which stream, and what is said of it; the last is not even led to a rule.
 WRONG: list[tuple[str, Row, str]] = [
-    ("orders", {"id": None}, "`id` must be a text or a whole number; got none"),
+    ("orders", {"id": None}, "`id` must be a string or an integer; got null"),
     ("orders", {"action": "drop"}, "`action` must be register or terminate; got 'drop'"),
-    ("orders", {"threshold": 2.5}, "`threshold` must be a whole number from 1 to 2^53 - 1; got 2.5"),
+    ("orders", {"threshold": 2.5}, "`threshold` must be an integer from 1 to 2^53 - 1; got 2.5"),
     ("orders", dict.fromkeys(ENDS[::2], 9.0) | dict.fromkeys(ENDS[1::2], 1.0), "`low"),
-    ("trades", {"price": math.nan, "index": math.nan}, "`price` must be a finite number; it is missing"),
+    ("trades", {"price": math.nan, "index": math.nan}, "`price` must be a finite number; the value is missing"),
     ("trades", {"price": math.inf, "index": math.inf}, "`price` must be a finite number; got inf"),
-    ("trades", {"volume": 0}, "`volume` must be a whole number from 1 to 2^40; got 0"),
-    ("trades", {"volume": -2}, "`volume` must be a whole number from 1 to 2^40; got -2"),
-    ("trades", {"volume": 1.5}, "`volume` must be a whole number from 1 to 2^40; got 1.5"),
+    ("trades", {"volume": 0}, "`volume` must be an integer from 1 to 2^40; got 0"),
+    ("trades", {"volume": -2}, "`volume` must be an integer from 1 to 2^40; got -2"),
+    ("trades", {"volume": 1.5}, "`volume` must be an integer from 1 to 2^40; got 1.5"),
     ("trades", {"symbol": None}, ""),
 ]
 
@@ -154,7 +154,7 @@ def check_all(alerts: Iterable[Any], rows: Sequence[tuple[str, Row]]) -> None:
         wanted = sorted(expected(rows, *asked).reached)
         assert len(wanted) > 20
         assert said(alerts, name) == wanted, name
-    assert plain(alerts) == plain(local.run(arrays(rows), [*ALL, HIGH], arrival="came").alerts)
+    assert plain(alerts) == plain(local.run_local_detailed(arrays(rows), [*ALL, HIGH], arrival="came").alerts)
 
 
 def check_counts(counts: Mapping[str, Mapping[str, int]], rows: Sequence[tuple[str, Row]]) -> None:
@@ -169,7 +169,7 @@ def check_counts(counts: Mapping[str, Mapping[str, int]], rows: Sequence[tuple[s
     assert orders["quarantined"] == sum(answer.refused for answer in answers) + len(ALL) * wrong["orders"]
     assert orders["retained"] == sum(answer.alive for answer in answers)
     assert trades["late"] == sum(answer.late for answer in answers)
-    alone = local.run(arrays(rows), HIGH, arrival="came").counts["trades"]
+    alone = local.run_local_detailed(arrays(rows), HIGH, arrival="came").counts["trades"]
     assert trades["quarantined"] == len(ALL) * wrong["trades"] + alone["quarantined"]
     assert trades["retained"] == sum(answer.window for answer in answers) + alone.get("retained", 0)
 
@@ -193,7 +193,7 @@ def test_a_bounded_query_gives_alerts_counts_and_unusable_rows_as_they_are_defin
         shown = sum(n for (name, text), n in dead.items() if name == stream and text.startswith(reason))
         assert shown == len(ALL), reason
     refused = sum(expected(rows, *asked).refused for _, asked in RULES.values())
-    assert dead["orders", "`id` must not be of a request that is alive; terminate it first"] == refused > 0
+    assert dead["orders", "`id` is in use by an active request; terminate that request first"] == refused > 0
     assert dead.total() == len(ALL) * (len(WRONG) - 1) + refused
 
 
@@ -206,7 +206,7 @@ def streamed(session: Any, folder: Path, rules: Any, buckets: int | None = None)
 
 
 def test_a_stream_gives_the_same_in_micro_batches_and_after_a_restart(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark import counts_of
+    from tocsin.spark import row_outcomes
 
     rows = day(seed=6)
     write(tmp_path / "in", rows)
@@ -224,7 +224,7 @@ def test_a_stream_gives_the_same_in_micro_batches_and_after_a_restart(spark: Any
     check_all(found, rows)
     counts: dict[str, Counter[str]] = {name: Counter() for name in NUMBERS}
     for one in progress:
-        for name, parts in counts_of(one.observedMetrics).items():
+        for name, parts in row_outcomes(one.observedMetrics).items():
             counts[name].update(parts)
     check_counts(counts, rows)
 
@@ -233,7 +233,7 @@ def test_requests_of_a_key_in_parts_go_to_one_part_and_elements_to_all() -> None
     from tocsin.spark.blobs import PAYLOAD, TIME, VALUE, Feed, read_blob
     from tocsin.spark.rows import fold_partition
 
-    rule, texts = ranges("Spread", spread=3), [json.dumps({"id": f"q{number % 9}"}) for number in range(50)]
+    rule, texts = ranges("Spread", shards=3), [json.dumps({"id": f"q{number % 9}"}) for number in range(50)]
     plan = local.explain(arrays(day()), rule, arrival="came").ranges[0]
     table = {"symbol": ["s"] * 50, TIME: list(range(50)), PAYLOAD: texts}
     for stream in plan.streams:

@@ -14,7 +14,7 @@ from servers import Kafka, connector_jars
 from spark.test_ranges import Row, expected
 from spark.test_ranges_run import AGAIN, ASKED, SOLD, STREAMS, alerts, usable, wanted
 from spark.test_run import command
-from tocsin.rundir import read_progress
+from tocsin.run_directory import read_progress
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ def produce(servers: str, rows: Sequence[tuple[str, Row]]) -> None:
 
 
 def test_requests_come_by_topic_and_hold_over_runs(kafka: Kafka, tmp_path: Path) -> None:
-    topic = rf"kafka: {{servers: '{kafka.servers}', topic: desk-\1, starting: earliest}}"
+    topic = rf"kafka: {{servers: '{kafka.servers}', topic: desk-\1, starting_offsets: earliest}}"
     text = re.sub(r"json: \{path: in/(\w+), max_files_per_batch: 1\}", topic, STREAMS + SOLD + AGAIN)
     (tmp_path / "rules.yaml").write_text(text)
     rows = usable()

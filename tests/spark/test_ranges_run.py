@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from loaded import load_file
+from rule_files import load_file
 from spark.child import kill, start, tail, wait_until
 from spark.test_ranges import Row, day, expected
 from spark.test_run import command
 from spark.test_run_kafka import begun
 from tocsin.cli.main import main
-from tocsin.deliver import AlertLog
-from tocsin.deliver.encode import time_text
-from tocsin.rundir import Progress, Tally, read_dead, read_manifest, read_progress
+from tocsin.delivery import AlertLog
+from tocsin.delivery.alert_json import format_time
+from tocsin.run_directory import Progress, Tally, read_dead, read_manifest, read_progress
 
 pytestmark = pytest.mark.spark
 
@@ -63,23 +63,23 @@ AGAIN = """\
         on: symbol
         within: 20s
         rearm: 3s
-        spread: 2
+        shards: 2
 """
 COUNTED = SOLD.replace("        weight: trades.volume\n", "").replace("Sold", "Counted")
 # How the oracle is asked for a rule.
 ASKED = {"Sold": (1, None, None), "Again": (2, 20 * SECOND, 3 * SECOND), "Counted": (1, None, None)}
-ALIVE = "`id` must not be of a request that is alive; terminate it first"
-NO_ID = "`id` must be a text or a whole number; got none"
+ALIVE = "`id` is in use by an active request; terminate that request first"
+NO_ID = "`id` must be a string or an integer; got null"
 DEAD = {
     "orders": [
         ('{"symbol": "s1", "ts": 1, "threshold": 5}', NO_ID),
         ('{"symbol": "s1", "ts": 1, "id": "x", "low": "soon", "threshold": 5}', "value `low` is not a finite number"),
     ],
     "trades": [
-        ("nonsense", "it is not a JSON object in UTF-8"),
+        ("nonsense", "the line is not a JSON object in UTF-8"),
         (
             '{"symbol": "s1", "ts": 1, "price": 1, "index": 1, "volume": 0.5}',
-            "`volume` must be a whole number from 1 to 2^40; got 0.5",
+            "`volume` must be an integer from 1 to 2^40; got 0.5",
         ),
         ('{"symbol": "s1", "ts": 1, "price": "NaN", "volume": 2}', "value `price` is not a finite number"),
     ],
@@ -117,7 +117,7 @@ def alerts(folder: Path, name: str) -> list[tuple[str, str, str, int, int]]:
 def wanted(rows: Sequence[tuple[str, Row]], rule: str) -> list[tuple[str, str, str, int, int]]:
     reached = expected(rows, *ASKED[rule]).reached
     assert len(reached) > 5
-    return sorted((key, query, time_text(ts / SECOND), *numbers) for key, query, ts, *numbers in reached)
+    return sorted((key, query, format_time(ts / SECOND), *numbers) for key, query, ts, *numbers in reached)
 
 
 def check_whole(folder: Path, rows: Sequence[tuple[str, Row]], rules: Sequence[str]) -> None:
@@ -213,7 +213,7 @@ def test_requests_and_rules_may_change_between_runs(spark: Any, tmp_path: Path) 
     assert alerts(tmp_path, "Counted") == wanted(unweighted, "Counted")
     manifest = read_manifest(tmp_path / "run")
     assert manifest is not None
-    assert manifest.changes == ('rule "Counted": it starts anew, with the requests that come from now on',)
+    assert manifest.changes == ('rule "Counted": it starts without requests; only new requests count',)
     held = [expected(rows, *ASKED["Sold"]), expected(rows, *ASKED["Again"]), expected(unweighted, 1, None, None)]
     assert ended.progress.total.counts["orders"]["retained"] == sum(answer.alive for answer in held)
     # A rule that counts otherwise forgets its requests and says so; nothing that came before is counted.
@@ -227,9 +227,9 @@ def test_requests_and_rules_may_change_between_runs(spark: Any, tmp_path: Path) 
     manifest = read_manifest(tmp_path / "run")
     assert manifest is not None
     assert manifest.changes == (
-        'rule "Sold": it is gone, or counts otherwise now; the requests that it had are forgotten',
-        'rule "Counted": it is gone, or counts otherwise now; the requests that it had are forgotten',
-        'rule "Sold": it starts anew, with the requests that come from now on',
+        'rule "Sold": it was removed or counts in another way; its requests are dropped',
+        'rule "Counted": it was removed or counts in another way; its requests are dropped',
+        'rule "Sold": it starts without requests; only new requests count',
     )
     assert alerts(tmp_path, "Again") == wanted([*rows, *again], "Again")
     # A trade whose index is 0 has no weight, and cannot be used by this rule.
@@ -270,7 +270,7 @@ def test_a_backtest_says_what_the_run_would_have_said_beside_another_version(tmp
         dead = {(row["stream"], row["reason"]): row["count"] for row in said["dead"]}
         assert dead["orders", ALIVE] == sold.refused + again.refused
         assert dead["orders", NO_ID] == 2
-        assert dead["trades", "it is not a JSON object in UTF-8"] == 1
+        assert dead["trades", "the line is not a JSON object in UTF-8"] == 1
     assert told["rows"] == len(rows) + sum(map(len, DEAD.values()))
     assert len(list(read_dead(tmp_path / "run"))) == sum(row["count"] for row in told["dead"])
     # Alerts are the same if they have name, labels and time in common.
@@ -295,4 +295,4 @@ def test_a_backtest_tells_people_of_the_same_in_tables(tmp_path: Path) -> None:
     (orders,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["orders"]]
     (_, received, kept, _, _, unusable, plain) = orders
     assert int(kept) == int(received) - int(unusable) == int(plain)
-    assert f"; {sold.alive} requests of `orders` are alive\n" in text
+    assert f"; {sold.alive} active requests of `orders`\n" in text

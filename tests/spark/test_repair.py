@@ -15,9 +15,9 @@ import pytest
 
 from spark import plant
 from spark.test_run import InProcess
-from tocsin.deliver import AlertLog
+from tocsin.delivery import AlertLog
 from tocsin.errors import RunError
-from tocsin.rundir import read_manifest
+from tocsin.run_directory import read_manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -73,7 +73,7 @@ def story(inside: InProcess) -> dict[str, Repaired]:
         "empty offsets": empty_newest_offsets,
         "cursor": move_cursor,
         "alert log": lambda: shutil.rmtree(inside.folder / "run" / "alerts"),
-        # Micro-batches that have read ticks, whose files Spark has deleted.
+        # Micro-batches that have read control rows, whose files Spark has deleted.
         "rolled back far": roll_back,
         "emptied": lambda: [shutil.rmtree(path) if path.is_dir() else path.unlink() for path in checkpoint.iterdir()],
     }
@@ -126,7 +126,7 @@ def test_start_fails_and_names_the_repair_when_a_part_is_lost(story: dict[str, R
     }
     assert re.search(expected[fault], story[fault].error)
     assert ": start again with `--repair` to " in story[fault].error
-    assert story[fault].messages[0].startswith("found: ")
+    assert story[fault].messages[0].startswith("fault: ")
     assert story[fault].messages[-1].startswith("done: ")
 
 

@@ -1,4 +1,4 @@
-"""A run whose processor time is limited: killed and taken up again, it finds what its units buy, each result once.
+"""Run with a CPU budget: after a stop and a restart it finds the results that its units cover, each of them once.
 
 The yardstick is the same plan in this process, bucket by bucket, with the calibration that the run has kept.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaded import load_file
-from spark.child import kill, start, tail, wait_until
-from spark.test_run import command
+from rule_files import load_file
+from spark.test_run_shared_wait import run_until
 from tocsin import local
-from tocsin.deliver import AlertLog
+from tocsin.delivery import AlertLog
 from tocsin.logic import FATES, Out
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
-from tocsin.rundir import read_manifest, read_progress
+from tocsin.run_directory import read_manifest, read_progress
+from tocsin.runtime.session import Session
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
 
 SECOND, START = 1_000_000, 1_700_000_000_000_000
-SECONDS, FILES, PER_SECOND, KEYS = 40, 10, 150, 60
+SECONDS, FILES, PER_SECOND, KEYS = 40, 6, 150, 60
 COLUMNS = ("item", "ts", "value")
 RULES = """\
-cpu: 1.5%
+quality: {cpu: 1.5%}
 streams:
   a: {source: {json: {path: in/a, max_files_per_batch: 1}}, keys: [item]}
   b: {source: {json: {path: in/b, max_files_per_batch: 1}}, keys: [item]}
@@ -92,7 +91,7 @@ def expected(folder: Path) -> Out:
     plan = plan_file(load_file(folder / "rules.yaml")).over(2).calibrated(manifest.unit_ns)
     (watch,) = plan.watches
     for bucket in range(2):
-        logic = plan.build({})
+        session = Session(plan)
         for part in taken(folder):
             mine: Columns = {}
             for name, columns in part.items():
@@ -100,7 +99,7 @@ def expected(folder: Path) -> Out:
                 renamed = {"ts": TIME}
                 mine[name] = {renamed.get(column, column): values[here] for column, values in columns.items()}
                 mine[name][ARRIVAL] = mine[name][TIME]
-            whole.add(logic.on_data(local._batches(0, watch, mine, TIME, ARRIVAL)))
+            whole.add(session.push(local._batches(0, watch, mine, TIME, ARRIVAL)))
     return whole
 
 
@@ -108,20 +107,11 @@ def found(alerts: Any) -> Counter[Any]:
     return Counter((row["alert"], row["id"], row["quality"]) for row in alerts)
 
 
-def test_a_run_that_was_killed_finds_what_its_units_buy_each_result_once(tmp_path: Path) -> None:
+def test_run_finds_the_results_of_its_units_once_when_it_is_stopped_and_restarted(spark: Any, tmp_path: Path) -> None:
     write(tmp_path)
-    log = tmp_path / "log"
-    once = [*command(tmp_path, "--once", "--json"), "--buckets", "2"]
-    first = start(once, log)
-    try:
-        # The kill comes after the line of a micro-batch: before, in or after its commit.
-        assert wait_until(lambda: len(read_progress(tmp_path / "run")) >= 3, first), tail(log)
-    finally:
-        kill(first)
-    killed = read_progress(tmp_path / "run")[-1]
-    assert killed.batch < FILES - 1
-    second = subprocess.run(once, capture_output=True, text=True, check=False)
-    assert second.returncode == 0, second.stderr
+    stopped = run_until(spark, tmp_path, 2)
+    assert stopped.progress.batch < FILES - 1
+    run_until(spark, tmp_path, FILES - 1)
     wanted = expected(tmp_path)
     assert found(alert for _, alert in AlertLog(tmp_path / "run" / "alerts").read()) == found(wanted.alerts)
     assert {row["alert"] for row in wanted.alerts} == {"Pair", "Apart"}
@@ -132,4 +122,3 @@ def test_a_run_that_was_killed_finds_what_its_units_buy_each_result_once(tmp_pat
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == PER_SECOND * SECONDS
     assert set(last.cpu) == {"Pair", "Apart"}
     assert all(share is not None and 0 < share < 1 for share in last.cpu["Pair"])
-    assert "`Pair` worked on " in second.stderr

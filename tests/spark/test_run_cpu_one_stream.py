@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaded import load_file
+from rule_files import load_file
 from spark.child import kill, start, tail, wait_until
 from spark.test_run import command
 from spark.test_run_cpu import found
 from tocsin import local
-from tocsin.deliver import AlertLog
+from tocsin.delivery import AlertLog
 from tocsin.logic import FATES, Out
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
-from tocsin.rundir import read_manifest, read_progress
+from tocsin.run_directory import read_manifest, read_progress
+from tocsin.runtime.session import Session
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -34,8 +35,7 @@ BANDS = "".join(
     for i in range(16)
 )
 RULES = f"""\
-cpu: 1%
-deadline: 4s
+quality: {{cpu: 0.3%, deadline: 4s}}
 streams:
   a: {{source: {{json: {{path: in, max_files_per_batch: 1}}}}, keys: [item]}}
 groups:
@@ -74,7 +74,7 @@ def expected(folder: Path, whole: dict[str, Any]) -> Out:
     for number in range(2):
         mine = {{"ts": TIME}.get(name, name): column[bucket == number] for name, column in whole.items()}
         mine[ARRIVAL] = mine[TIME]
-        out.add(plan.build({}).on_data(local._batches(0, watch, {"a": mine}, TIME, ARRIVAL)))
+        out.add(Session(plan).push(local._batches(0, watch, {"a": mine}, TIME, ARRIVAL)))
     return out
 
 
@@ -99,4 +99,4 @@ def test_a_run_that_was_killed_finds_what_its_units_buy_each_result_once(tmp_pat
     assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == PER_SECOND * SECONDS
     assert set(last.cpu) == {"Wide", *(f"Band{i}" for i in range(16))}
     assert all(share is not None and 0 <= share < 1 for share in last.cpu["Wide"])
-    assert "`Wide` worked on " in second.stderr
+    assert "`Wide` processed " in second.stderr

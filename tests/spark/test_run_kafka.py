@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from loaded import load_file
+from rule_files import load_file
 from servers import Kafka, connector_jars
 from spark import plant
 from spark.child import PATIENCE_S, kill, start, tail, wait_until
 from spark.test_run import alerts, command
-from tocsin.rundir import read_progress
+from tocsin.run_directory import read_progress
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ def write_rules(folder: Path, servers: str, prefix: str = "plant") -> None:
 
     def topic(match: re.Match[str]) -> str:
         options = f"options: {{maxOffsetsPerTrigger: '{ROWS_PER_BATCH}'}}"
-        return f"kafka: {{servers: '{servers}', topic: {prefix}-{match[1]}, starting: earliest, {options}}}"
+        return f"kafka: {{servers: '{servers}', topic: {prefix}-{match[1]}, starting_offsets: earliest, {options}}}"
 
     text = re.sub(r"json: \{path: in/(\w+), max_files_per_batch: 1\}", topic, plant.RULES)
     (folder / "rules.yaml").write_text(text.replace("time_unit: s", "time_unit: s\n    arrival: at"))
@@ -98,7 +98,7 @@ def test_run_waits_and_starts_its_query_again_when_the_broker_is_down(kafka: Kaf
     kafka.kill()
     process = start(command(tmp_path, "--conf", f"spark.jars={connector_jars()}", "--interval", "100ms"), log)
     try:
-        assert wait_until(lambda: said(f"the kafka broker {kafka.servers} must accept connections; "), process)
+        assert wait_until(lambda: said(f"the kafka broker {kafka.servers} is not reachable; "), process)
         assert not said("streams are open")
         kafka.start()
         assert wait_until(lambda: len(read_progress(tmp_path / "run")) >= 2, process), tail(log)
@@ -106,7 +106,7 @@ def test_run_waits_and_starts_its_query_again_when_the_broker_is_down(kafka: Kaf
         kafka.kill()
         assert wait_until(lambda: said("the query failed while a Kafka broker is down: "), process), tail(log)
         kafka.start()
-        assert wait_until(lambda: said("the query starts again"), process), tail(log)
+        assert wait_until(lambda: said("the query is started again"), process), tail(log)
         assert wait_until(lambda: total() == rows, process), tail(log)
         process.terminate()
         assert process.wait(PATIENCE_S) == 0, tail(log)

@@ -13,16 +13,16 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
 CODE = """
 import pathlib
-from tocsin.rundir import RunDir
+from tocsin.run_directory import RunDir
 from tocsin.spark.session import run_session
 
 run, rows = RunDir("run"), pathlib.Path("in")
 rows.mkdir()
 settings = {"spark.driver.memory": "512m"}
-with run.held(), run_session(run, master="local[1]", conf=settings, partitions=1, kafka=False) as spark:
-    run.tick("first")
-    ticks = spark.readStream.name("ticks").option("cleanSource", "delete").text(str(run.ticks.absolute()))
-    frame = spark.readStream.name("rows").text(str(rows)).union(ticks)
+with run.lock(), run_session(run, master="local[1]", conf=settings, partitions=1, kafka=False) as spark:
+    run.write_control_rows("first")
+    control = spark.readStream.name("control").option("cleanSource", "delete").text(str(run.control.absolute()))
+    frame = spark.readStream.name("rows").text(str(rows)).union(control)
     query = frame.writeStream.format("noop").option("checkpointLocation", "check").start()
     for number in range(4):
         (rows / f"{number}.txt").write_text("row")
@@ -30,11 +30,12 @@ with run.held(), run_session(run, master="local[1]", conf=settings, partitions=1
     other = spark._jvm.org.apache.log4j.Logger.getLogger("org.apache.spark.Other")
     other.warn("Failed to remove x / skip removing file.")
     query.stop()
-    print("batches:", len(list(pathlib.Path("check/commits").glob("[0-9]*"))), "ticks:", list(run.ticks.iterdir()))
+    print("batches:", len(list(pathlib.Path("check/commits").glob("[0-9]*"))), "control:", list(run.control.iterdir()))
 """
 
 
 @pytest.mark.spark
+@pytest.mark.process
 def test_log_has_no_warning_of_a_control_file_when_spark_deletes_it_again(tmp_path: Path) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
@@ -42,7 +43,7 @@ def test_log_has_no_warning_of_a_control_file_when_spark_deletes_it_again(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     # Spark deletes the file after the micro-batch that follows the one that read it, and tries that again after others.
-    assert "batches: 4 ticks: []" in done.stdout
+    assert "batches: 4 control: []" in done.stdout
     log = (tmp_path / "run" / "spark.log").read_text()
-    assert [line for line in log.splitlines() if "Failed to remove" in line and "/ticks/" in line] == []
+    assert [line for line in log.splitlines() if "Failed to remove" in line and "/control/" in line] == []
     assert "Failed to remove x / skip removing file." in log

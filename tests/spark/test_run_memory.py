@@ -27,10 +27,10 @@ from tests.spark.test_run_shared_wait import run_until
 from tocsin import Rule, local
 from tocsin.cli.main import main
 from tocsin.columns import EPOCH
-from tocsin.deliver import AlertLog
-from tocsin.plan.budget import found_text
-from tocsin.rundir import read_progress
-from tocsin.rundir.found import read_found
+from tocsin.delivery import AlertLog
+from tocsin.plan import found_text
+from tocsin.run_directory import read_progress
+from tocsin.run_directory.progress import read_memory_results
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
@@ -39,14 +39,14 @@ SECOND, START = 1_000_000, 1_700_000_000_000_000
 SECONDS, FILES, PER_SECOND = 40, 10, 300
 MEMORY = 200_000
 RULES = f"""\
-memory: {MEMORY}
+quality: {{memory: {MEMORY}}}
 streams:
   a: {{source: {{json: {{path: in/a, max_files_per_batch: 1}}}}, keys: [item]}}
   b: {{source: {{json: {{path: in/b, max_files_per_batch: 1}}}}, keys: [item]}}
 groups:
   - name: shop
     rules:
-      - {{alert: Pair, expr: a + b > 2.5, within: 10s, on: [item], emit: all, outage: 0s}}
+      - {{alert: Pair, expr: a + b > 2.5, within: 10s, on: [item], emit: all, allowed_lateness: 0s}}
 """
 
 
@@ -106,7 +106,7 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
     assert last.shares["Pair"] <= MEMORY
     assert main(["explain", str(tmp_path / "rules.yaml"), "Pair", "--run-dir", str(tmp_path / "run")]) == 0
     found = found_text(last.memory["Pair"])
-    assert f"  Pair: may keep {last.shares['Pair']:,} bytes now; {found}\n" in capsys.readouterr().out
+    assert f"  Pair: share {last.shares['Pair']:,} bytes; {found}\n" in capsys.readouterr().out
     files = sorted((tmp_path / "run" / "alerts").rglob("*.jsonl"))
     log = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert {row["quality"].split()[0] for row in log} == {"exact", "subset"}
@@ -115,7 +115,9 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
 
 def test_a_backtest_says_what_its_memory_finds(spark: Any, tmp_path: Path) -> None:
     write(tmp_path)
-    sampled = "\n      - {alert: Some, expr: a + b > 2.5, within: 10s, on: [item], emit: all, prefer: sample}\n"
+    sampled = (
+        "\n      - {alert: Some, expr: a + b > 2.5, within: 10s, on: [item], emit: all, quality: {prefer: sample}}\n"
+    )
     limited, free = tmp_path / "limited.yaml", tmp_path / "free.yaml"
     limited.write_text(RULES.replace("200000", "600000").rstrip() + sampled)
     free.write_text(RULES.partition("\n")[2])
@@ -130,9 +132,9 @@ def test_a_backtest_says_what_its_memory_finds(spark: Any, tmp_path: Path) -> No
     assert found["against"]["memory"] == []
     assert sum(part.get("shed", 0) for part in found["streams"].values()) > 0
     text = (tmp_path / "report.html").read_text()
-    assert "Limited memory: what it finds" in text
+    assert "Recall under memory budgets" in text
     assert f"<td>{pair['reached']:.3g}</td>" in text
-    assert read_found(tmp_path / "run")["Pair"][1].reached == pair["reached"]
+    assert read_memory_results(tmp_path / "run")["Pair"][1].reached == pair["reached"]
 
 
 def exact(folder: Path) -> Counter[str]:
@@ -143,8 +145,8 @@ def exact(folder: Path) -> Counter[str]:
         rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
         columns[name] = {field: np.array([row[field] for row in rows]) for field in ("ts", "value")}
         columns[name]["item"] = np.array([row["item"] for row in rows], dtype=object)
-    rule = Rule("Pair", "a + b > 2.5", within="10s", on="item", emit="all", outage="0s")
-    return Counter(named(row) for row in local.run(columns, rule).alerts)
+    rule = Rule("Pair", "a + b > 2.5", within="10s", on="item", emit="all", allowed_lateness="0s")
+    return Counter(named(row) for row in local.run_local_detailed(columns, rule).alerts)
 
 
 def named(row: Mapping[str, Any]) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaded import load_file
+from rule_files import load_file
 from tocsin.pages import unpack
-from tocsin.rundir import Progress
+from tocsin.run_directory import Progress
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ groups:
         expr: a - b > 2
         within: 1s
         on: [machine]
-        quality: {recall: 0.9, over: 10s, in_order: true}
+        quality: {recall: 0.9, period: 10s, in_order: true}
 """
 
 
@@ -93,5 +93,5 @@ def test_buckets_of_a_run_come_to_one_wait_and_keep_it_over_a_restart(spark: Any
     assert len(waits) == 1
     assert waits == agreed
     assert ended.progress.waits["Far"][0] in waits
-    read = {path.name for path in (tmp_path / "run" / "ticks").iterdir()}
+    read = {path.name for path in (tmp_path / "run" / "control").iterdir()}
     assert len(read) <= 2, "files that were read go away"

@@ -34,8 +34,11 @@ JSON = (
     b'{"machine":"m","ts":1,"value":true}',
     b'{"ts":"soon","value":[1]}',
 )
-NOT_JSON, NO_TIME = "it is not a JSON object in UTF-8", "time `ts` is not a time from year 1 to 9999 (`time_unit: us`)"
-NO_FORM = "time `ts` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
+NOT_JSON, NO_TIME = (
+    "the line is not a JSON object in UTF-8",
+    "time `ts` is not a time from year 1 to 9999 (`time_unit: us`)",
+)
+NO_FORM = "time `ts` is neither a number nor a time in ISO 8601 such as 2015-02-02T14:19:59Z"
 NO_NUMBER = "value `value` is not a finite number"
 REASONS = [NOT_JSON] * 3 + ["key `machine` is missing", NO_FORM, NO_TIME, "time `ts` is missing"] + [NO_NUMBER] * 4
 REASONS.append(f"key `machine` is missing; {NO_FORM}; {NO_NUMBER}")
@@ -84,7 +87,7 @@ def test_lines_of_csv_become_rows_or_say_why_not(spark: Any, tmp_path: Path, str
         ("m1", 10, 1.0, '{"site":"x"}'),
         ("m,2", 1_000_000, 5.0, '{"site":"z"}'),
     ]
-    broken = "it is not a line of CSV in UTF-8 with 4 fields"
+    broken = "the line is not CSV in UTF-8 with 4 fields"
     assert [row[REASON] for row in found if row[REASON]] == [broken, broken, NO_FORM, broken, broken]
 
 
@@ -103,10 +106,12 @@ def test_a_stream_may_read_one_file(spark: Any, tmp_path: Path, kind: str) -> No
 def test_a_header_names_what_is_needed_once(spark: Any, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     for text, message in {
-        "m1,10,1\n": r"the header of its CSV files must name `machine`, `ts`, `value`; got 'm1,10,1'",
-        "machine,ts,valu\n": r"stream `air`: the header of its CSV files must name `value`; got 'machine,ts,valu'",
-        "machine,ts,value,value\n": "must name each column once; got 'machine,ts,value,value'",
-        "\n": r"must have a CSV file with its header when a run starts; it has none",
+        "m1,10,1\n": r"the header of its CSV files must have the columns `machine`, `ts`, `value`; got 'm1,10,1'",
+        "machine,ts,valu\n": (
+            r"stream `air`: the header of its CSV files must have the columns `value`; got 'machine,ts,valu'"
+        ),
+        "machine,ts,value,value\n": "must list each column once; got 'machine,ts,value,value'",
+        "\n": r"must contain a CSV file with a header when a run starts; no file was found",
     }.items():
         file.write_text(text)
         with pytest.raises(PlanError, match=message):
@@ -116,14 +121,16 @@ def test_a_header_names_what_is_needed_once(spark: Any, tmp_path: Path) -> None:
 def test_a_header_names_each_value_and_the_arrival(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("machine,ts,mm_s\nm1,10,1\n")
     given = stream("csv", tmp_path, ("mm_s", "mms"), arrival="came")
-    with pytest.raises(PlanError, match=r"must name `came`, `mms`; got 'machine,ts,mm_s'"):
+    with pytest.raises(PlanError, match=r"must have the columns `came`, `mms`; got 'machine,ts,mm_s'"):
         rows(spark, given, streaming=False)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_schema_of_parquet_names_what_is_needed(spark: Any, tmp_path: Path, streaming: bool) -> None:
     pq.write_table(pa.table({"machine": ["m"], "time": [1], "mm_s": [2]}), tmp_path / "a.parquet")
-    message = r"stream `air`: the schema of its Parquet files must name `ts`, `mms`; got 'machine, time, mm_s'"
+    message = (
+        r"stream `air`: the schema of its Parquet files must have the columns `ts`, `mms`; got 'machine, time, mm_s'"
+    )
     with pytest.raises(PlanError, match=message):
         rows(spark, stream("parquet", tmp_path, ("mms",)), streaming=streaming)
 
@@ -188,7 +195,7 @@ def test_a_row_that_lacks_some_values_goes_on(spark: Any, tmp_path: Path) -> Non
     assert [(row.temp, row.hum, row[REASON]) for row in found] == [
         (1.0, None, None),
         (None, 2.0, None),
-        (None, None, "no value: `temp`, `hum` are missing"),
+        (None, None, "all values are missing: `temp`, `hum`"),
         (None, None, "value `hum` is not a finite number"),
         (None, None, "value `temp` is not a finite number"),
         (None, None, "value `hum` is not a finite number"),
@@ -228,7 +235,7 @@ def test_a_column_of_parquet_that_can_be_no_key_is_refused_and_one_that_is_no_nu
     for number, query in enumerate(odd):
         spark.sql(query).write.parquet(str(tmp_path / str(number)))
     with pytest.raises(
-        PlanError, match=r"key column 'machine' must hold text, whole numbers or booleans; it holds double"
+        PlanError, match=r"key column 'machine' must contain strings, integers or booleans; its type is double"
     ):
         rows(spark, stream("parquet", tmp_path / "0"), streaming=False)
     assert [row[REASON] for row in rows(spark, stream("parquet", tmp_path / "1"), streaming=False)] == [NO_NUMBER]
@@ -245,7 +252,7 @@ def test_rows_arrive_by_the_column_that_the_stream_names(spark: Any, tmp_path: P
 def test_of_a_long_text_the_beginning_is_shown(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("x" * 1_000_000)
     (row,) = rows(spark, stream("json", tmp_path), streaming=False)
-    assert row[REASON] == f"{NOT_JSON}; of its text 65,536 characters are shown"
+    assert row[REASON] == f"{NOT_JSON}; only 65,536 characters are shown"
     assert row[RAW] == "x" * 65_536
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 from pyspark import SparkContext
 
 from tocsin.rules.rulefile import Source, Stream
-from tocsin.rundir import last_progress, read_dead
+from tocsin.run_directory import last_progress, read_dead
 from tocsin.spark.unreadable import UnreadableFile, UnreadableFiles, skip_settings
 
 RULES = """
@@ -98,13 +98,14 @@ def _check(folder: Path, done: subprocess.CompletedProcess[str]) -> dict[str, An
     told: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     (unusable,) = told["unusable"]
-    assert unusable.startswith("stream `oil`: no row could be used (the file cannot be read: ")
+    assert unusable.startswith("stream `oil` has no valid row (the file cannot be read: ")
     for name in ("air/cut.json.gz", "air/no gzip.json.gz", "oil/no gzip.json.gz"):
         assert f"file {folder}/in ü/{name} cannot be read and was skipped; " in done.stderr
     return told
 
 
 @pytest.mark.spark
+@pytest.mark.process
 def test_run_continues_and_counts_damaged_files_when_a_source_has_some(folder: Path) -> None:
     told = _check(folder, _tocsin(folder, "run", "--once"))
     assert told["total"]["rows"]["air"] == 9
@@ -120,6 +121,7 @@ def test_run_continues_and_counts_damaged_files_when_a_source_has_some(folder: P
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_backtest_names_damaged_files_when_a_source_has_some(folder: Path) -> None:
     told = _check(folder, _tocsin(folder, "backtest"))
     assert told["rows"] == 9

@@ -10,19 +10,21 @@ import pytest
 from hypothesis import given
 
 import tocsin
+from tests.driver import parts_of
 from tests.strategies import Case, cases
-from tests.test_laws import parts_of
 from tocsin import RunError, local
 from tocsin.logic import Out
+from tocsin.pages import pack
 from tocsin.plan import Plan
+from tocsin.runtime.session import Session
 from tocsin.spark.versions import STATE_BYTES, Versions
 
 
 def run(step: Any, calls: list[list[Any]]) -> Out:
-    logic, out = step.build({}), Out()
+    session, out = Session(step), Out()
     for call in calls:
-        out.add(logic.on_data(call))
-    out.add(logic.on_end())
+        out.add(session.push(call))
+    out.add(session.end())
     return out
 
 
@@ -33,7 +35,7 @@ def plan_of(case: Case, **changes: Any) -> Plan:
 
 @given(cases(shaped=True))
 def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
-    plans = [plan_of(case), plan_of(case, keep_firing_for="5us", outage="3us")]
+    plans = [plan_of(case), plan_of(case, keep_firing_for="5us", allowed_lateness="3us")]
     versions = Versions.of(plans)
     assert len(versions.routes) == 1
     calls = parts_of(plans[0], case.arrays(), [3, 7], "arrival")
@@ -53,11 +55,11 @@ def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
 
 
 def size(plan: Plan, calls: list[list[Any]]) -> int:
-    logic = plan.build({})
+    session = Session(plan)
     for call in calls:
-        logic.on_data(call)
-    logic.on_end()
-    return sum(len(page or b"") for page in logic.changed_pages().values())
+        session.push(call)
+    session.end()
+    return sum(len(page or b"") for page in session.changed_pages().values())
 
 
 def test_versions_with_other_keys_or_columns_have_feeds_of_their_own() -> None:
@@ -72,5 +74,5 @@ def test_versions_with_other_keys_or_columns_have_feeds_of_their_own() -> None:
 
 def test_state_of_an_earlier_run_is_refused() -> None:
     plan = tocsin.plan.make_plan(tocsin.Rule("x", "a > 1"), {"a": ["ts", "value"]})
-    with pytest.raises(RunError, match="over a bounded input only"):
-        Versions.of([plan]).build({"0/0": b""})
+    with pytest.raises(RunError, match="only over a bounded input"):
+        Session(Versions.of([plan]), {"0/0": pack({})})

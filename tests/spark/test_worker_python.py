@@ -62,9 +62,9 @@ def _session(python: str, master: str = "local[2]", **more: Any) -> Any:
 
 def test_session_check_names_the_remedy_when_its_python_lacks_tocsin(tmp_path: Path) -> None:
     python = _python(tmp_path, "-I -S")
-    with pytest.raises(PlanError, match="must import tocsin") as raised:
+    with pytest.raises(PlanError, match="cannot import tocsin") as raised:
         check_worker_python(_session(python))
-    for part in (f"they run `{python}`", "No module named 'tocsin'", f"PYSPARK_PYTHON to {sys.executable} before"):
+    for part in (f"`{python}` fails with", "No module named 'tocsin'", f"PYSPARK_PYTHON to {sys.executable} before"):
         assert part in str(raised.value)
 
 
@@ -91,16 +91,18 @@ def test_session_check_passes_when_tocsin_reaches_the_workers(tmp_path: Path, mo
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_alerts_fail_with_the_remedy_when_another_python_is_first_in_the_path(tmp_path: Path) -> None:
     _python(tmp_path / "bin", "-I -S")
     done = _run_script(tmp_path, USER_CODE, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 1
-    assert "Spark's Python workers must import tocsin; they run `python3`" in last
+    assert "the Python workers of Spark cannot import tocsin; `python3` fails with" in last
     assert f"set the environment variable PYSPARK_PYTHON to {sys.executable} before" in last
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_query_of_a_user_prints_no_progress_of_the_driver_worker_when_it_starts(tmp_path: Path) -> None:
     done = _run_script(tmp_path, STREAMING_CODE, PYSPARK_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr

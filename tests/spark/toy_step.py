@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
-from tocsin.logic import Batch, Out, Pages
+from tocsin.logic import Batch, Listener, Out, Pages
+from tocsin.pages import pack, unpack
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,21 @@ class Toy:
 
     quiet_us: int | None = None
 
-    def build(self, pages: Pages) -> ToyLogic:
-        return ToyLogic(self, json.loads(pages["rows"]) if pages else {})
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> list[ToyPipeline]:
+        return [ToyPipeline(self, unpack(pages["rows"])[1] if pages else {})]
+
+    def read_control(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return row
 
 
-class ToyLogic:
+class ToyPipeline:
+    inputs: ClassVar = {(0, name): ("value",) for name in ("r", "s")}
+
     def __init__(self, step: Toy, rows: dict[str, int]) -> None:
         self.step, self.rows, self.timer = step, rows, None
         self.changed = False
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        out = Out()
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         rows = [(b.arrival[i], b, i) for b in batches for i in range(len(b.time)) if isfinite(b.values["value"][i])]
         for _, batch, i in sorted(rows, key=lambda row: row[0]):
             key = "/".join(batch.keys[batch.key[i]])
@@ -41,23 +45,22 @@ class ToyLogic:
         if self.step.quiet_us is not None and now_us is not None:
             self.timer = now_us + self.step.quiet_us
         self.changed = True
-        return out
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        return Out()
+    def on_control(self, message: Mapping[str, Any], out: Out) -> None:
+        pass
 
-    def on_time(self, now_us: int) -> Out:
+    def on_time(self, now_us: int, out: Out) -> None:
         self.timer = None
-        return Out(alerts=[self._alert("quiet", key) for key in self.rows])
+        out.alerts += [self._alert("quiet", key) for key in self.rows]
 
-    def on_end(self) -> Out:
-        return Out(alerts=[self._alert("end", key) for key in sorted(self.rows)])
+    def on_end(self, out: Out) -> None:
+        out.alerts += [self._alert("end", key) for key in sorted(self.rows)]
 
     def next_timer(self) -> int | None:
         return self.timer
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        pages: dict[str, bytes | None] = {"rows": json.dumps(self.rows).encode()} if self.changed else {}
+        pages: dict[str, bytes | None] = {"rows": pack({}, **self.rows)} if self.changed else {}
         self.changed = False
         return pages
 

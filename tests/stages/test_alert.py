@@ -75,21 +75,6 @@ TIMINGS = st.builds(
 )
 
 
-@given(STORIES, TIMINGS, st.integers(0, 12))
-def test_a_story_told_in_two_pieces_is_the_same_story(
-    steps: list[tuple[int, int, int]], timing: alert.Timing, cut: int
-) -> None:
-    times, story = [0, 0, 0], []
-    for key, gap, truth in steps:
-        times[key] += gap
-        story.append((key, times[key], truth, 1.0 if truth else -1.0))
-    whole, pieces = alert.new_lives(3), alert.new_lives(3)
-    expected = drive(whole, timing, story) + settle(whole, timing, 99, 99, 99)
-    found = drive(pieces, timing, story[:cut]) + drive(pieces, timing, story[cut:]) + settle(pieces, timing, 99, 99, 99)
-    assert found == expected
-    assert not whole.phase.any()
-
-
 @given(STORIES, TIMINGS, st.booleans(), st.lists(st.integers(0, 12), max_size=3))
 def test_alerts_have_distinct_identities_when_starts_are_equal_or_go_back(
     steps: list[tuple[int, int, int]], timing: alert.Timing, is_late: bool, cuts: list[int]

@@ -1,10 +1,10 @@
-"""A rule file for tests of tests, and ways to check and to run test files beside it."""
+"""A rule file for tests of `tocsin test`, and functions that check and run test files next to it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.jit import plain_kernels
+from tocsin.jit import use_interpreted_kernels
 from tocsin.testing import CheckedSuite, Result, SuiteLoader, run_suite
 
 RULES = """\
@@ -49,29 +49,29 @@ def write_rules(folder: Path) -> None:
 
 
 def check(folder: Path, text: str | bytes) -> CheckedSuite:
-    """Check a test file that lies beside the rule file."""
+    """Write a test file next to the rule file, and check it."""
     write_rules(folder)
     path = folder / "test.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return SuiteLoader().check(path)
 
 
-def said(folder: Path, text: str | bytes) -> list[str]:
-    """The mistakes of a test file, without its folder."""
-    return [str(mistake).replace(f"{folder}/", "") for mistake in check(folder, text).mistakes]
+def errors_of(folder: Path, text: str | bytes) -> list[str]:
+    """Return the errors of a test file, without its directory."""
+    return [str(error).replace(f"{folder}/", "") for error in check(folder, text).errors]
 
 
 def run(folder: Path, text: str, *, is_debugging: bool = False) -> list[Result]:
     """Run the tests of a file."""
     checked = check(folder, text)
-    assert [str(mistake) for mistake in checked.mistakes] == []
+    assert [str(error) for error in checked.errors] == []
     assert checked.suite is not None
-    with plain_kernels(0):
+    with use_interpreted_kernels(0):
         return list(run_suite(checked.suite, checked.suite.scenarios, is_debugging=is_debugging))
 
 
 def one_test(series: dict[str, str], cases: str, **options: str) -> str:
-    """Write a file with one test: values by series, `; delay` behind them, and the cases in flow style."""
+    """Return a test file with one test. `series` has the values and `; delay`; `cases` is in flow style."""
     lines = ["rule_files: [rules.yaml]", *(f"{name}: {value}" for name, value in options.items()), "tests:"]
     lines += ["  - name: one", "    interval: 1m", "    input_series:"]
     for name, values in series.items():

@@ -1,4 +1,4 @@
-"""A good test file, changed at a random place: never an exception, every mistake inside the file; what is left runs."""
+"""Random changes of a valid test file never raise an exception; errors have positions inside of the file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.testing.files import check
-from tests.testing.test_load_mistakes import GOOD
-from tocsin.jit import plain_kernels
+from tests.testing.test_loader import GOOD
+from tocsin.jit import use_interpreted_kernels
 from tocsin.rules.compose import split_lines
 from tocsin.testing import run_suite
-from tocsin.testing.report import as_object, lines
+from tocsin.testing.report import lines, to_json
 
 WORDS = ["", "~", "x", "5", "-1", "10s", "-5s", "1e300", "_", "1x3", "1+1x5", "NaN Inf 1", "air",
          'air.hum{machine="m2"}', 'door{machine="", site="s"}', "Warm", "Matches", "pending", "0s x3 1h",
@@ -44,34 +44,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run(folder: Path, tree: Any) -> None:
     text = json.dumps(tree, indent=1)
     checked, written = check(folder, text), split_lines(text)
-    for mistake in checked.mistakes:
-        if mistake.file.endswith("test.yaml"):
-            assert 1 <= mistake.line <= len(written)
-            assert 1 <= mistake.column <= len(written[mistake.line - 1]) + 1
-        assert str(mistake).isprintable()
-    assert (checked.suite is None) == bool(checked.mistakes)
+    for error in checked.errors:
+        if error.file.endswith("test.yaml"):
+            assert 1 <= error.line <= len(written)
+            assert 1 <= error.column <= len(written[error.line - 1]) + 1
+        assert str(error).isprintable()
+    assert (checked.suite is None) == bool(checked.errors)
     if checked.suite is not None:
-        with plain_kernels(0):
+        with use_interpreted_kernels(0):
             results = list(run_suite(checked.suite, checked.suite.scenarios, is_debugging=True))
         assert all(line.isprintable() for line in lines(results, is_debugging=True))
-        json.dumps([as_object(result, is_debugging=True) for result in results])
+        json.dumps([to_json(result, is_debugging=True) for result in results])
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(PLACES), st.sampled_from(JUNK), st.booleans())
-def test_a_part_that_is_something_else_is_no_crash(folder: Path, path: tuple[Any, ...], junk: Any, goes: bool) -> None:
+def test_check_raises_no_exception_when_a_value_is_replaced(
+    folder: Path, path: tuple[Any, ...], junk: Any, is_removed: bool
+) -> None:
     tree = _copy()
     holder = tree
     for key in path[:-1]:
         holder = holder[key]
-    if goes:
+    if is_removed:
         del holder[path[-1]]
     else:
         holder[path[-1]] = junk
     _run(folder, tree)
 
 
-@settings(max_examples=100)
 @given(st.integers(0, len(GOOD)), st.integers(0, 30), st.sampled_from(WORDS))
-def test_a_text_that_is_something_else_is_no_crash(folder: Path, at: int, length: int, word: str) -> None:
+def test_check_raises_no_exception_when_a_part_of_the_text_is_replaced(
+    folder: Path, at: int, length: int, word: str
+) -> None:
     check(folder, GOOD[:at] + word + GOOD[at + length :])

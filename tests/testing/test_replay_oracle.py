@@ -1,4 +1,4 @@
-"""What is known at a time, against the oracle that takes one row at a time."""
+"""Known alerts of a replay, compared with an oracle that processes one row at a time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tocsin
+from tests.example_counts import ENGINE
 from tests.naive.alerts import Replay as NaiveReplay
 from tests.naive.alerts import rows_in_order
 from tests.strategies import Case, cases, reduced
 from tocsin.logic import Batch
 from tocsin.plan import Watch, make_plan
 from tocsin.testing.model import Scenario
-from tocsin.testing.replay import Moment, Replay
+from tocsin.testing.replay import KnownAlerts, Replay
 
 TIMES = st.lists(st.integers(0, 120), min_size=1, max_size=3)
 # Key, state, start, margin.
 Known = set[tuple[Any, ...]]
 
 
-def _oracle(case: Case, idle_us: int, now: int) -> Known:
-    """The lives that are open once the rows of up to `now` were taken; keys quiet for `idle` wait for nothing."""
+def _oracle(case: Case, idle_timeout_us: int, now: int) -> Known:
+    """Return the open alerts after the rows up to `now`. Keys without rows for `idle_timeout_us` are complete."""
     run = NaiveReplay(case.rule, counts={stream: Counter() for stream in case.rule.join.streams})
     seen: dict[Any, int] = {}
     for row in rows_in_order(_arrived(case, now), case.rule, "arrival"):
@@ -34,14 +35,14 @@ def _oracle(case: Case, idle_us: int, now: int) -> Known:
         for machine, value, arrival in zip(table["machine"], table["value"], table["arrival"], strict=True):
             if stream in case.rule.join.streams and machine is not None and math.isfinite(value):
                 seen[machine,] = max(arrival, seen.get((machine,), arrival))
-    everyone = {key: state for key, state in run.keys.items() if key in seen}
-    run.keys = {key: state for key, state in everyone.items() if now - seen[key] >= idle_us and state.largest}
+    seen_keys = {key: state for key, state in run.keys.items() if key in seen}
+    run.keys = {key: state for key, state in seen_keys.items() if now - seen[key] >= idle_timeout_us and state.largest}
     run.end()
     for key, state in run.keys.items():
-        silence = max(state.largest.values()) + now - seen[key]
-        state.life.pass_time(silence)
-        state.late_life.pass_time(silence)
-    return {shown for key, state in everyone.items() if (shown := _shown(run, key, state))}
+        watermark = max(state.largest.values()) + now - seen[key]
+        state.life.pass_time(watermark)
+        state.late_life.pass_time(watermark)
+    return {shown for key, state in seen_keys.items() if (shown := _shown(run, key, state))}
 
 
 def _arrived(case: Case, now: int) -> dict[str, dict[str, list[Any]]]:
@@ -53,14 +54,14 @@ def _arrived(case: Case, now: int) -> dict[str, dict[str, list[Any]]]:
 
 
 def _shown(run: NaiveReplay, key: Any, state: Any) -> tuple[Any, ...]:
-    """The life that fires, else the one in order, as it was last told."""
-    lives = [life for life in (state.life, state.late_life) if life.state is not None]
-    if not lives:
+    """Return the last event of the firing alert, else of the alert in order."""
+    alerts = [life for life in (state.life, state.late_life) if life.state is not None]
+    if not alerts:
         return ()
-    life = min(lives, key=lambda one: one.state != "firing")
-    told = [row for row in run.output if row["key"] == key and row["late"] == life.late][-1]
-    assert (told["state"], told["startsAt"]) == (life.state, life.start)
-    return key, life.state, life.start, float(told["margin"])
+    alert = min(alerts, key=lambda one: one.state != "firing")
+    event = [row for row in run.output if row["key"] == key and row["late"] == alert.late][-1]
+    assert (event["state"], event["startsAt"]) == (alert.state, alert.start)
+    return key, alert.state, alert.start, float(event["margin"])
 
 
 def _batches(case: Case, watch: Watch) -> list[Batch]:
@@ -80,8 +81,8 @@ def _batches(case: Case, watch: Watch) -> list[Batch]:
     return batches
 
 
-def _known(moment: Moment) -> Known:
-    return {((one.labels["machine"],), one.state, one.starts_at_us, one.margin) for one in moment.alerts}
+def _known(known: KnownAlerts) -> Known:
+    return {((one.labels["machine"],), one.state, one.starts_at_us, one.margin) for one in known.alerts}
 
 
 def _check(case: Case, times: list[int]) -> None:
@@ -89,15 +90,17 @@ def _check(case: Case, times: list[int]) -> None:
     watch = make_plan(rule, {name: list(table) for name, table in case.streams.items()}, arrival="arrival").watches[0]
     replay = Replay(Scenario("", 1, 1, 0, (), ()), watch, lambda *_: rule, _batches(case, watch))
     for time in sorted(times):
-        replay.go_to(time)
-        assert _known(replay.moment(time)) == _oracle(case, watch.rules[0].idle_us, time)
+        replay.advance_to(time)
+        assert _known(replay.known_alerts(time)) == _oracle(case, watch.rules[0].idle_timeout_us, time)
 
 
+@ENGINE
 @given(cases(), TIMES)
-def test_what_is_known_at_a_time_is_what_the_oracle_knows(case: Case, times: list[int]) -> None:
+def test_known_alerts_equal_the_oracle(case: Case, times: list[int]) -> None:
     _check(case, times)
 
 
+@ENGINE
 @given(reduced(), TIMES)
-def test_the_same_holds_for_one_stream_with_rows_left_out(case: Case, times: list[int]) -> None:
+def test_known_alerts_equal_the_oracle_when_rows_of_one_stream_are_omitted(case: Case, times: list[int]) -> None:
     _check(case, times)

@@ -15,7 +15,7 @@ from tocsin.trace import Answer, Dead, KeyRows, Traced, trace, why
 from tocsin.trace.model import DUPLICATES
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
-JOIN = Rule("Warm", "air - surface > 2", within="10s", on="machine", outage="1h")
+JOIN = Rule("Warm", "air - surface > 2", within="10s", on="machine", allowed_lateness="1h")
 COLUMNS = ["machine", "ts", "value"]
 
 
@@ -62,29 +62,31 @@ def test_it_fired() -> None:
     assert (reason.facts["startsAt"], reason.facts["endsAt"]) == (5 * SECOND, 15 * SECOND)
 
 
-@pytest.mark.parametrize(("limit", "said"), [("memory", "memory were enough"), ("cpu", "time for all pairs")])
+@pytest.mark.parametrize(
+    ("limit", "said"), [("memory", "memory budget is enough"), ("cpu", "CPU budget is enough for all pairs")]
+)
 def test_of_a_rule_with_a_budget_it_is_said_that_a_run_may_find_less(limit: str, said: str) -> None:
-    rule = replace(JOIN, emit="all", **{limit: {"memory": "1MB", "cpu": "1%"}[limit]})
+    rule = replace(JOIN, emit="all", quality={limit: {"memory": "1MB", "cpu": "1%"}[limit]})
     *_, (kind, text) = told(rule, at=5, air="0:21 5:24 60:10", surface="1:20 5:20 60:20")
-    assert kind == "supposed"
+    assert kind == "budget-assumed"
     assert said in text
 
 
 def test_it_fired_and_has_not_ended() -> None:
     (reason,) = answer(hot(), at=7, air="0:19 5:21 9:22").reasons
-    assert "from 1970-01-01T00:00:05Z and has not ended by the last row; value 22, largest margin 2" in reason.text
+    assert "from 1970-01-01T00:00:05Z and is still open at the last row; value 22, largest margin 2" in reason.text
 
 
 def test_it_fired_late() -> None:
     found = answer(JOIN, at=5, air="0:9 5:24 40:9 90:9 200:9", surface="5:20@300 12:30@301")
     assert found.verdict == "firing"
-    assert ", found late: a row came after its partners had gone on; " in found.reasons[0].text
+    assert "; it is a late alert, raised by an out-of-order row; " in found.reasons[0].text
 
 
 @pytest.mark.parametrize(("air", "ending"), [
     ("0:21 60:22 120:22 180:10", "; it fired at 1970-01-01T00:02:00Z"),
     ("0:21 60:22 90:10", "; it ended at 1970-01-01T00:01:30Z without firing"),
-    ("0:21 60:22", "; the rows end before"),
+    ("0:21 60:22", "; the input ends before"),
 ])  # fmt: skip
 def test_it_was_pending(air: str, ending: str) -> None:
     found = answer(hot(for_="2m"), at=70 if "90" not in air else 80, air=air)
@@ -105,20 +107,21 @@ def test_it_held_but_at_another_time() -> None:
     reasons = told(hot(), at=40, around=30, air="0:10 20:21 30:12 40:10")
     assert reasons == [
         (
-            "elsewhere",
-            "it held at 1970-01-01T00:00:20Z, 20s before: value 21, margin 1 (air 21 at 1970-01-01T00:00:20Z)",
+            "true-nearby",
+            "the condition was true at 1970-01-01T00:00:20Z, 20 s before: value 21, margin 1 (air 21 at "
+            "1970-01-01T00:00:20Z)",
         )
     ]
 
 
 def test_a_stream_is_missing() -> None:
     assert told(JOIN, at=100, air="58:30 100:30", surface="58:20") == [
-        ("missing", "no row of `surface` within 10s; the nearest is 42s before")
+        ("missing", "no row of `surface` within 10s; the nearest is 42 s before")
     ]
-    assert told(JOIN, at=0, air="0:30") == [("missing", "no row of `surface` for this key that can be used")]
+    assert told(JOIN, at=0, air="0:30") == [("missing", "no valid row of `surface` for this key")]
     assert told(JOIN, at=100, air="158:30", surface="0:20") == [
-        ("missing", "no row of `air` within 10s; the nearest is 58s after"),
-        ("missing", "no row of `surface` within 10s; the nearest is 1m40s before"),
+        ("missing", "no row of `air` within 10s; the nearest is 58 s after"),
+        ("missing", "no row of `surface` within 10s; the nearest is 1 min 40 s before"),
     ]
 
 
@@ -128,57 +131,59 @@ def test_a_key_that_no_source_has_is_told() -> None:
 
 def test_rows_lie_outside_the_band() -> None:
     assert told(JOIN, at=6, air="0:30", surface="12:20") == [
-        ("outside-band", "outside the band: `surface` at 1970-01-01T00:00:12Z is 12s after `air` at "
-         "1970-01-01T00:00:00Z; at most 10s apart is allowed: 2s too far")
+        ("outside-bounds", "outside the time bound: `surface` at 1970-01-01T00:00:12Z is 12 s after `air` at "
+         "1970-01-01T00:00:00Z; `within` allows a distance of at most 10s, exceeded by 2 s")
     ]  # fmt: skip
     bounds = Rule("Warm", "air - surface > 2", within={("air", "surface"): ("1s", "5s")}, on="machine")
     assert told(bounds, at=6, around=10, air="6:30", surface="4:20") == [
-        ("outside-band", "outside the band: `surface` at 1970-01-01T00:00:04Z is 2s before `air` at "
-         "1970-01-01T00:00:06Z; 1s to 5s after it is allowed: 3s too far")
+        ("outside-bounds", "outside the time bound: `surface` at 1970-01-01T00:00:04Z is 2 s before `air` at "
+         "1970-01-01T00:00:06Z; `within` allows 1s to 5s after, exceeded by 3 s")
     ]  # fmt: skip
     hopping = Rule("Warm", "air - surface > 2", within="10s", hop="10s", on="machine")
     assert told(hopping, at=10, air="9:30", surface="11:20") == [
-        ("outside-band", "outside the band: no window of 10s, hopping by 10s, holds a row of each stream")
+        ("outside-bounds", "outside the time bound: no window of 10s, hopping by 10s, contains a row of each stream")
     ]
 
 
 def test_the_condition_is_undefined() -> None:
     rule = Rule("Log", "ln(air) > 1", on="machine")
     assert told(rule, at=0, air="0:-1 1:0") == [
-        ("undefined", "the condition is undefined in all 2 evaluations within 1m, as in x/0 or ln(0)")
+        ("undefined", "the condition is undefined in all 2 evaluations within 1m, for example by x/0 or ln(0)")
     ]
 
 
 def test_a_row_was_left_out_with_its_bracket() -> None:
     reasons = told(hot(shapes={"air": "increasing"}), at=20, around=5, air="0:19 20:15 40:18")
     assert reasons[-1] == (
-        "omitted", "left out: the row of `air` at 1970-01-01T00:00:20Z (air 15), because it lies between rows "
-        "at least as large: 19 at 1970-01-01T00:00:00Z and 18 at 1970-01-01T00:00:40Z, 40s apart, where 1m is enough",
+        "omitted", "omitted: the row of `air` at 1970-01-01T00:00:20Z (air 15), because it is between rows "
+        "at least as large: 19 at 1970-01-01T00:00:00Z and 18 at 1970-01-01T00:00:40Z, 40 s apart (at most 1m is "
+        "allowed)",
     )  # fmt: skip
     both = told(hot(shapes={"air": "quasiconvex"}), at=20, around=5, air="0:19 10:5 20:15 30:6 40:18")
     assert both[-1][1].endswith(
-        "because it lies between rows at least as large: 19 at 1970-01-01T00:00:00Z and 18 at 1970-01-01T00:00:40Z, "
-        "40s apart, where 1m is enough, and it lies between rows at least as small: 5 at 1970-01-01T00:00:10Z and 6 at "
-        "1970-01-01T00:00:30Z, 20s apart, where 1m is enough"
+        "because it is between rows at least as large: 19 at 1970-01-01T00:00:00Z and 18 at 1970-01-01T00:00:40Z, "
+        "40 s apart (at most 1m is allowed), and it is between rows at least as small: 5 at 1970-01-01T00:00:10Z and 6 "
+        "at "
+        "1970-01-01T00:00:30Z, 20 s apart (at most 1m is allowed)"
     )
     same = told(hot(shapes={"air": "increasing"}), at=20, around=5, air="20:15 20:16")
-    assert same[-1][1].endswith("because a row at least as large stands at the same time (16 at 1970-01-01T00:00:20Z)")
+    assert same[-1][1].endswith("because a row at least as large has the same time (16 at 1970-01-01T00:00:20Z)")
     hopping = hot(shapes={"air": "increasing"}, hop="1m")
     assert told(hopping, at=20, around=5, air="0:19 20:15 40:18")[-1][1].endswith(
-        "because every window that holds it holds a row at least as large (19 at 1970-01-01T00:00:00Z)"
+        "because every window that contains it contains a row at least as large (19 at 1970-01-01T00:00:00Z)"
     )
 
 
 def test_a_row_that_came_behind_was_left_out_and_not_evaluated() -> None:
     reasons = told(hot(shapes={"air": "increasing"}), at=20, around=5, air="0:19 40:18 20:15@50")
-    assert reasons[-1][1].endswith("40s apart, where 1m is enough; it came behind and was not evaluated")
+    assert reasons[-1][1].endswith("40 s apart (at most 1m is allowed); it arrived out of order and was not evaluated")
 
 
 def test_a_row_that_came_again_is_a_duplicate() -> None:
     reasons = told(JOIN, at=0, air="0:21 0:21@3", surface="0:20")
     assert (
         "duplicates",
-        "repeated: the row of `air` at 1970-01-01T00:00:00Z (air 21) equals an earlier row, so it changes nothing",
+        "duplicate: the row of `air` at 1970-01-01T00:00:00Z (air 21) equals an earlier row, so it changes nothing",
     ) in reasons
 
 
@@ -216,7 +221,7 @@ def test_a_key_that_stands_in_no_table_of_limits_is_told() -> None:
     assert told(rule, at=0, air="0:30") == [
         (
             "without-limits",
-            "no row in the table of limits `by` for machine=m1: a comparison with its numbers is never true",
+            "no row for machine=m1 in the limits table `by`: a comparison with its columns is never true",
         )
     ]
     half = replace(rule, expr="air > 20 or air > by.most")
@@ -226,8 +231,8 @@ def test_a_key_that_stands_in_no_table_of_limits_is_told() -> None:
 def test_a_row_came_too_late() -> None:
     reasons = told(JOIN, at=0, air="0:30@4001 4000:1", surface="4000:1")
     assert reasons[-1] == (
-        "late", "late: the row of `air` at 1970-01-01T00:00:00Z (air 30) came when the newest of its key was 1h6m40s "
-        "later; `outage` is 1h, so it was not used",
+        "late", "late: the row of `air` at 1970-01-01T00:00:00Z (air 30) arrived when the newest row of its key was "
+        "1 h 7 min later; `allowed_lateness` is 1h, so it was dropped",
     )  # fmt: skip
 
 
@@ -235,10 +240,10 @@ def test_rows_could_not_be_used() -> None:
     dead = (Dead("air", "time `ts` is missing", "{}"), *[Dead("air", "broken", "x", 0)] * 4)
     found = answer(hot(), at=0, air="0:nan 1:5", dead=dead)
     assert [reason.text for reason in found.reasons][1:] == [
-        "not usable: the row of `air` at 1970-01-01T00:00:00Z has no finite value of `air`",
-        "not usable: a row of `air`: time `ts` is missing",
-        "not usable: a row of `air` at 1970-01-01T00:00:00Z: broken",
-        "and 3 more rows of `air` that are not usable",
+        "invalid: the row of `air` at 1970-01-01T00:00:00Z has no finite value of `air`",
+        "invalid: a row of `air`: time `ts` is missing",
+        "invalid: a row of `air` at 1970-01-01T00:00:00Z: broken",
+        "and 3 more rows of `air` that are invalid",
     ]
 
 
@@ -246,8 +251,8 @@ def test_a_value_lies_outside_its_domain() -> None:
     rule = hot(shapes={"air": "increasing"}, domains={"air": (-40, 85)})
     reasons = told(rule, at=0, air="0:999")
     assert reasons[-1] == (
-        "out-of-domain", "outside the domain [-40, 85]: the row of `air` at 1970-01-01T00:00:00Z (air 999) is kept, "
-        "and excuses no other row",
+        "out-of-domain", "outside the domain [-40, 85]: the row of `air` at 1970-01-01T00:00:00Z (air 999) is retained "
+        "and covers no other row",
     )  # fmt: skip
 
 
@@ -255,10 +260,10 @@ def test_of_many_rows_a_few_are_told() -> None:
     reasons = told(hot(shapes={"air": "increasing"}), at=20, air="0:19 10:1 20:1 21:2 22:3 23:4 24:3 40:18")
     kinds = [kind for kind, _ in reasons]
     assert kinds.count("omitted") == 3
-    assert reasons[-1] == ("omitted", "and 4 more rows of `air` that were left out")
+    assert reasons[-1] == ("omitted", "and 4 more rows of `air` that were omitted")
     dead = (Dead("air", "broken", "x", 0),) * 3
     found = answer(hot(), at=0, air="0:5", dead=dead)
-    assert found.reasons[-1].text == "and 1 more row of `air` that is not usable"
+    assert found.reasons[-1].text == "and 1 more row of `air` that is invalid"
 
 
 def test_rules_of_one_name_are_told_apart_by_their_labels() -> None:

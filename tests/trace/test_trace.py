@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 import tocsin
+from tests.example_counts import ENGINE
 from tests.naive.alerts import naive_evaluations, replay
 from tests.naive.join import is_inside
 from tests.strategies import Case, cases, reduced
@@ -37,9 +38,10 @@ def rows_of(streams: dict[str, dict[str, np.ndarray]], machine: str) -> dict[str
     return rows
 
 
+@ENGINE
 @given(cases(shaped=True))
 def test_alerts_and_counts_are_those_of_the_engine(case: Case) -> None:
-    whole = local.run(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
+    whole = local.run_local_detailed(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
     traced = traced_keys(case)
     found = [local.with_times(dict(row)) for one in traced.values() for row in one.alerts]
     assert Counter(map(repr, found)) == Counter(map(repr, whole.alerts))
@@ -62,6 +64,7 @@ def as_engine(count: dict[str, int]) -> dict[str, int]:
     }  # fmt: skip
 
 
+@ENGINE
 @given(cases())
 def test_without_shapes_evaluations_are_those_of_the_oracle(case: Case) -> None:
     expected = naive_evaluations(case.streams, case.rule)
@@ -69,6 +72,7 @@ def test_without_shapes_evaluations_are_those_of_the_oracle(case: Case) -> None:
         assert evaluations(traced) == sorted(one[1:] for one in expected if one[0] == key)
 
 
+@ENGINE
 @given(reduced(disorder=("none",)))
 def test_of_one_reduced_stream_evaluations_are_those_of_the_oracle(case: Case) -> None:
     expected = replay(case.streams, case.rule).evaluations
@@ -81,6 +85,7 @@ def evaluations(traced: Traced) -> list[tuple[Any, ...]]:
     return sorted((one.time_us, one.margin, one.is_true, one.is_late) for one in found)
 
 
+@ENGINE
 @given(cases(shaped=True))
 def test_an_evaluation_names_the_rows_of_its_witness(case: Case) -> None:
     for traced in traced_keys(case).values():
@@ -93,6 +98,7 @@ def test_an_evaluation_names_the_rows_of_its_witness(case: Case) -> None:
         assert shown <= rows
 
 
+@ENGINE
 @given(cases(shaped=True, streams_of_a_rule=(1, 1, 2, 3)))
 def test_every_row_left_out_has_an_excuse_that_holds(case: Case) -> None:
     for traced in traced_keys(case).values():
@@ -130,9 +136,10 @@ def windows_of(store: Store, time: int) -> set[int]:
     return {k for k in numbers if is_inside(time, k * hop, k * hop + length, store.closed)}
 
 
+@ENGINE
 @given(cases(emit="all", streams_of_a_rule=(1, 2)))
 def test_matches_are_those_of_the_engine(case: Case) -> None:
-    whole = local.run(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
+    whole = local.run_local_detailed(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
     found = [local.with_times(dict(row)) for one in traced_keys(case).values() for row in one.alerts]
     assert Counter(map(repr, found)) == Counter(map(repr, whole.alerts))
 
@@ -177,12 +184,16 @@ def test_several_rules_that_share_stores_are_those_of_the_engine() -> None:
         }  # fmt: skip
     table = Limits("limits.csv", ("machine",), ("most",), {("m",): (1.0,)})
     rules = [
-        tocsin.Rule("join", "a - b > 3", within="3us", on="machine", shapes={"a": "increasing"}, outage="20us"),
-        tocsin.Rule("alone", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, outage="20us"),
-        tocsin.Rule("every", "a > 1", within="5us", on="machine", for_="2us", recovery=0, outage="20us"),
-        tocsin.Rule("limited", "b > most.most", on="machine", limits={"most": table}, outage="20us", stale="9us"),
+        tocsin.Rule(
+            "join", "a - b > 3", within="3us", on="machine", shapes={"a": "increasing"}, allowed_lateness="20us"
+        ),
+        tocsin.Rule("alone", "a > 0", within="5us", on="machine", shapes={"a": "increasing"}, allowed_lateness="20us"),
+        tocsin.Rule("every", "a > 1", within="5us", on="machine", for_="2us", recovery=0, allowed_lateness="20us"),
+        tocsin.Rule(
+            "limited", "b > most.most", on="machine", limits={"most": table}, allowed_lateness="20us", stale="9us"
+        ),
     ]
-    whole = local.run(streams, rules, arrival="arrival", cuts=[100, 333])
+    whole = local.run_local_detailed(streams, rules, arrival="arrival", cuts=[100, 333])
     found = trace(local.explain(streams, rules, arrival="arrival").watches[0], ("m",), rows_of(streams, "m"))
     assert Counter(repr(local.with_times(dict(row))) for row in found.alerts) == Counter(map(repr, whole.alerts))
     assert {row["alert"] for row in found.alerts} == {rule.alert for rule in rules}

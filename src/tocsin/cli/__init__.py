@@ -1,1 +1,1 @@
-"""The command line: `main.py`, and one file per command. A command imports what it needs when it runs."""
+"""Command line: `main.py`, and one module per command. Commands import engines when they run."""

@@ -1,17 +1,17 @@
-"""Check rule files: every mistake at once, each with its place.
+"""Check rule files: report all errors and warnings, each with its position.
 
     tocsin check cold-store.yaml
     tocsin check --strict rules/*.yaml
     tocsin check --proofs cold-store.yaml
-    tocsin check --json rules/*.yaml | jq '.files[].mistakes[]'
+    tocsin check --json rules/*.yaml | jq '.files[].errors[]'
 
-A mistake is one line, as compilers write them:
+An error is one line, in the format of compilers:
 
     cold-store.yaml:12:9: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
 
-A warning says that something may be meant so and often is not: a stream that no rule reads, a password that stands in
-the file, a rule that will flap. A note reports a property of a rule, such as a delay of its alerts. Nothing is run and
-nothing is connected to. `${VAR}` is looked up in the environment, and never shown; tables of limits are read.
+A warning reports a valid but suspicious setting: a stream that no rule reads, a password in the file, a rule that will
+flap. A note reports a property of a rule, such as a delay of its alerts. The command reads the rule files and their
+limits tables only; it connects to no source and no sink. `${VAR}` is read from the environment and never printed.
 """
 
 from __future__ import annotations
@@ -25,85 +25,95 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tocsin.cli.arguments import run_command
+from tocsin.cli.live import ProgressLine
+
 if TYPE_CHECKING:
-    from tocsin.plan.steps import Watch
+    from tocsin.plan import Watch
     from tocsin.rules.load import Checked
 
-SUMMARY = "say everything that is wrong with rule files"
+SUMMARY = "check rule files and report all errors"
 EPILOG = """\
 exit codes:
-  0  no mistakes (warnings do not count, unless --strict)
-  1  mistakes found, or a file that cannot be read
-  2  wrong usage
+  0  no errors; with --strict, no warnings either
+  1  errors, or a file cannot be read
+  2  invalid arguments
 
-Mistakes and warnings go to standard error. One line per file without mistakes, and notes on its rules, go to standard
-output. With --json, standard output has everything. docs/reference/rule-file.md describes the file.
+Errors and warnings go to standard error. For each file without errors, one line and the notes go to standard output.
+With --json, everything goes to standard output. docs/reference/rule-file.md describes the rule file.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a rule file")
-    parser.add_argument("--json", action="store_true", help="write one JSON object instead of lines")
-    parser.add_argument("--strict", action="store_true", help="let warnings count as mistakes for the exit code")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="rule file")
+    parser.add_argument("--json", action="store_true", help="write one JSON object instead of text")
+    parser.add_argument("--strict", action="store_true", help="exit with code 1 if there are warnings")
     parser.add_argument(
-        "--proofs", action="store_true", help="show, for each rule and stream, what is left out and how that is proved"
+        "--proofs", action="store_true", help="show which rows each rule omits, and the proof that no alarm needs them"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the files; give 1 if there are mistakes."""
-    from tocsin.cli.files import check_file
+    """Check the files; return 1 if there are errors."""
+    return run_command("check", _check, arguments)
 
-    # Many small objects are made and all are kept: looking for garbage among them finds none and takes a tenth longer.
+
+def _check(arguments: argparse.Namespace, progress: ProgressLine) -> int:
+    from tocsin.cli.arguments import check_file
+
+    # All objects stay in use, so garbage collection would free nothing. It would take a tenth of the time.
     gc.disable()
     try:
-        checked = [check_file(path, os.environ) for path in arguments.files]
+        checked = [check_file(path, os.environ, progress) for path in arguments.files]
     finally:
         gc.enable()
+    progress.start_phase("planning rules")
+    watches = [_watches(one) if arguments.proofs else () for one in checked]
+    progress.stop()
     if arguments.json:
-        found = [_object(one, proofs=arguments.proofs) for one in checked]
-        print(json.dumps({"ok": _is_fine(checked, arguments), "files": found}, indent=2))
+        files = [_object(one, plan, proofs=arguments.proofs) for one, plan in zip(checked, watches, strict=True)]
+        print(json.dumps({"ok": _is_ok(checked, arguments), "files": files}, indent=2))
     else:
-        for one in checked:
-            _print(one, proofs=arguments.proofs)
-    return 0 if _is_fine(checked, arguments) else 1
+        for one, plan in zip(checked, watches, strict=True):
+            _print(one, plan)
+    return 0 if _is_ok(checked, arguments) else 1
 
 
-def _is_fine(checked: Sequence[Checked], arguments: argparse.Namespace) -> bool:
+def _is_ok(checked: Sequence[Checked], arguments: argparse.Namespace) -> bool:
     return not any(one.mistakes or (arguments.strict and one.warnings) for one in checked)
 
 
-def write_mistakes(checked: Checked) -> None:
-    """Write the mistakes and warnings of a file to standard error, a line each."""
-    from tocsin.cli.terminal import write_line
+def write_errors(checked: Checked) -> None:
+    """Write the errors and warnings of a file to standard error, one line each."""
+    from tocsin.cli.live import write_line
     from tocsin.rules.mistakes import ERROR
 
-    # Tables of limits come after the file that names them.
-    for mistake in sorted([*checked.mistakes, *checked.warnings], key=lambda one: (one.file != checked.path, one)):
-        write_line(str(mistake), sys.stderr, "red" if mistake.kind == ERROR else "yellow")
+    # Errors in limits tables follow the errors in the rule file.
+    for error in sorted([*checked.mistakes, *checked.warnings], key=lambda one: (one.file != checked.path, one)):
+        write_line(str(error), sys.stderr, "red" if error.kind == ERROR else "yellow")
 
 
-def _print(checked: Checked, *, proofs: bool) -> None:
-    from tocsin.cli.terminal import write_line
+def _print(checked: Checked, watches: Sequence[Watch]) -> None:
+    from tocsin.cli.live import write_line
     from tocsin.rules.mistakes import printable
 
-    write_mistakes(checked)
+    write_errors(checked)
     if checked.file is not None:
         counts = _counts(checked)
         parts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items())
         write_line(f"{checked.path}: {parts}: ok", sys.stdout, "green")
         for note in checked.notes:
             print(note)
-        for watch in _watches(checked) if proofs else ():
+        for watch in watches:
             used = sorted({store for rule in watch.rules for store in rule.stores})
             for line in [*watch.store_lines(used), *(line for rule in watch.rules for line in watch.rule_lines(rule))]:
                 print("  " + printable(line))
 
 
 def _watches(checked: Checked) -> Sequence[Watch]:
-    """What is remembered for the rules of a file, and why."""
-    from tocsin.plan.file import plan_file
+    """Return the plans of the rules of a file."""
+    from tocsin.plan import plan_file
 
     return plan_file(checked.file).watches if checked.file is not None and checked.file.rules else ()
 
@@ -115,9 +125,8 @@ def _counts(checked: Checked) -> dict[str, int]:
     return {"groups": len(file.groups), "rules": len(file.rules) + len(file.ranges), "streams": len(file.streams)}
 
 
-def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:
-    watches = _watches(checked) if proofs else ()
-    told = [
+def _object(checked: Checked, watches: Sequence[Watch], *, proofs: bool) -> dict[str, Any]:
+    proved = [
         {
             "alert": rule.alert,
             "labels": dict(rule.labels),
@@ -130,13 +139,13 @@ def _object(checked: Checked, *, proofs: bool) -> dict[str, Any]:
         "file": checked.path,
         "ok": checked.file is not None,
         **_counts(checked),
-        "mistakes": [place(mistake) for mistake in checked.mistakes],
-        "warnings": [place(mistake) for mistake in checked.warnings],
-        "notes": [place(note) for note in checked.notes],
-        **({"rules_proved": told} if proofs else {}),
+        "errors": [error_object(error) for error in checked.mistakes],
+        "warnings": [error_object(warning) for warning in checked.warnings],
+        "notes": [error_object(note) for note in checked.notes],
+        **({"rules_proved": proved} if proofs else {}),
     }
 
 
-def place(mistake: Any) -> dict[str, Any]:
-    """A mistake as a program reads it."""
-    return {name: value for name, value in asdict(mistake).items() if name != "kind"}
+def error_object(error: Any) -> dict[str, Any]:
+    """Return an error, warning or note as a JSON object."""
+    return {name: value for name, value in asdict(error).items() if name != "kind"}

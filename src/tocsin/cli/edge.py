@@ -1,17 +1,17 @@
-"""Leave out, where readings are made, what no alarm can need: a filter from standard input to standard output.
+"""Filter rows at their source: omit rows that no alarm needs, from standard input to standard output.
 
     tocsin edge --interval 10s --key machine --time ts --value temp --shape increasing < sensor.jsonl > uplink
-    tocsin edge --interval 1h --format csv --time date --value light --hold 15m < light.csv | gzip > light.csv.gz
+    tocsin edge --interval 1h --format csv --time date --value light --max-delay 15m < light.csv | gzip > light.csv.gz
     mosquitto_sub ... | tocsin edge --interval 10s --time ts --value temp --state /var/lib/edge.state | uplink
 
-A row is left out when rows of its key that are sent stand on both sides of it, at most the interval apart, with values
-at least as extreme. So every window of the interval keeps its largest value (increasing), its smallest (decreasing), or
-both (quasiconvex), and no rule over such windows misses an alarm. Rows go out as they came, byte for byte.
+A row is omitted if two rows of its key that are sent cover it: one before it and one after it, at most the interval
+apart, with values at least as extreme. Every window of the interval keeps its largest value (shape increasing), its
+smallest value (decreasing) or both (quasiconvex), so rules over these windows miss no alarm. Rows are sent unchanged.
 
-A row must be held back to learn what comes after it: --hold says how long, and buys bytes with delay. With 0 nearly
-every row is sent at once; with the whole interval, in order, the fewest possible.
+The filter must delay a row until it has received later rows. --max-delay limits this delay. A longer delay omits more
+rows: with 0 nearly every row is sent at once; with the full interval the number of sent rows is minimal.
 
-The interval is the one that the plan shows for the stream: for two streams joined within 5m it is 10m, for three 5m.
+`tocsin explain` shows the interval of each stream. For two streams joined within 5m it is 10m, for three streams 5m.
 """
 
 from __future__ import annotations
@@ -21,127 +21,126 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tocsin.edge.loop import Options
+    from tocsin.edge.event_loop import LoopOptions
     from tocsin.edge.settings import Settings
 
-SUMMARY = "leave out what no alarm can need, before it is sent"
+SUMMARY = "omit rows that no alarm needs, before they are sent"
 EPILOG = """\
-output goes away or stands still:
-  While the output takes nothing, reading goes on, and what waits is reduced further. When it goes away (broken pipe),
-  what was not sent is saved in the --state file; the next run with that file goes on there. No line is lost, and at
-  most the line that was being written is sent twice. After a power cut or kill -9 the file is as of the last
-  --save-every: what was sent since is sent again, and of what was read since from a pipe, the rows still held are lost
-  (a file as input is read again from there).
+slow or closed output:
+  If the output blocks, the filter continues to read, and omits more of the buffered rows. If the output is closed
+  (broken pipe), the unsent rows are saved in the --state file, and the next run with that file continues there. No line
+  is lost; at most one line is sent twice. After a power failure or kill -9, the next run continues from the last
+  --save-every: rows sent since then are sent again. If the input is a pipe, buffered rows read since then are lost; an
+  input file is read again from there.
 
 counts:
   At the end, and on SIGUSR1, one line goes to standard error: received = sent + held + omitted + malformed.
 
 exit codes:
-  0  the input ended and everything was written; or a signal asked to stop (TERM, INT, HUP), and what was left was
-     written or is in the --state file
-  1  the state file belongs to other settings or is damaged, the header lacks a column, the input cannot be read
-  2  wrong usage
-  3  the output went away; what was left is in the --state file
-  4  the output went away or a signal came, and rows that were not sent are lost, for want of --state
-
-docs/edge.md says what is guaranteed, and shows what holding saves on recordings.
+  0  the input ended and everything was written; or a signal (TERM, INT, HUP) stopped the filter and the remaining rows
+     were written or saved in the --state file
+  1  the state file is damaged or has other settings, the header lacks a column, or the input cannot be read
+  2  invalid arguments
+  3  the output was closed; the remaining rows are in the --state file
+  4  the output was closed or a signal arrived, and unsent rows were lost because --state was not set
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    _add_reading(parser.add_argument_group("what is read"))
-    _add_reducing(parser.add_argument_group("what may be left out"))
-    _add_running(parser.add_argument_group("how it runs"))
+    _add_input(parser.add_argument_group("input"))
+    _add_reduction(parser.add_argument_group("reduction"))
+    _add_operation(parser.add_argument_group("operation"))
 
 
-def _add_reading(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--format", default="jsonl", metavar="FORMAT", help="jsonl (JSON lines, the default) or csv")
+def _add_input(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--format", default="jsonl", metavar="FORMAT", help="input format: jsonl (default) or csv")
     group.add_argument(
         "--time",
         required=True,
         metavar="FIELD",
-        help="the event time: a number, or a text in ISO 8601 (UTC if it has no offset)",
+        help="event time: a number, or ISO 8601 text (UTC if it has no offset)",
     )
     group.add_argument(
-        "--time-unit", default="s", metavar="UNIT", help="of times that are numbers: s (the default), ms, us or ns"
+        "--time-unit", default="s", metavar="UNIT", help="unit of numeric event times: s (default), ms, us or ns"
     )
     group.add_argument(
         "--value",
         required=True,
         action="append",
         metavar="FIELD",
-        help="a number that rules read; give it once per field",
+        help="numeric field that rules read; repeatable",
     )
+    group.add_argument("--key", action="append", default=[], metavar="FIELD", help="key field; repeatable")
+    group.add_argument("--columns", default="", metavar="A,B,...", help="column names of CSV input without a header")
     group.add_argument(
-        "--key", action="append", default=[], metavar="FIELD", help="what tells streams apart; give it once per field"
-    )
-    group.add_argument("--columns", default="", metavar="A,B,...", help="the columns of CSV that has no header")
-    group.add_argument(
-        "--delimiter", default=",", metavar="C", help=r"between the fields of CSV (default: a comma; \t is a tab)"
+        "--delimiter", default=",", metavar="C", help=r"delimiter of CSV fields (default: a comma; \t for a tab)"
     )
     group.add_argument(
         "--malformed",
         default="pass",
         metavar="WHAT",
-        help="lines that are no rows: pass (send them as they are, the default), drop, or a file to append them to",
+        help="treatment of invalid lines: pass (send unchanged, default), drop, or a file to append them to",
     )
     group.add_argument(
         "--max-line",
         type=int,
         default=1 << 20,
         metavar="BYTES",
-        help="a longer line is malformed (default: %(default)s)",
+        help="maximum line length; longer lines are malformed (default: %(default)s)",
     )
 
 
-def _add_reducing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--interval", required=True, metavar="DURATION", help="length of the windows: 500ms, 10s, 1h30m")
+def _add_reduction(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--interval", required=True, metavar="DURATION", help="length of the windows, such as 500ms, 10s or 1h30m"
+    )
     group.add_argument(
         "--shape",
         action="append",
         metavar="SHAPE",
-        help="how conditions move with the value: increasing, decreasing, or quasiconvex (falls, then rises; the "
-        "default, right for the others too); once for all values, or once per value",
+        help="shape of the conditions in the value: increasing, decreasing, or quasiconvex (default; it includes the "
+        "others); once for all values, or once per value",
     )
     group.add_argument(
         "--domain",
         action="append",
         metavar="LOW,HIGH",
-        help="where the shape holds, as in the rule: a value outside is sent at once and excuses no other row; once "
-        "for all values, or once per value (--domain=-40,60)",
+        help="domain of the shape, as in the rule: rows outside it are sent at once and cover no other row; once for "
+        "all values, or once per value, such as --domain=-40,60",
     )
     group.add_argument(
-        "--hold", metavar="DURATION", help="how long a row may be held, in event time: 0 to the interval (the default)"
+        "--max-delay", metavar="DURATION", help="maximum delay of a row in event time, from 0 to the interval (default)"
     )
     group.add_argument(
         "--flush-after",
         metavar="DURATION",
-        help="send what is held of a key that has been silent for so long by the clock (default: as --hold)",
+        help="processing time without rows after which the buffered rows of a key are sent (default: --max-delay)",
     )
 
 
-def _add_running(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--state", metavar="FILE", help="where to keep what was not sent, for the next run")
+def _add_operation(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--state", metavar="FILE", help="file for unsent rows, which the next run continues with")
     group.add_argument(
         "--save-every",
         default="1m",
         metavar="DURATION",
-        help="how often the state file is written (default: %(default)s)",
+        help="interval between two writes of the state file (default: %(default)s)",
     )
     group.add_argument(
         "--max-backlog",
         type=int,
         default=100_000,
         metavar="LINES",
-        help="at most so many lines are kept; then reading waits for writing (default: %(default)s)",
+        help="maximum number of buffered lines; at the limit, reading waits for the output (default: %(default)s)",
     )
     group.add_argument(
         "--max-keys",
         type=int,
         default=10_000,
         metavar="KEYS",
-        help="at most so many keys are remembered; the one silent longest is forgotten first (default: %(default)s)",
+        help="maximum number of keys; at the limit, the key without rows for the longest time is flushed and removed "
+        "(default: %(default)s)",
     )
     group.add_argument("--json", action="store_true", help="write counts and messages as JSON")
 
@@ -155,10 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
     except RuleError as error:
         print(f"tocsin edge: {error}", file=sys.stderr)
         return 2
-    from tocsin.edge.loop import run as run_loop
+    from tocsin.edge.event_loop import run_edge
 
     try:
-        return run_loop(settings, options)
+        return run_edge(settings, options)
     except (TocsinError, OSError) as error:
         print(f"tocsin edge: {error}", file=sys.stderr)
         return 1
@@ -173,7 +172,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         time=arguments.time,
         values=tuple(arguments.value),
         interval_us=interval_us,
-        hold_us=interval_us if arguments.hold is None else microseconds(arguments.hold, "`--hold`"),
+        max_delay_us=interval_us if arguments.max_delay is None else microseconds(arguments.max_delay, "`--max-delay`"),
         shapes=tuple(arguments.shape or ["quasiconvex"]),
         domains=tuple(_domain(text) for text in arguments.domain or [","]),
         keys=tuple(arguments.key),
@@ -187,7 +186,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _domain(text: str) -> tuple[float, float]:
-    """Read two numbers; a missing one leaves that side open."""
+    """Parse two numbers; a missing number leaves that side open."""
     from tocsin.errors import RuleError
 
     low, comma, high = text.partition(",")
@@ -196,19 +195,19 @@ def _domain(text: str) -> tuple[float, float]:
     except ValueError:
         ends, comma = (0.0, 0.0), ""
     if not comma:
-        message = f"`--domain` must be two numbers with a comma between; got {text!r}"
+        message = f"`--domain` must be LOW,HIGH; got {text!r}"
         raise RuleError(message)
     return ends
 
 
-def _options(arguments: argparse.Namespace) -> Options:
+def _options(arguments: argparse.Namespace) -> LoopOptions:
     from pathlib import Path
 
-    from tocsin.edge.loop import Options
+    from tocsin.edge.event_loop import LoopOptions
     from tocsin.rules.durations import microseconds
 
-    flush_after = next(x for x in (arguments.flush_after, arguments.hold, arguments.interval) if x is not None)
-    return Options(
+    flush_after = next(x for x in (arguments.flush_after, arguments.max_delay, arguments.interval) if x is not None)
+    return LoopOptions(
         flush_after_s=microseconds(flush_after, "`--flush-after`") / 1e6,
         max_backlog=arguments.max_backlog,
         malformed=arguments.malformed,

@@ -1,123 +1,138 @@
-"""Explain rules: how they will run, or why an alert was or was not there at some time.
+"""Explain rules: show how they run, or why an alert did or did not fire at a given time.
 
     tocsin explain cold-store.yaml
     tocsin explain cold-store.yaml Condensation
     tocsin explain cold-store.yaml --run-dir runs/cold-store
-    tocsin explain cold-store.yaml Condensation --key machine=press-7 --at 2026-01-01T00:05:00Z --around 5m
+    tocsin explain cold-store.yaml Condensation --key machine=press-7 --at 2026-01-01T00:05:00Z --context 5m
 
-Without --at it shows the plan: what is remembered of each stream and for how long, and what each rule does with it.
-Nothing is read but the rule file. With --run-dir it says, of rules whose memory is limited, what a run or a backtest
-found with it: what each may keep now, and the recall or error that was predicted and reached; and of rules whose
-processor time is limited what that bought in a run: the shares of rows worked on and of results found. Where it was
-started with other rules than those of the file, it says so.
+Without --at, the command shows the plan: which rows of each stream are retained, for how long, and how each rule uses
+them. It reads the rule file only.
 
-With --at it reads the rows of one key from the sources of the rule file, takes them through the same plan, and says in
-sentences what happened near that time: the alert fired, or was pending because of `for`; the condition stayed below its
-threshold, and by how much; a stream had no row, or none within the bounds; rows were left out, and which rows excuse
-them; rows came too late or could not be used; the key stands in no table of limits. Of a NoData it says when its
-stream was last heard.
+--run-dir adds the results of a run or a backtest for rules with a budget:
+  memory budget  share of the budget, predicted and measured recall or error
+  CPU budget     share of rows processed, share of results found
+If the run was started with other rules than those of the file, a note reports it.
+
+With --at, the command reads the rows of one key from the sources, evaluates them with the same plan, and explains the
+result near that time. For example:
+  - the alert fired, or was pending because of `for`
+  - the largest margin was below the threshold
+  - a stream had no row, or no row within the time bounds
+  - rows were omitted, and which rows cover them
+  - rows were late or invalid
+  - a limits table has no row for the key
+For a NoData rule, it shows the last row of the stream.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tocsin.cli.given import (
-    GivenUpError,
-    add_span,
-    add_spark,
-    attempt,
-    ends,
-    moment,
-    no_such_rule,
+from tocsin.cli.arguments import (
+    CommandError,
+    add_spark_options,
+    add_time_range,
+    parse_time,
     read_file,
-    settings,
+    run_command,
+    spark_settings,
+    time_range,
+    tocsin_errors_as_message,
+    unknown_rule_error,
 )
+from tocsin.cli.live import ProgressLine
 
 if TYPE_CHECKING:
-    from tocsin.plan import Plan, RangeWatch, Threshold, Watch
-    from tocsin.plan.steps import Silence
+    from tocsin.plan import Plan, RangeWatch, Silence, Threshold, Watch
     from tocsin.rules.rulefile import RuleFile
     from tocsin.trace import Answer, Traced
 
     Rule = Threshold | Silence
     Chosen = tuple[Watch, Rule]
-    # A watch, and of it some stores, rules and silences.
-    Shown = tuple[Watch, list[int], list[Threshold], list[Silence]]
+    # A keyed pipeline with the selected input states, rules and NoData rules.
+    Selection = tuple[Watch, list[int], list[Threshold], list[Silence]]
 
-SUMMARY = "show how rules run, or why an alert was or was not there"
+SUMMARY = "show how rules run, or why an alert did or did not fire"
 EPILOG = """\
 exit codes:
-  0  explained, whatever the answer is
-  1  mistakes in the rule file, no such rule, or sources that cannot be read
-  2  wrong usage
+  0  success
+  1  errors in the rule file, an unknown rule, or a source that cannot be read
+  2  invalid arguments
 
-The answer of --at is that of all rows that the sources have now: a row that came late counts, and the alert it raised
-is called late. With --at it needs Java 17 or newer and tocsin[spark], and takes some seconds to start. docs/explain.md
-shows each kind of answer.
+--at uses all rows that the sources have now, including out-of-order rows; the alerts that these raise are marked late.
+It needs Java 17 or newer and tocsin[spark], and takes some seconds to start.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("rules", metavar="RULES.yaml", help="a rule file")
-    parser.add_argument("rule", nargs="?", metavar="RULE", help="the name of an alert; all of them without it")
-    parser.add_argument("--at", type=moment, metavar="TIME", help="when: 2026-01-01T00:05:00Z")
+    parser.add_argument("rules", metavar="RULES.yaml", help="rule file")
+    parser.add_argument("rule", nargs="?", metavar="RULE", help="name of an alert (default: all)")
+    parser.add_argument("--at", type=parse_time, metavar="TIME", help="time to explain, such as 2026-01-01T00:05:00Z")
     parser.add_argument(
-        "--key", action="append", default=[], metavar="NAME=VALUE", help="whose: once per key column of the rule"
+        "--key",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a key column; required for each key column of the rule",
     )
     parser.add_argument(
-        "--around", metavar="DURATION", help="how near rows must be to count (default: the span of the rule, or 1m)"
+        "--context",
+        metavar="DURATION",
+        help="time before and after --at that is searched (default: the span of the rule, or 1m)",
     )
-    parser.add_argument(
-        "--run-dir", metavar="DIR", help="of a run or a backtest: what limits of memory and processor time gave"
-    )
-    add_span(parser)
-    parser.add_argument("--json", action="store_true", help="write one JSON object instead of lines")
-    add_spark(parser)
+    parser.add_argument("--run-dir", metavar="DIR", help="run directory: show the effect of the memory and CPU budgets")
+    add_time_range(parser)
+    parser.add_argument("--json", action="store_true", help="write one JSON object instead of text")
+    add_spark_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain; give 1 if that cannot be done."""
-    if arguments.at is None and (arguments.key or arguments.around):
-        arguments.refuse("--key and --around need --at, the time that is asked about")
+    """Explain rules; return 1 if that fails."""
+    if arguments.at is None and (arguments.key or arguments.context):
+        arguments.usage_error("--key and --context need --at")
     if arguments.at is not None and arguments.run_dir is not None:
-        arguments.refuse("--run-dir says what limits gave, and --at why an alert was there; give one of them")
+        arguments.usage_error("use either --run-dir (effect of the memory and CPU budgets) or --at (explain one alert)")
     if arguments.at is not None and arguments.rule is None:
-        arguments.refuse("--at needs RULE, the alert that is asked about")
-    return attempt("explain", _explain, arguments)
+        arguments.usage_error("--at needs RULE")
+    return run_command("explain", _explain, arguments)
 
 
-def _explain(arguments: argparse.Namespace) -> int:
+def _explain(arguments: argparse.Namespace, progress: ProgressLine) -> int:
     from tocsin.errors import TocsinError
-    from tocsin.plan.file import plan_file
+    from tocsin.plan import plan_file
 
-    file = read_file(arguments.rules, as_json=arguments.json)
+    file = read_file(arguments.rules, progress, as_json=arguments.json)
     try:
         plan = plan_file(file)
     except TocsinError as error:
-        raise GivenUpError(str(error)) from None
+        raise CommandError(str(error)) from None
     if arguments.rule is not None and any(one.alert == arguments.rule for one in plan.ranges):
+        progress.stop()
         return _explain_ranges(file, [one for one in plan.ranges if one.alert == arguments.rule], arguments)
     chosen = _chosen(plan, arguments.rule)
-    found = _found(arguments, file, chosen)
+    budgets = _budget_results(arguments, file, chosen)
+    if arguments.at is None:
+        progress.stop()
     if arguments.at is None and arguments.rule is None and not arguments.json:
-        print("\n".join([str(plan), *_found_lines(arguments, found)]))
+        print("\n".join([str(plan), *format_budget_results(arguments.run_dir, budgets)]))
         return 0
     if arguments.at is None:
-        # A watch without rules watches for silence alone.
+        # Include keyed pipelines that have NoData rules only.
         watches = {id(watch): watch for watch, _ in chosen}.values() if arguments.rule else plan.watches
-        shown = _shown(watches, chosen)
+        selected = _select(watches, chosen)
         if arguments.json:
             ranges = () if arguments.rule else plan.ranges
-            print(json.dumps({"ok": True, "file": file.path, **_plan_object(shown, ranges), **found}, indent=2))
+            print(json.dumps({"ok": True, "file": file.path, **_plan_object(selected, ranges), **budgets}, indent=2))
         else:
-            print("\n".join([*_plan_lines(shown), *_found_lines(arguments, found)]))
+            print("\n".join([*_plan_lines(selected), *format_budget_results(arguments.run_dir, budgets)]))
         return 0
-    answers = [(traced, rule, _why(traced, rule, arguments)) for traced, rule in _traced(arguments, file, chosen)]
+    traces = _traced(arguments, file, chosen, progress)
+    answers = [(traced, rule, _why(traced, rule, arguments)) for traced, rule in traces]
+    progress.stop()
     if arguments.json:
         objects = [_object(rule, traced.key, arguments.at, answer) for traced, rule, answer in answers]
         print(json.dumps({"ok": True, "file": file.path, "answers": objects}, indent=2))
@@ -128,17 +143,15 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _explain_ranges(file: RuleFile, ranges: Sequence[RangeWatch], arguments: argparse.Namespace) -> int:
-    """Show rules with ranges; what became of one request, its alert and `tocsin ranges` tell."""
+    """Show range rules. `tocsin ranges` shows single requests."""
     if arguments.at is not None:
-        message = f"--at must be used with a rule that has `expr`; {arguments.rule!r} has ranges: see `tocsin ranges`"
-        raise GivenUpError(message)
+        message = f"--at needs a rule with `expr`; {arguments.rule!r} is a range rule: use `tocsin ranges`"
+        raise CommandError(message)
     if arguments.run_dir is not None:
-        message = (
-            f"--run-dir must be used with a rule that has `expr`; {arguments.rule!r} has ranges, and no limited memory"
-        )
-        raise GivenUpError(message)
+        message = f"--run-dir needs a rule with `expr`; {arguments.rule!r} is a range rule, which has no budget"
+        raise CommandError(message)
     if arguments.json:
-        from tocsin.plan.shown import range_object
+        from tocsin.plan import range_object
 
         print(json.dumps({"ok": True, "file": file.path, "ranges": [range_object(one) for one in ranges]}, indent=2))
         return 0
@@ -148,7 +161,7 @@ def _explain_ranges(file: RuleFile, ranges: Sequence[RangeWatch], arguments: arg
 
 
 def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
-    """The rules of a name, and NoData of that name, each with its watch; those of one name may differ in labels."""
+    """Return the rules and NoData rules of an alert, or all, each with its keyed pipeline."""
     rules: list[Chosen] = []
     for watch in plan.watches:
         rules += [(watch, rule) for rule in watch.rules] + [(watch, silence) for silence in watch.silences]
@@ -156,63 +169,126 @@ def _chosen(plan: Plan, name: str | None) -> list[Chosen]:
         return rules
     mine = [(watch, rule) for watch, rule in rules if rule.alert == name]
     if not mine:
-        raise no_such_rule(name, [*(rule.alert for _, rule in rules), *(ranges.alert for ranges in plan.ranges)])
+        raise unknown_rule_error(name, [*(rule.alert for _, rule in rules), *(ranges.alert for ranges in plan.ranges)])
     return mine
 
 
-def _shown(watches: Iterable[Watch], chosen: list[Chosen]) -> list[Shown]:
-    """Watches with the chosen rules and silences, and the stores that these read."""
-    shown = []
+def _select(watches: Iterable[Watch], chosen: list[Chosen]) -> list[Selection]:
+    """Return keyed pipelines with the chosen rules, and the input states that these rules read."""
+    selected = []
     for watch in watches:
-        mine = [rule for place, rule in chosen if place is watch]
+        mine = [rule for pipeline, rule in chosen if pipeline is watch]
         rules = [rule for rule in watch.rules if rule in mine]
         silences = [silence for silence in watch.silences if silence in mine]
         used = sorted({store for rule in rules for store in rule.stores})
-        shown.append((watch, used, rules, silences))
-    return shown
+        selected.append((watch, used, rules, silences))
+    return selected
 
 
-def _plan_object(shown: list[Shown], ranges: Sequence[RangeWatch]) -> dict[str, Any]:
-    from tocsin.plan.shown import range_object, watch_object
+def _plan_object(selected: list[Selection], ranges: Sequence[RangeWatch]) -> dict[str, Any]:
+    from tocsin.plan import range_object, watch_object
 
-    return {"watches": [watch_object(*one) for one in shown], "ranges": [range_object(one) for one in ranges]}
+    return {"pipelines": [watch_object(*one) for one in selected], "ranges": [range_object(one) for one in ranges]}
 
 
-def _plan_lines(shown: list[Shown]) -> Iterator[str]:
-    for watch, stores, rules, silences in shown:
+def _plan_lines(selected: list[Selection]) -> Iterator[str]:
+    for watch, stores, rules, silences in selected:
         yield from watch.head_lines
         lines = watch.store_lines(stores) + [line for rule in rules for line in watch.rule_lines(rule)]
         lines += [f"NoData {silence}" for silence in silences]
         yield from (f"  {line}" for line in lines)
 
 
-def _found(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> dict[str, Any]:
-    """What the limits of the chosen rules gave in the run that is named, if one is."""
-    from tocsin.cli.found import found_in
-
+def _budget_results(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> dict[str, Any]:
+    """Return the results of the chosen rules in the run of --run-dir, or an empty object without it."""
     if arguments.run_dir is None:
         return {}
-    spending = dict.fromkeys(rule.alert for watch, rule in chosen if watch.anytime is not None)
+    cpu_alerts = dict.fromkeys(rule.alert for watch, rule in chosen if watch.anytime is not None)
     units = {rule.alert: None if watch.budget is None else watch.budget.memory.unit for watch, rule in chosen}
-    return found_in(arguments.run_dir, file, units, spending)
+    return read_budget_results(arguments.run_dir, file, units, cpu_alerts)
 
 
-def _found_lines(arguments: argparse.Namespace, found: dict[str, Any]) -> Iterable[str]:
-    from tocsin.cli.found import found_lines
+def read_budget_results(
+    run_dir: str, file: RuleFile, units: Mapping[str, str | None], cpu_alerts: Iterable[str]
+) -> dict[str, Any]:
+    """Return the results of rules with a memory or CPU budget in a run, as of its last micro-batch.
 
-    return found_lines(arguments.run_dir, found) if found else ()
+    `units` has the unit of the memory budget of each alert, or None without one. The object has `rule_file_mismatch` if
+    the run was started with another version of the rules; then the units are unknown.
+    """
+    from tocsin.run_directory.progress import read_cpu_results, read_memory_results
+
+    results = read_memory_results(run_dir)
+    if results is None:
+        problem = "neither progress nor the summary of a completed backtest"
+        message = f"`--run-dir` must be the directory of a run or a backtest; {run_dir} has {problem}"
+        raise CommandError(message)
+    shares, mismatch = read_cpu_results(run_dir), _rule_file_mismatch(run_dir, file)
+    memory = {
+        alert: {"share": share, "unit": None if mismatch else units[alert], **one._asdict()}
+        for alert, (share, one) in results.items()
+        if alert in units
+    }
+    pairs = {alert: shares.get(alert, (None, None)) for alert in cpu_alerts}
+    cpu = {alert: {"rows_processed": rows, "results_found": found} for alert, (rows, found) in pairs.items()}
+    return {"memory": memory, "cpu": cpu, **mismatch}
 
 
-def _traced(arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen]) -> list[tuple[Traced, Rule]]:
-    """Read the rows of the key, once for all rules of a watch, and trace them."""
-    from tocsin.cli.history import trace_key
+def _rule_file_mismatch(run_dir: str, file: RuleFile) -> dict[str, str]:
+    """Return the rules that the run was started with, or an empty object if they are those of the file."""
+    from pathlib import Path
+
+    from tocsin.run_directory.manifest import hash_rule_file, read_manifest
+
+    with tocsin_errors_as_message():
+        manifest = read_manifest(run_dir)
+    if manifest is None or manifest.rule_hash == hash_rule_file(Path(file.path)):
+        return {}
+    if Path(manifest.rule_file) == Path(file.path).absolute():
+        text = f"{file.path} has changed since the last start of {run_dir}"
+    else:
+        text = f"{run_dir} was last started with {manifest.rule_file}, whose content differs from {file.path}"
+    return {"rule_file_mismatch": text}
+
+
+def format_budget_results(run_dir: str, results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of `read_budget_results`: a mismatch of the rules first, then memory, then CPU."""
+    from tocsin.cli.tables import cpu_text
+    from tocsin.logic import Found
+    from tocsin.plan import found_text
+    from tocsin.rules.mistakes import printable
+
+    if not results:
+        return
+    if "rule_file_mismatch" in results:
+        yield printable(f"{results['rule_file_mismatch']}; alerts are matched by name")
+    if results["memory"] or not results["cpu"]:
+        yield f"Memory budgets in {run_dir}" + ("" if results["memory"] else ": none for these rules")
+    for alert, one in results["memory"].items():
+        share = one["share"]
+        text = "" if share is None else f"share {share:,} {one['unit'] or '(bytes or rows)'}; "
+        yield f"  {alert}: {text}{found_text(Found(*(one[name] for name in Found._fields)))}"
+    if results["cpu"]:
+        yield f"CPU budgets in {run_dir}"
+    for alert, shares in results["cpu"].items():
+        rows, found = shares["rows_processed"], shares["results_found"]
+        unknown = rows is None and found is None
+        yield f"  {alert}: {'unknown; only a run records it' if unknown else cpu_text(rows, found)}"
+
+
+def _traced(
+    arguments: argparse.Namespace, file: RuleFile, chosen: list[Chosen], progress: ProgressLine
+) -> list[tuple[Traced, Rule]]:
+    """Read the rows of the key once per keyed pipeline, and trace them."""
+    from tocsin.cli.history_runner import trace_key
 
     watches = {id(watch): watch for watch, _ in chosen}
     keys = {number: _key(arguments, watch) for number, watch in watches.items()}
-    _around(arguments)  # which is refused, if it must be, before anything is read
-    span, conf = ends(arguments), settings(arguments)
+    _context_us(arguments)  # Checks the option before rows are read.
+    span, conf = time_range(arguments), spark_settings(arguments)
     found = {
-        number: trace_key(file, watch, keys[number], span, arguments.master, conf) for number, watch in watches.items()
+        number: trace_key(file, watch, keys[number], span, arguments.master, conf, progress)
+        for number, watch in watches.items()
     }
     return [(found[id(watch)], rule) for watch, rule in chosen]
 
@@ -222,43 +298,45 @@ def _why(traced: Traced, rule: Rule, arguments: argparse.Namespace) -> Answer:
     from tocsin.trace import why, why_silent
 
     if isinstance(rule, Threshold):
-        return why(traced, rule, arguments.at, _around(arguments))
+        return why(traced, rule, arguments.at, _context_us(arguments))
     return why_silent(traced, rule, arguments.at)
 
 
-def _around(arguments: argparse.Namespace) -> int | None:
+def _context_us(arguments: argparse.Namespace) -> int | None:
     from tocsin.errors import RuleError
     from tocsin.rules.durations import microseconds
 
-    if arguments.around is not None:
+    if arguments.context is not None:
         try:
-            return microseconds(arguments.around, "`--around`")
+            return microseconds(arguments.context, "`--context`")
         except RuleError as error:
-            arguments.refuse(str(error))
+            arguments.usage_error(str(error))
     return None
 
 
 def _key(arguments: argparse.Namespace, watch: Watch) -> tuple[str, ...]:
-    given = {}
+    values = {}
     for text in arguments.key:
         name, sign, value = text.partition("=")
         if not sign or name not in watch.on:
-            arguments.refuse(f"`--key` must be NAME=VALUE with a key column ({', '.join(watch.on)}); got {text!r}")
-        given[name] = value
-    missing = [name for name in watch.on if name not in given]
+            arguments.usage_error(
+                f"`--key` must be NAME=VALUE with one of the key columns ({', '.join(watch.on)}); got {text!r}"
+            )
+        values[name] = value
+    missing = [name for name in watch.on if name not in values]
     if missing:
-        arguments.refuse(f"`--key` must be given for each key column; {missing[0]!r} is missing")
-    return tuple(given[name] for name in watch.on)
+        arguments.usage_error(f"`--key` is required for each key column; {missing[0]!r} is missing")
+    return tuple(values[name] for name in watch.on)
 
 
 def _show_answer(rule: Rule, key: tuple[str, ...], at_us: int, answer: Answer) -> None:
-    from tocsin.plan.steps import Silence
+    from tocsin.formatting import format_event_time
+    from tocsin.plan import Silence
     from tocsin.rules.mistakes import printable
-    from tocsin.trace.words import date
 
-    whose = f" ({rule.stream})" if isinstance(rule, Silence) else ""
-    whose += f" of {', '.join(key)}" if key else ""
-    print(printable(f"{rule.alert}{whose} at {date(at_us)}: {answer.verdict}"))
+    subject = f" ({rule.stream})" if isinstance(rule, Silence) else ""
+    subject += f" of {', '.join(key)}" if key else ""
+    print(printable(f"{rule.alert}{subject} at {format_event_time(at_us)}: {answer.verdict}"))
     for reason in answer.reasons:
         print(f"  {printable(reason.text)}")
 

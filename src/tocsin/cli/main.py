@@ -7,51 +7,53 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import backtest, certify, check, dashboard, demo, edge, explain, query, ranges, run, test
+from tocsin.cli import backtest, certify, check, dashboard, demo, edge, examples, explain, query, ranges, run, test
 
-COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, query, edge, demo)
-EPILOG = "`tocsin COMMAND --help` says more. Exit codes: 0 fine, 1 mistakes, a failure or no such file, 2 wrong usage."
+COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, query, edge, demo, examples)
+EPILOG = (
+    "`tocsin COMMAND --help` describes a command. Exit codes: 0 success; 1 errors in a file, a failed run or a "
+    "missing file; 2 invalid arguments. TOCSIN_PROGRESS=off turns progress lines off."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     chosen = parser().parse_args(arguments)
     try:
         code = chosen.run(chosen)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain once more at exit.
+        # The reader of the output closed it. Python would print the same error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return int(code)
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: commands must start fast."""
+    """Action of --version. It reads the version only on use, because commands must start fast."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from tocsin.rundir.manifest import package_version
+        from tocsin.run_directory.manifest import package_version
 
         print(f"tocsin {package_version()}")
         parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of all commands."""
-    whole = argparse.ArgumentParser(
-        prog="tocsin", description="Alerts from conditions over joined streams.", epilog=EPILOG
+    """Return the parser of all commands."""
+    tocsin = argparse.ArgumentParser(
+        prog="tocsin", description="Raise alerts from conditions over joined streams.", epilog=EPILOG
     )
-    whole.add_argument("--version", action=_Version, nargs=0, help="say which version this is, and end")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    tocsin.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = tocsin.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        mine = commands.add_parser(
-            name,
+        command_parser = commands.add_parser(
+            command.__name__.rpartition(".")[2],
             help=command.SUMMARY,
             description=command.__doc__,
             epilog=command.EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.configure(mine)
-        mine.set_defaults(run=command.run)
-    return whole
+        command.configure(command_parser)
+        command_parser.set_defaults(run=command.run)
+    return tocsin

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tocsin.dashboard.known import Labels, cut_text, labels_of
-from tocsin.deliver.alertlog import raw_lines
-from tocsin.deliver.encode import Alert, decode, micros_of
-from tocsin.deliver.parquet import read_parquet
+from tocsin.delivery.alert_json import Alert, decode_alert, parse_microseconds
+from tocsin.delivery.alert_log import read_raw_lines
+from tocsin.delivery.parquet import read_parquet
 
 Mark = tuple[int, int, int]
 # Lines, and bytes of them, that are read and parsed together.
@@ -49,7 +49,7 @@ def lines_of(path: Path) -> Iterator[tuple[bytes, Alert | None]]:
     if path.suffix == ".parquet":
         yield from ((repr(alert).encode("utf-8", "surrogatepass"), alert) for alert in read_parquet(path))
         return
-    yield from ((raw, None) for raw in raw_lines(path))
+    yield from ((raw, None) for raw in read_raw_lines(path))
 
 
 def mark_of(path: Path) -> Mark | None:
@@ -97,7 +97,7 @@ def pieces_of(path: Path) -> Iterator[list[Line]]:
 
 def _parsed(code: int, raw: bytes, alert: Alert | None) -> Line:
     try:
-        return Line(code, _told(decode(raw) if alert is None else alert), "")
+        return Line(code, _told(decode_alert(raw) if alert is None else alert), "")
     except (ValueError, RecursionError, OverflowError) as error:
         return Line(code, None, str(error))
 
@@ -110,7 +110,7 @@ def _told(change: Alert) -> Told:
         sys.intern(change["state"]),
         labels_of(change["labels"]),
         "late" in quality.split(),
-        micros_of(change["startsAt"]),
+        parse_microseconds(change["startsAt"]),
         _known_micros(change.get("firesAt")),
         _known_micros(change.get("endsAt")),
         change.get("value"),
@@ -120,4 +120,4 @@ def _told(change: Alert) -> Told:
 
 
 def _known_micros(time: str | None) -> int | None:
-    return None if time is None else micros_of(time)
+    return None if time is None else parse_microseconds(time)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tocsin.dashboard.alertfile import Line, Mark, Told, code_of, mark_of, pieces_of
 from tocsin.dashboard.known import Change, Known, Labels, RuleAlerts, id_in_address
-from tocsin.deliver import AlertLog, Position
+from tocsin.delivery import AlertLog, Position
 
 MOST = 400_000
 _LOOKED_AT_AGAIN = 16
@@ -84,11 +84,11 @@ class AlertIndex:
         except FileNotFoundError:
             status = None
         except OSError as error:
-            self.problem = f"{self.log.folder.name} must be a folder that can be read; {(error.strerror or '').lower()}"
+            self.problem = f"cannot read the folder `{self.log.folder.name}`: {(error.strerror or '').lower()}"
             return
         self.problem = ""
         if status is not None and not stat.S_ISDIR(status.st_mode):
-            self.problem = f"{self.log.folder.name} must be a folder; it is none"
+            self.problem = f"`{self.log.folder.name}` is not a folder"
             return
         seen = None if status is None else (status.st_mtime_ns, status.st_ino)
         if seen is not None and seen == self._folder_seen:

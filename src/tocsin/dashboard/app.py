@@ -98,7 +98,7 @@ class _Answers:
         def answer(request: Request) -> Response:
             run = self.store.runs.get(request.path_params["run"])
             if run is None:
-                raise HTTPException(404, "no such run")
+                raise HTTPException(404, "run not found")
             return _made(lambda: page(self.store, run, request))
 
         return answer
@@ -116,7 +116,7 @@ class _Answers:
         for run in self.store.own_runs():
             if wanted in {None, run.name} and self.store.by_id(run, name):
                 return RedirectResponse(address(run, "alert", name))
-        raise HTTPException(404, "no such alert in any run; it may be older than what is shown")
+        raise HTTPException(404, "alert not found in any run; it may be older than the alerts in memory")
 
     def diff(self, request: Request) -> Response:
         """Two runs side by side."""
@@ -127,7 +127,7 @@ class _Answers:
         if request.method == "HEAD":
             return Response(media_type=NEWS)
         if len(self.listeners) >= MOST_LISTENERS:
-            return PlainTextResponse("too many pages listen\n", 503, {"Retry-After": "15"})
+            return PlainTextResponse("too many open pages\n", 503, {"Retry-After": "15"})
         return _News(_news(self.store, request), self.listeners)
 
 
@@ -139,7 +139,7 @@ def _made(make: Callable[[], str]) -> Response:
         raise
     except Exception:
         log.exception("a page could not be made")
-        return HTMLResponse(error_page(500, "this page could not be made"), 500)
+        return HTMLResponse(error_page(500, "this page could not be rendered; see the log of the dashboard"), 500)
 
 
 def _login(request: Request) -> Response:

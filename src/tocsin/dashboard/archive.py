@@ -45,7 +45,7 @@ def files_of(asked: Mapping[str, Any], stream: str) -> dict[int, list[Path]]:
         if match and match[1] == asked["run"]:
             found.setdefault(int(match[2]), []).append(folder / name)
     if not found:
-        message = f"{folder} must have the rows of stream `{stream}`; it has none of this run"
+        message = f"the archive {folder} has no rows of stream `{stream}` from this run"
         raise CannotTraceError(message)
     return dict(sorted(found.items()))
 
@@ -54,7 +54,7 @@ def every_file(files: Files, stream: str) -> list[Path]:
     """All files, for what all rows of a run decide."""
     every = [path for mine in files.values() for path in mine]
     if len(every) > MOST_FILES:
-        message = f"the rows of stream `{stream}` must be in at most {MOST_FILES:,} files; they are in {len(every):,}"
+        message = f"the rows of stream `{stream}` are in {len(every):,} files; the limit is {MOST_FILES:,}"
         raise CannotTraceError(message)
     return every
 
@@ -74,8 +74,7 @@ def files_around(files: Files, batches: tuple[int, int], span: tuple[int, int], 
     is_cut = is_cut or (low > min(files) and not _middle_us(files[low], stream) < span[0])
     is_cut = is_cut or (high < max(files) and not _middle_us(files[high], stream) > span[1])
     if is_cut:
-        whose = f"the rows of stream `{stream.name}` around the alert"
-        message = f"{whose} must be in at most {MOST_FILES:,} files; they are in more"
+        message = f"the rows of stream `{stream.name}` around the alert are in more than {MOST_FILES:,} files"
         raise CannotTraceError(message)
     return [path for batch in sorted(taken) for path in files[batch]]
 
@@ -95,7 +94,7 @@ def read_rows(files: Sequence[Path], stream: Stream, columns: Sequence[str], wan
     known = [name for name in asked if name in there.schema.names or name == FILE]
     table = there.head(MOST_ROWS + 1, columns=known, filter=usable if wanted is None else usable & wanted)
     if table.num_rows > MOST_ROWS:
-        message = f"stream `{stream.name}` must have at most {MOST_ROWS:,} rows to look at; it has more"
+        message = f"stream `{stream.name}` has more than {MOST_ROWS:,} rows in this period; select a shorter one"
         raise CannotTraceError(message)
     return table
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tocsin.dashboard.microbatch import MOST_NUMBER
-from tocsin.deliver import Position
-from tocsin.deliver.ledger import TAKEN
-from tocsin.deliver.run import DELIVERY
+from tocsin.delivery import Position
+from tocsin.delivery.delivery import DELIVERY
+from tocsin.delivery.sink_cursor import POSITIONS_SUFFIX
 from tocsin.files import open_file
 
 _MOST_BYTES = 1 << 23
@@ -58,27 +58,27 @@ class Delivery:
     def _said(
         self, name: str, status: Mapping[str, Any], position: Position, state: str, alert: str
     ) -> tuple[str, bool]:
-        takes = status.get("takes")
+        takes = status.get("acceptedStates")
         if isinstance(takes, list) and state not in takes:
-            return f"not told of {state}", True
+            return f"not sent: the sink does not take `{state}`", True
         reached = _place(status.get("position"))
-        owed = status.get("owed")
+        owed = status.get("unsent")
         is_owed = isinstance(owed, dict) and isinstance(owed.get(alert), list) and state in owed[alert]
         if reached is not None and position <= reached and not is_owed:
             if name not in self._refused:
                 self._refused[name] = _refused(self._folder / f"{name}.rejected.jsonl")
             refused = self._refused[name].words.get(position)
             if refused is None and position < self._refused[name].since:
-                return "taken or refused: not known any more", False
-            return (f"refused: {refused}", False) if refused else (f"taken{self._by(name, position)}", True)
+                return "delivered or rejected, no longer known", False
+            return (f"rejected: {refused}", False) if refused else (f"delivered{self._by(name, position)}", True)
         if status.get("failing"):
-            return f"not yet: {status.get('lastError') or 'the last try failed'}", False
-        return "not yet", True
+            return f"not delivered yet: {status.get('lastError') or 'the last attempt failed'}", False
+        return "not delivered yet", True
 
     def _by(self, name: str, position: Position) -> str:
         """By when a sink had come to a place; nothing where that is not known."""
         if name not in self._taken:
-            self._taken[name] = _taken(self._folder / f"{name}{TAKEN}")
+            self._taken[name] = _taken(self._folder / f"{name}{POSITIONS_SUFFIX}")
         moment = next((time for place, time in self._taken[name] if place >= position), None)
         return "" if moment is None else f" by {moment[:19].replace('T', ' ')}"
 
@@ -97,7 +97,7 @@ def _refused(path: Path) -> _Refused:
     for told in lines:
         place = _place(told.get("position")) if isinstance(told, dict) else None
         if place is not None:
-            found.setdefault(place, f"{told.get('status')} {told.get('answer')}".strip())
+            found.setdefault(place, f"{told.get('status')} {told.get('response')}".strip())
     return _Refused(found, Position(0, 0) if is_whole else next(iter(found), _NEVER))
 
 

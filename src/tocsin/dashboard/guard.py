@@ -78,12 +78,12 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self.hosts.accept(headers.get("host", "")):
-            text = "this host name is not known here; start the dashboard with --name to allow it\n"
+            text = "unknown host name; start the dashboard with --name to allow it\n"
             return PlainTextResponse(text, 421)
         if scope["method"] not in {"GET", "HEAD", "POST"}:
-            return PlainTextResponse("only GET is answered here\n", 405)
+            return PlainTextResponse("method not allowed: only GET\n", 405)
         if scope["method"] == "POST" and scope["path"] != LOGIN:
-            return PlainTextResponse("nothing can be changed here\n", 405)
+            return PlainTextResponse("method not allowed: pages are read-only\n", 405)
         if self.token is None or _is_open(scope):
             return None
         given = _bearer(scope)
@@ -148,7 +148,7 @@ def _bearer(scope: Scope) -> str | None:
 
 
 def _unauthorized() -> Response:
-    return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
+    return PlainTextResponse("token required\n", 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _with_headers(send: Send, kept: Mapping[str, str] = _NOTHING) -> Callable[[Message], Awaitable[None]]:

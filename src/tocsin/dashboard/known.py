@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import NamedTuple
 
-from tocsin.deliver import Position
+from tocsin.delivery import Position
 from tocsin.trace.model import Life
 
 # Of a life that changes without end the first change and the newest are known.

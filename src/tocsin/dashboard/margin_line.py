@@ -12,8 +12,7 @@ from typing import Any
 
 from tocsin.dashboard.series import Series
 from tocsin.dashboard.tracer import CannotTraceError, rows_of, rule_file, trace_rows
-from tocsin.plan import Threshold, Watch
-from tocsin.plan.file import plan_file
+from tocsin.plan import Threshold, Watch, plan_file
 from tocsin.rules.rulefile import RuleFile
 
 # Rules of one name, each with a margin of its own.
@@ -26,7 +25,8 @@ def margin_lines(asked: Mapping[str, Any]) -> dict[str, Any]:
     rules = [(watch, rule) for watch in plan_file(file).watches for rule in watch.rules]
     mine = [(watch, rule) for watch, rule in rules if (rule.alert, list(watch.on)) == (asked["alert"], asked["on"])]
     if not mine:
-        message = f"the rule file has no condition {asked['alert']!r} on {', '.join(asked['on']) or 'nothing'}"
+        columns = ", ".join(asked["on"]) or "no columns"
+        message = f"the rule file has no rule {asked['alert']!r} on {columns} with a condition"
         raise CannotTraceError(message)
     return {"lines": [_line(asked, file, watch, rule) for watch, rule in mine[:_MOST_RULES]]}
 
@@ -42,7 +42,7 @@ def _line(asked: Mapping[str, Any], file: RuleFile, watch: Watch, rule: Threshol
         series.add(one.time_us, one.margin)
         number += 1
     return {
-        "does": str(rule).partition("\n")[0],
+        "description": str(rule).partition("\n")[0],
         "evaluations": number,
         "stretches": series.stretches(begin, stop, asked["pixels"]),
     }

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tocsin.dashboard.fates import stores_of
 from tocsin.logic import Found
-from tocsin.rundir import Progress
-from tocsin.rundir.progress import parse_progress
+from tocsin.run_directory import Progress
+from tocsin.run_directory.progress import parse_progress
 
 # No count, and no time in microseconds, is larger; what is reckoned with them stays finite.
 MOST_NUMBER = 1 << 62
@@ -47,7 +47,7 @@ def _check(one: Progress) -> None:
         flat = [tally.rows, tally.dead, *tally.counts.values(), *tally.alerts.values()]
         numbers = [number for part in flat for number in part.values()] + [tally.state_bytes, tally.batches]
         if not all(isinstance(number, int) and abs(number) <= MOST_NUMBER for number in numbers):
-            message = "counts must be whole numbers"
+            message = "counts must be integers"
             raise TypeError(message)
     times = [*one.newest_us.values(), *one.milliseconds.values(), *(wait_us for wait_us, _ in one.waits.values())]
     times += [number for part in one.delays.values() for number in part.values()]
@@ -56,7 +56,7 @@ def _check(one: Progress) -> None:
     limited = [*one.memory.values(), *one.cpu.values()]
     recalls += [recall for pair in limited for recall in pair if recall is not None]
     if not all(isinstance(time, int) and abs(time) <= MOST_NUMBER for time in times):
-        message = "times must be whole numbers"
+        message = "times must be integers"
         raise TypeError(message)
     if not all(isinstance(recall, int | float) and abs(recall) <= MOST_NUMBER for recall in recalls):
         message = "recalls must be finite numbers"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tocsin.files import open_file
 from tocsin.rules.ranges import ID
-from tocsin.rundir.dead import DEAD
+from tocsin.run_directory.dead_letters import DEAD
 
 MOST_ROWS, MOST_BYTES, SAMPLES = 20_000, 1 << 25, 3
 _MOST_LINE = 1 << 21

@@ -1,4 +1,4 @@
-"""How far requests of ranges have come, out of the rows that their run archived: the run's own logic on them.
+"""How far requests of ranges have come, computed by a session over the archived rows of the run.
 
 Runs in the process of `tracer.py`. Rows are taken micro-batch by micro-batch, as the run took them, so the answer is
 the engine's; the state of the run itself is in its checkpoint, which only Spark reads.
@@ -26,13 +26,12 @@ from tocsin.dashboard.archive import (
 )
 from tocsin.dashboard.quarantine import request_id
 from tocsin.dashboard.tracer import CannotTraceError, rule_file
-from tocsin.jit import plain_kernels
+from tocsin.jit import use_interpreted_kernels
 from tocsin.logic import Batch
-from tocsin.plan import Plan, RangeWatch
-from tocsin.plan.file import plan_file
-from tocsin.plan.listed import Alive, alive_requests
+from tocsin.plan import Alive, Plan, RangeWatch, alive_requests, plan_file
 from tocsin.rules.ranges import QUERY
 from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.runtime.session import Session, store_pages
 
 MOST_KEYS, MOST_ALIVE = 20, 20
 
@@ -116,11 +115,12 @@ def _run(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: Key |
     for name in watch.streams:
         for number, batch in _batches(asked, file.streams[name], watch, key):
             batches.setdefault(number, []).append(batch)
-    logic, reached = Plan((), (replace(watch, spread=1),)).build({}), list[str]()
-    with plain_kernels(sum(len(batch.time) for mine in batches.values() for batch in mine)):
+    session, reached = Session(Plan((), (replace(watch, shards=1),))), list[str]()
+    with use_interpreted_kernels(sum(len(batch.time) for mine in batches.values() for batch in mine)):
         for number in sorted(batches):
-            reached += [alert["labels"][QUERY] for alert in logic.on_data(batches[number]).alerts]
-        pages = {name: page for name, page in logic.changed_pages().items() if page is not None}
+            reached += [alert["labels"][QUERY] for alert in session.push(batches[number]).alerts]
+        pages = dict[str, bytes]()
+        store_pages(pages, session.changed_pages())
         return _Ended(list(alive_requests(pages)), reached)
 
 

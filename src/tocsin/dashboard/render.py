@@ -1,4 +1,4 @@
-"""Templates, and how pages write things: everything that came from outside is text, cut where it is very long."""
+"""Rendering: the templates, their filters and addresses. Every text from outside is escaped and cut to a maximum."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ from markupsafe import Markup
 from tocsin import report
 from tocsin.dashboard.known import id_in_address, length_of, token_of
 from tocsin.dashboard.rundata import RunData
-from tocsin.report.svg import visible
-from tocsin.trace.words import date, number, rounded, size_text
+from tocsin.formatting import (
+    format_duration,
+    format_event_time,
+    format_number,
+    format_second,
+    format_share,
+    format_size,
+)
+from tocsin.report.markup import message_markup, visible
+from tocsin.report.result import OUTCOMES
 
-# No text of a page is longer than this, whatever a row or a label holds.
+# Limits of the length of a text on a page: of any text, and of a text in a table.
 MOST_TEXT, SHORT = 20_000, 120
 _STATIC = Path(__file__).parent / "static"
 DRAWINGS = Path(report.__file__).parent / "templates" / "drawings.css"
-# A sign beside each state: colour is never the only one.
+# Each state has a sign, so that the colour is not the only difference.
 SIGNS = {"firing": "▲", "pending": "◔", "resolved": "✓", "inactive": "○", "match": "◆"}
 
-# What the words of a quality mean.
+# Meaning of each word of the quality of an alert.
 MARKS = {
-    "late": "found by a row that came late",
-    "subset": "rows or pairs that its results may need were given up; the number is the share of results that is found",
-    "sample": "one of a sample of the results; the number is the chance with which it was taken",
-    "out-of-domain": "a row that decided lies outside the domain that the rule declares",
+    "late": "raised by an out-of-order row",
+    "subset": "rows or pairs were skipped because of a budget; the number is the share of results that is found",
+    "sample": "one of a random sample of the results; the number is the sampling probability",
+    "out-of-domain": "a row of the witness is outside the domain that the rule file declares",
     "rule-changed": "ended because its rule was changed or removed",
-    "forgotten": "ended because its key was silent for so long that it was forgotten",
+    "key-expired": "ended because its key had no rows for so long that its state expired",
 }
 _NUMBER = re.compile(r"[0-9.]{1,20}(e-?[0-9]{1,3})?")
 
 
 def render(name: str, **values: Any) -> str:
-    """Make a page of a template."""
+    """Return a template as HTML."""
     return _environment().get_template(name).render(**values)
 
 
@@ -53,32 +61,41 @@ def _environment() -> Environment:
         "short": short,
         "number": number_text,
         "whole": lambda value: f"{value:,}",
-        "date": moment,
-        "exact": date,
-        "duration": lambda us: rounded(int(us)),
-        "size": size_text,
+        "date": format_second,
+        "exact": format_event_time,
+        "duration": lambda us: format_duration(int(us)),
+        "size": format_size,
         "sign": lambda state: SIGNS.get(state, "•"),
         "marks": marks,
-        "recall": lambda value: number(round(value, 4)) if isinstance(value, int | float) and abs(value) < 1e9 else "-",
-        "fates": lambda stores: {name for one in stores for name in one.parts},
+        "recall": lambda value: (
+            format_number(round(value, 4)) if isinstance(value, int | float) and abs(value) < 1e9 else "-"
+        ),
+        "message": message_markup,
+        "outcome_names": lambda stores: [name for name in OUTCOMES if any(name in one.parts for one in stores)],
         "path": path_text,
         "token": token_of,
         "id": id_in_address,
-        "share": lambda value: f"{100 * value:.1f} %",
+        "share": format_share,
     }
-    environment.globals |= {"static": _static, "address": address, "query": query, "labels_text": labels_text}
+    environment.globals |= {
+        "static": _static,
+        "address": address,
+        "query": query,
+        "labels_text": labels_text,
+        "outcomes": OUTCOMES,
+    }
     return environment
 
 
 def _shown(value: Any) -> Any:
-    """Text without characters that no page may hold, and never without end."""
+    """Return a text without characters that a page must not contain, cut to `MOST_TEXT`."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return visible(value if len(value) <= MOST_TEXT else cut(value, MOST_TEXT))
 
 
 def cut(text: str, most: int) -> str:
-    """A text that is too long, with how long it is.
+    """Return the first characters of a text, with its length.
 
     >>> cut("abcdef", 3)
     'abc… (6 characters)'
@@ -87,13 +104,13 @@ def cut(text: str, most: int) -> str:
 
 
 def short(text: Any, most: int = SHORT) -> str:
-    """A text as far as it fits beside others."""
+    """Return a text, cut to at most `most` characters."""
     whole = str(text)
     return whole if len(whole) <= most else cut(whole, most)
 
 
 def path_text(text: Any) -> Markup:
-    """A path, which may be broken behind each of its parts and nowhere else, if it can be.
+    """Return a path as HTML that can wrap after each slash.
 
     >>> path_text("/rules/<a>.yaml")
     Markup('/<wbr>rules/<wbr>&lt;a&gt;.yaml')
@@ -102,27 +119,20 @@ def path_text(text: Any) -> Markup:
 
 
 def number_text(value: float | None) -> str:
-    """A number for people; one that was not finite is told."""
-    return "not finite" if value is None else number(value)
-
-
-def moment(time_us: int) -> str:
-    """A time to the second, with the day; it is UTC, which the head of the page says.
-
-    >>> moment(1_500_000)
-    '1970-01-01 00:00:01'
-    """
-    return date(time_us // 1_000_000 * 1_000_000).replace("T", " ").removesuffix("Z")
+    """Return a number as text. None is a number that was not finite."""
+    return "not finite" if value is None else format_number(value)
 
 
 def ago(seconds: float) -> str:
-    """How long ago a moment of the clock was; after a day, when it was."""
+    """Return the time since a moment as text; after one day, return the moment itself."""
     passed = max(0, round(time.time() - seconds))
-    return f"{rounded(passed * 1_000_000)} ago" if passed < 86_400 else f"on {moment(round(seconds * 1e6))}"
+    return (
+        f"{format_duration(passed * 1_000_000)} ago" if passed < 86_400 else f"on {format_second(round(seconds * 1e6))}"
+    )
 
 
 def marks(quality: str) -> list[tuple[str, str]]:
-    """What the quality of an alert says beyond `exact`: each word, with its number, and what it means.
+    """Return each word of a quality except `exact`, with its number, and its meaning.
 
     >>> [text for text, _ in marks("subset 0.93 late")], marks("exact")
     (['subset 0.93', 'late'], [])
@@ -137,19 +147,19 @@ def marks(quality: str) -> list[tuple[str, str]]:
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
-    """Labels in one line: `machine=press-7, team=hvac`."""
+    """Return labels as one line: `machine=press-7, team=hvac`."""
     shown = ", ".join(f"{short(name, 40)}={short(value, 60)}" for name, value in labels[:12])
     return short(shown + ("…" if len(labels) > 12 else ""), 2 * SHORT)
 
 
 def address(run: RunData, *parts: str, **asked: Any) -> str:
-    """The address of a page of a run."""
+    """Return the address of a page of a run."""
     path = "/".join(["", "run", *(quote(part, safe="", errors="replace") for part in (run.name, *parts))])
     return path + query(**asked)
 
 
 def query(**asked: Any) -> str:
-    """What stands behind an address; what is empty is left out, and half a character is a question mark.
+    """Return the query of an address without empty values. A lone surrogate becomes a question mark.
 
     >>> query(q="press 7", rule="", on0="x" + chr(0xD800))
     '?q=press+7&on0=x%3F'
@@ -159,12 +169,12 @@ def query(**asked: Any) -> str:
 
 
 def static_file(name: str) -> Path:
-    """A file of ours; the style of drawings is that of reports."""
+    """Return the path of a static file. Reports and the dashboard share the style of drawings."""
     return DRAWINGS if name == DRAWINGS.name else _STATIC / name
 
 
 @cache
 def _static(name: str) -> str:
-    """The address of a file of ours, which changes with its content."""
+    """Return the address of a static file. It changes with the content of the file."""
     code = hashlib.sha256(static_file(name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?{code}"

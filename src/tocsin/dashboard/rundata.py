@@ -22,20 +22,21 @@ from tocsin.dashboard.known import cut_text
 from tocsin.dashboard.microbatch import OF_ALERT, Noted, noted_of
 from tocsin.dashboard.series import MOST, MOST_OF_ALERT, Series
 from tocsin.dashboard.tail import Tail
-from tocsin.deliver.ledger import read_status
-from tocsin.deliver.run import ALERTS, DELIVERY
+from tocsin.delivery.delivery import ALERTS, DELIVERY
+from tocsin.delivery.sink_cursor import read_status
 from tocsin.errors import RunError
 from tocsin.files import open_file, read_file
-from tocsin.rundir import Manifest, Progress, read_manifest
-from tocsin.rundir.folder import LOCK, SUMMARY
-from tocsin.rundir.manifest import MANIFEST
-from tocsin.rundir.progress import PROGRESS
+from tocsin.formatting import format_count
+from tocsin.run_directory import Manifest, Progress, read_manifest
+from tocsin.run_directory.layout import LOCK
+from tocsin.run_directory.manifest import MANIFEST
+from tocsin.run_directory.progress import PROGRESS, SUMMARY
 
 _MOST_BYTES = 1 << 26
 _MOST_SUMMARY = 1 << 28
 # What the parts of a rule and of a stream must be, where pages look into them.
 _NAMES = {"on", "streams", "keys", "values"}
-_TYPES: dict[str, type] = {"labels": dict, "proofs": dict, "keeps": dict, **dict.fromkeys(_NAMES, list)}
+_TYPES: dict[str, type] = {"labels": dict, "proofs": dict, "retention": dict, **dict.fromkeys(_NAMES, list)}
 # A run with nothing to do says so once a minute.
 _FRESH_S = 150.0
 # Micro-batches between which others may look at what is known.
@@ -74,8 +75,8 @@ class RunData:
         try:
             is_empty = not any(self.folder.iterdir())
         except OSError:
-            return f"{self.folder} must be a run directory; it is not there"
-        return "" if is_empty or self.is_run else f"{self.folder} must be a run directory; it has no {MANIFEST}"
+            return f"run directory {self.folder} not found"
+        return "" if is_empty or self.is_run else f"{self.folder} is not a run directory: it has no `{MANIFEST}`"
 
     @property
     def is_run(self) -> bool:
@@ -92,11 +93,10 @@ class RunData:
         """What could not be read, each in a sentence."""
         said = [fault for fault in (*self._faults.values(), self._progress.fault, self.index.problem) if fault]
         if self.index.unreadable:
-            number = f"{self.index.unreadable:,} lines of the alert log"
-            number = "1 line of the alert log" if self.index.unreadable == 1 else number
-            said.append(f"{number} cannot be read; the last of them: {self.index.fault}")
+            number = format_count(self.index.unreadable, "line")
+            said.append(f"cannot read {number} of the alert log; the last error: {self.index.fault}")
         if self.torn:
-            said.append(f"{self.torn:,} lines of {PROGRESS} cannot be read and are passed over")
+            said.append(f"cannot read {format_count(self.torn, 'line')} of `{PROGRESS}`; skipped")
         return said
 
     @property
@@ -140,12 +140,12 @@ class RunData:
         self._marks[name] = mark
         found, fault = None, ""
         if mark is None and os.path.lexists(path):
-            fault = f"{name} must be a file; it is none"
+            fault = f"`{name}` is not a file"
         else:
             try:
                 found = read(path)
             except (RunError, OSError, ValueError, TypeError, RecursionError, AttributeError) as error:
-                fault = str(error) or f"{name} cannot be read"
+                fault = str(error) or f"`{name}` cannot be read"
         with lock:
             self._take_file(name, found, fault)
 
@@ -219,6 +219,6 @@ def _read_summary(path: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     if not isinstance(read, dict):
-        message = f"{SUMMARY} must be an object; got {type(read).__name__}"
+        message = f"`{SUMMARY}` must be an object; got {type(read).__name__}"
         raise RunError(message)
     return read

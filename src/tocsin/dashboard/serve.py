@@ -44,13 +44,13 @@ class Where:
             raise RunError(message)
 
 
-def serve(folders: Iterable[Path], where: Where, ready: Callable[[str], None]) -> None:
-    """Serve until a signal; `ready` hears the address."""
+def serve(folders: Iterable[Path], where: Where, ready: Callable[[str, Store], None]) -> None:
+    """Serve until a signal. Call `ready` with the address and the store, which begins to read then."""
     where.check()
     store = Store(folders)
     listening = _listen(where)
     host = f"[{where.address}]" if ":" in where.address else where.address
-    ready(f"http://{host}:{listening.getsockname()[1]}/")
+    ready(f"http://{host}:{listening.getsockname()[1]}/", store)
     config = config_of(make_app(store, where.token, where.names))
     # What is known of a large log is many small things without a cycle: to look through them often is of no use.
     gc.set_threshold(50_000, 20, 100)

@@ -22,11 +22,11 @@ from tocsin.dashboard.known import Known, Rank, frozen, token_of
 from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
-from tocsin.deliver import AlertLog, Position
-from tocsin.deliver.encode import Alert
+from tocsin.delivery import AlertLog, Position
+from tocsin.delivery.alert_json import Alert
 from tocsin.logic import ALERT_TIMES
 from tocsin.report import Difference
-from tocsin.report.svg import visible
+from tocsin.report.markup import visible
 
 log = logging.getLogger("tocsin.dashboard")
 
@@ -71,6 +71,7 @@ class Store:
             self._add(folder)
         self._comparison = Comparison(self.lock)
         self._stop = threading.Event()
+        self.has_read = False
         self._thread = threading.Thread(target=self._watch, name="tocsin-dashboard-look", daemon=True)
 
     def _add(self, folder: Path) -> None:
@@ -117,7 +118,13 @@ class Store:
     def _watch(self) -> None:
         while not self._stop.is_set():
             self.look()
+            self.has_read = True
             self._stop.wait(LOOK_S)
+
+    @property
+    def changes_read(self) -> int:
+        """Changes of state that are read from the alert logs."""
+        return sum(run.index.changes for run in self.runs.values())
 
     @property
     def version(self) -> str:

@@ -50,8 +50,8 @@ class Tail:
                 data = file.read(_CHUNK)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            what = (error.strerror or "it is not").lower()
-            self.fault = "" if missing else f"{self.path.name} must be a file that can be read; {what}"
+            reason = (error.strerror or str(error)).lower()
+            self.fault = "" if missing else f"cannot read `{self.path.name}`: {reason}"
             return News([], anew=False, more=False)
         self.fault = ""
         end = data.rfind(b"\n") + 1

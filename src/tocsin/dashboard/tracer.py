@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tocsin.jit import plain_kernels
+from tocsin.formatting import format_duration
+from tocsin.jit import use_interpreted_kernels
 
 if TYPE_CHECKING:
-    from tocsin.plan import Plan, Threshold, Watch
-    from tocsin.plan.steps import Silence
+    from tocsin.plan import Plan, Silence, Threshold, Watch
     from tocsin.report import Pick
     from tocsin.rules.rulefile import RuleFile
     from tocsin.trace import KeyRows, Life, Traced
@@ -59,7 +59,7 @@ class Tracer:
         if known is not None:
             return known
         if not self._places.acquire(blocking=False):
-            return {"error": "others are being traced; load the page again in a moment"}
+            return {"error": "too many requests at once; reload the page in a moment"}
         try:
             with self._one_at_a_time:
                 return self._answer(name)
@@ -86,10 +86,10 @@ def _asked(question: str) -> Answer:
             timeout=MOST_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"tracing took more than {MOST_SECONDS} s"}
+        return {"error": f"tracing took more than {format_duration(MOST_SECONDS * 1_000_000)}"}
     except OSError as error:
         log.warning("tracing could not be started: %s", error)
-        return {"error": "tracing failed; the log of the dashboard says why"}
+        return {"error": "tracing failed; see the log of the dashboard"}
     try:
         answer = json.loads(done.stdout)
     except ValueError:
@@ -98,7 +98,7 @@ def _asked(question: str) -> Answer:
         return answer
     said = done.stderr[-_MOST_LOGGED:].decode("utf-8", "replace").strip()
     log.warning("tracing failed with exit code %d: %s", done.returncode, said)
-    return {"error": "tracing failed; the log of the dashboard says why"}
+    return {"error": "tracing failed; see the log of the dashboard"}
 
 
 class CannotTraceError(Exception):
@@ -133,10 +133,9 @@ def answered(asked: Asked) -> Answer:
 
 def traced(asked: Asked) -> Answer:
     """Trace the key of an alert around it: a drawing, and why in sentences."""
-    from tocsin.plan import Threshold
-    from tocsin.plan.file import plan_file
+    from tocsin.plan import Threshold, plan_file
     from tocsin.report.choose import pick_of
-    from tocsin.report.picture import picture
+    from tocsin.report.picture import column_units, picture
     from tocsin.report.result import Result
     from tocsin.trace import why_silent
 
@@ -155,9 +154,9 @@ def traced(asked: Asked) -> Answer:
         return {"svg": "", "said": [[one.kind, one.text] for one in answer.reasons]}
     pick = _whole_span(pick_of(watch, rule, life, "", whole), asked)
     rows = rows_of(asked, file, watch, key, (pick.read_from_us, pick.to_us))
-    with plain_kernels(_samples(rows)):
+    with use_interpreted_kernels(_samples(rows)):
         found = trace_rows(watch, key, rows)
-        drawn = picture(found, pick, whole.end_of(life), _units(file))
+        drawn = picture(found, pick, whole.end_of(life), column_units(file))
         return {"svg": str(drawn), "said": _said(found, rule, life, last_us)}
 
 
@@ -180,28 +179,20 @@ def _whole_span(pick: Pick, asked: Asked) -> Pick:
     return replace(pick, from_us=min(pick.from_us, pick.life.start_us - pad))
 
 
-def _units(file: RuleFile) -> dict[str, str]:
-    """In what values are measured, where the rule file says so."""
-    from tocsin.trace.words import named
-
-    every = [(stream.name, value) for stream in file.streams.values() for value in stream.values.values()]
-    return {named(stream, value.name): value.unit for stream, value in every if value.unit}
-
-
 def rule_file(asked: Asked) -> RuleFile:
     """The rule file of a run; one that was changed since is refused."""
     from tocsin.plan import make_plan
     from tocsin.rules.load import load_rule_file
-    from tocsin.rundir.manifest import hash_of
+    from tocsin.run_directory.manifest import hash_rule_file
 
     path = Path(asked["rule_file"])
     try:
-        found = hash_of(path)
+        found = hash_rule_file(path)
     except OSError as error:
-        message = f"{path} must be readable, since it has the rules; {(error.strerror or 'it is not').lower()}"
+        message = f"cannot read the rule file {path}: {(error.strerror or str(error)).lower()}"
         raise CannotTraceError(message) from None
     if found != asked["rule_hash"]:
-        message = f"{path} must be the file that runs; it was changed since"
+        message = f"the rule file {path} has changed since the run started"
         raise CannotTraceError(message)
     # Sinks are not made: nothing is sent from here.
     return load_rule_file(path, partial(make_plan, bounded=False), os.environ)
@@ -224,7 +215,7 @@ def _rule_of(plan: Plan, life: Life) -> tuple[Watch, Threshold | Silence]:
         for rule in steps:
             if is_of(watch, rule, life.alert, life.labels):
                 return watch, rule
-    message = "rules with ranges are not traced; `tocsin ranges progress` tells of one request"
+    message = "rules with ranges cannot be traced; `tocsin ranges progress` shows one request"
     raise CannotTraceError(message)
 
 
@@ -232,7 +223,7 @@ def trace_rows(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows]) ->
     """Take the rows of a key through its watch."""
     from tocsin.trace import trace
 
-    with plain_kernels(_samples(rows)):
+    with use_interpreted_kernels(_samples(rows)):
         return trace(watch, list(key), rows)
 
 
@@ -266,7 +257,7 @@ def rows_of(
         payload = payloads_of(table) if PAYLOAD in table.column_names else None
         found[name] = KeyRows(*times_of(table, stream), values_of(table, watch.columns(name)), payload)
     if not any(len(rows) for rows in found.values()):
-        message = "the archive must have rows of this key; it has none of this time"
+        message = "the archive has no rows of this key in this period"
         raise CannotTraceError(message)
     return found
 

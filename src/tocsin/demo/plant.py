@@ -13,7 +13,7 @@ from tocsin.rules import Rule
 SECOND, MINUTE, HOUR = 10**6, 60 * 10**6, 3600 * 10**6
 STREAMS = ("humidity", "air", "surface")
 WITHIN = 5 * MINUTE
-OUTAGE = 6 * HOUR
+ALLOWED_LATENESS = 6 * HOUR
 KEEP = 10 * MINUTE
 
 # The dew point by Magnus's formula, with Bögel's constants, in degrees Celsius.
@@ -26,7 +26,7 @@ RULE = Rule(
     shapes={"humidity": "increasing", "air": "increasing", "surface": "decreasing"},
     domains={"humidity": (1, 100), "air": (-40, 60), "surface": (-40, 60)},
     keep_firing_for="10m",
-    outage="6h",
+    allowed_lateness="6h",
 )
 
 
@@ -49,7 +49,7 @@ streams:
         on: [{rule.on[0]}]
         shapes: {{humidity: increasing, air: increasing, surface: decreasing}}
         keep_firing_for: {rule.keep_firing_for}
-        outage: {rule.outage}
+        allowed_lateness: {rule.allowed_lateness}
         annotations: {{summary: "{{{{ $labels.machine }}}}: {{{{ $values.humidity }}}} % at {{{{ $values.air }}}} °C"}}
 archive: {{path: kept}}
 """

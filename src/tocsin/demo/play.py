@@ -29,15 +29,15 @@ def main(factory: Factory | None = None, folder: Path | None = None) -> None:
     progress = Progress(factory)
     silent = [clock(factory.start_us + us) for us in factory.silent_us]
     print(
-        f"Condensation on {factory.machines} machines: an alert where the dew point is above a surface's temperature."
+        f"Condensation on {factory.machines} machines: an alert if the dew point is above the temperature of a surface."
     )
-    print("Humidity and air temperature give the dew point; readings at most 5 minutes apart belong together.")
-    print(f"The humidity stream is silent from {silent[0]} to {silent[1]}, then sends all at once what it held back.\n")
+    print("The dew point is computed from humidity and air temperature; rows at most 5 minutes apart are joined.")
+    print(f"The humidity stream is silent from {silent[0]} to {silent[1]}, then sends all delayed rows at once.\n")
     streams = factory.streams()
     # The yardstick. It also compiles the kernels, which Spark's workers then find in the cache.
     without = joined_lives(run_local(in_order(streams), RULE))
     progress.say(
-        f"{len(without)} alerts from the same readings without the outage, in this process; kernels are compiled"
+        f"{len(without)} alerts from the same rows without the outage, computed in this process; kernels are compiled"
     )
     made = tempfile.TemporaryDirectory(prefix="tocsin-demo-") if folder is None else nullcontext(str(folder))
     with made as name:
@@ -63,9 +63,7 @@ def _run_on_spark(
             write_batch(folder / name, number, {column: values[batch == number] for column, values in columns.items()})
     (folder / "rules.yaml").write_text(rule_file_text())
     file = load_rule_file(folder / "rules.yaml", partial(make_plan, bounded=False), {})
-    progress.say(
-        f"{sum(len(columns['ts']) for columns in streams.values()):,} readings written as Parquet; starting Spark"
-    )
+    progress.say(f"{sum(len(columns['ts']) for columns in streams.values()):,} rows written as Parquet; starting Spark")
     last = factory.back_in - 1
     rows, sizes = run_file(
         file,

@@ -13,8 +13,8 @@ import numpy as np
 
 from tocsin.columns import EPOCH
 from tocsin.demo.check import covered, holds, near, of_machine, true_windows
-from tocsin.demo.plant import HOUR, OUTAGE, SECOND, STREAMS, WITHIN, Factory
-from tocsin.rundir import Progress as Done
+from tocsin.demo.plant import ALLOWED_LATENESS, HOUR, SECOND, STREAMS, WITHIN, Factory
+from tocsin.run_directory import Progress as Done
 
 # Time and value of a remembered row.
 ROW_BYTES = 16
@@ -43,7 +43,7 @@ class Progress:
         number, received = len(self.kept), sum(counts.get("received", 0) for counts in self.totals.values())
         text = (
             f"micro-batch {number:2} of {self.factory.batches}, {seconds:4.1f} s: "
-            f"{received:9,} readings so far, {sum(self.kept[-1].values()):7,} remembered"
+            f"{received:9,} rows so far, {sum(self.kept[-1].values()):7,} in state"
         )
         if sys.stdout.isatty():
             print(
@@ -64,10 +64,10 @@ def print_state(
 ) -> None:
     """Compare what was remembered at the end of the silence with what a plain join would have held."""
     now = factory.start_us + (last + 1) * factory.batch_us
-    floor = now - OUTAGE - WITHIN
+    floor = now - ALLOWED_LATENESS - WITHIN
     hours = (now - factory.start_us - factory.silent_us[0]) / HOUR
     print(f"\nState at {clock(now)}, at the end of {hours:.0f} hours without humidity:")
-    print(f"  {'':10}{'':10}{'a plain join keeps':>24}{'Tocsin keeps':>20}")
+    print(f"  {'':10}{'':10}{'full join retains':>24}{'Tocsin retains':>20}")
     print(f"  {'stream':10}{'received':>10}{'rows':>12}{'bytes':>12}{'rows':>10}{'bytes':>10}")
     total = np.zeros(5, np.int64)
     for name in STREAMS:
@@ -80,9 +80,11 @@ def print_state(
         print(state_line(name, line))
     print(state_line("all", total.tolist()))
     print(
-        f"  1 row of {total[1] / total[3]:.0f} is kept; with keys and open alerts, pages have {sizes['all']:,} bytes."
+        f"  1 row of {total[1] / total[3]:.0f} is retained; with keys and open alerts, the state has {sizes['all']:,} "
+        "bytes."
     )
-    print(f"  A plain join must keep every row of the last {OUTAGE // HOUR} hours: any may still find a partner.")
+    hours = ALLOWED_LATENESS // HOUR
+    print(f"  A full join must retain every row of the last {hours} hours: each can still find a partner.")
     print_counts(progress)
 
 
@@ -110,7 +112,10 @@ def state_line(name: str, numbers: Sequence[int]) -> str:
 def print_alerts(lives: Sequence[Mapping[str, Any]]) -> None:
     """Show a few alerts, those of the silence first among them."""
     late = [life for life in lives if "late" in life["quality"]]
-    print(f"\n{len(lives)} alerts, {len(late)} of them found when humidity came back. Three of those, and two others:")
+    print(
+        f"\n{len(lives)} alerts, {len(late)} of them late, raised after humidity returned. Three late alerts and two "
+        "others:"
+    )
     head = f"  {'machine':9}{'from':>10}{'to':>10}{'dew point':>11}{'surface':>9}"
     print(f"{head}   witness: humidity, air; times of humidity, air, surface")
     for life in [*late[:3], *[life for life in lives if life not in late][:2]]:
@@ -139,13 +144,13 @@ def print_check(
     false = sum(not holds(life["witness"]) for life in lives)
     lost = sum(not near(alert, lives) for alert in without)
     print("\nCheck:")
-    print(f"  windows of 5 minutes in which the full join of all readings has an alarm: {windows:,}")
-    print(f"  of them without an alert at most 5 minutes away:  {missed}")
-    print(f"  alerts of the same readings without the outage: {len(without)}; with it: {len(lives)}")
-    print(f"  of the former without one of the latter at most 10 minutes away:  {lost}")
-    print(f"  alerts whose witness is no alarm:  {false}")
+    print(f"  windows of 5 minutes with an alarm in the full join of all rows: {windows:,}")
+    print(f"  of these windows, without an alert at most 5 minutes away:  {missed}")
+    print(f"  alerts from the same rows without the outage: {len(without)}; with the outage: {len(lives)}")
+    print(f"  alerts without the outage that have no alert with the outage at most 10 minutes away:  {lost}")
+    print(f"  alerts with a witness that does not satisfy the condition:  {false}")
     kept_promise = not missed + lost + false
-    print("  No alarm was missed.\n" if kept_promise else "  THE PROMISE IS BROKEN. This is a bug.\n")
+    print("  No alarm was missed.\n" if kept_promise else "  THE GUARANTEE IS VIOLATED. This is a bug.\n")
     return kept_promise
 
 

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM, SIGINT and SIGHUP ask to stop, SIGUSR1 asks for counts; `select` wakes up for them."""
+"""Signals: SIGTERM, SIGINT and SIGHUP request a stop, SIGUSR1 requests a report. Each of them ends a `select`."""
 
 from __future__ import annotations
 
@@ -11,46 +11,54 @@ from typing import Any
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Signals:
-    """Notes what has been asked, while it is entered; afterwards all is as before."""
+class SignalMonitor:
+    """Context manager that records signals. On exit it restores the earlier handlers.
+
+    Attributes
+    ----------
+    fd
+        File descriptor that becomes readable when a signal arrives.
+    count, name
+        Number of stop signals, and the name of the last stop signal.
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.name = ""
-        self._report = False
-        self._before: dict[int, Any] = {}
+        self._is_report_requested = False
+        self._handlers: dict[int, Any] = {}
 
     @property
-    def stop(self) -> bool:
-        """Whether it was asked to stop."""
+    def is_stopping(self) -> bool:
+        """Whether a stop was requested."""
         return self.count > 0
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalMonitor:
         self.fd, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in (*_STOP, signal.SIGUSR1):
-            self._before[number] = signal.signal(number, self._note)
+            self._handlers[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         signal.set_wakeup_fd(self._wakeup)
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self.fd)
         os.close(self._writer)
 
-    def take_report(self) -> bool:
-        """Forget what woke us; tell whether counts were asked for."""
+    def take_report_request(self) -> bool:
+        """Clear the pipe, and return whether a report was requested since the last call."""
         with suppress(BlockingIOError):
             os.read(self.fd, 512)
-        asked, self._report = self._report, False
-        return asked
+        is_requested, self._is_report_requested = self._is_report_requested, False
+        return is_requested
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
-            self._report = True
+            self._is_report_requested = True
         else:
             self.count += 1
             self.name = signal.Signals(number).name

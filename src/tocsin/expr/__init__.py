@@ -1,12 +1,15 @@
-"""What a condition means: text -> tree -> program for the loops of kernels, or results on columns of NumPy.
+"""Conditions: parse a condition, compile it for the kernels, and evaluate it on arrays.
 
-`parse_condition` reads the text, `compile_condition` makes the program that `run_program` evaluates, `hoist` splits off
-what depends on one row alone, and `evaluate_columns` evaluates whole columns. All of them give the same results.
+`parse_condition` returns the syntax tree of a text. `compile_expression` returns a program, which `run_program`
+evaluates for one row inside a kernel. `evaluate_columns` evaluates a condition for all rows of some columns, with the
+same results. `hoist_subexpressions` separates the parts that read one stream, so that they are computed once per row.
 """
 
-from tocsin.expr.columns import evaluate_columns, evaluate_number
-from tocsin.expr.machine import run_program
-from tocsin.expr.nodes import (
+from tocsin.expr.column_evaluation import evaluate_columns, evaluate_number
+from tocsin.expr.compiler import Program, compile_expression, hoist_subexpressions
+from tocsin.expr.parser import parse_condition, parse_number
+from tocsin.expr.stack_machine import run_program
+from tocsin.expr.syntax_tree import (
     FUNCTIONS,
     Binary,
     Bool,
@@ -18,12 +21,10 @@ from tocsin.expr.nodes import (
     Number,
     Unary,
     Variable,
+    find_variables,
     is_condition,
-    variables,
-    walk,
+    walk_nodes,
 )
-from tocsin.expr.parse import parse_condition, parse_number
-from tocsin.expr.program import Program, compile_condition, compile_number, hoist
 
 __all__ = [
     "Binary",
@@ -38,15 +39,14 @@ __all__ = [
     "Program",
     "Unary",
     "Variable",
-    "compile_condition",
-    "compile_number",
+    "compile_expression",
     "evaluate_columns",
     "evaluate_number",
-    "hoist",
+    "find_variables",
+    "hoist_subexpressions",
     "is_condition",
     "parse_condition",
     "parse_number",
     "run_program",
-    "variables",
-    "walk",
+    "walk_nodes",
 ]

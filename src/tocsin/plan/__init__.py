@@ -1,9 +1,76 @@
-"""How rules run: resolve -> Plan -> logic."""
+"""Plans: `make_plan` turns rules into a `Plan`, and `Session` (`runtime/session.py`) executes it.
 
+Other packages import only the names of this module. The modules below it are private parts of the planner.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tocsin.plan.agree import Agreement
+from tocsin.plan.allot import Allotment
+from tocsin.plan.anytime import Anytime
+from tocsin.plan.asked import Asked, part_of, read_requests
+from tocsin.plan.budget import found_text
 from tocsin.plan.changes import describe_plan, plan_changes
+from tocsin.plan.listed import Alive, alive_requests
 from tocsin.plan.plan import Plan
+from tocsin.plan.ranged import RANGES
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.resolve import make_plan
+from tocsin.plan.said import Said
+from tocsin.plan.shown import range_object, rules_shown, watch_object
 from tocsin.plan.steps import Silence, Store, Threshold, Watch
 
-__all__ = ["Plan", "RangeWatch", "Silence", "Store", "Threshold", "Watch", "describe_plan", "make_plan", "plan_changes"]
+if TYPE_CHECKING:
+    from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
+    from tocsin.plan.file import plan_file
+    from tocsin.plan.select import Select
+
+__all__ = [
+    "Agreement",
+    "Alive",
+    "Allotment",
+    "Anytime",
+    "Asked",
+    "Plan",
+    "RANGES",
+    "RangeWatch",
+    "Said",
+    "Select",
+    "Silence",
+    "Store",
+    "Threshold",
+    "Watch",
+    "alive_requests",
+    "describe_plan",
+    "found_text",
+    "make_plan",
+    "part_of",
+    "plan_changes",
+    "plan_file",
+    "range_object",
+    "read_requests",
+    "rules_shown",
+    "selection_unit_nanoseconds",
+    "unit_nanoseconds",
+    "watch_object",
+]
+
+# Modules that `run_local` does not need. They are imported when a name is used for the first time.
+_HOMES = {
+    "Select": "tocsin.plan.select",
+    "plan_file": "tocsin.plan.file",
+    "selection_unit_nanoseconds": "tocsin.plan.calibrate",
+    "unit_nanoseconds": "tocsin.plan.calibrate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a public name at its first use, and bind the name here."""
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module 'tocsin.plan' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

@@ -47,7 +47,7 @@ def read_control(row: Mapping[str, Any]) -> Control:
     numbers = [row.get(name) for name in ("wait_us", "from_us")]
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     if row.keys() != set(Control._fields) or not isinstance(row["watch"], str) or not whole or row["wait_us"] < 0:
-        message = f"control rows must address a step of the plan; no step takes {row!r}"
+        message = f"control rows must address a pipeline of the plan; no pipeline accepts {row!r}"
         raise RunError(message)
     return Control(**row)
 

@@ -57,7 +57,7 @@ def read_share(row: Mapping[str, Any]) -> Share:
     texts = [row.get(name) for name in ("watch", "terms")]
     named = row.keys() == set(Share._fields) and all(isinstance(text, str) for text in texts)
     if not named or type(share) is not int or share < 1:
-        message = f"control rows must address a step of the plan; no step takes {row!r}"
+        message = f"control rows must address a pipeline of the plan; no pipeline accepts {row!r}"
         raise RunError(message)
     return Share(row["watch"], share, row["terms"])
 

@@ -1,8 +1,9 @@
 """Anytime: how much work a watch may do, on what it is spent first, and by when; and which rules have one.
 
-The joins of rules with `cpu` or `deadline` are anytime joins (`stages/promising`): one for all keys of a bucket, shared
-by rules that read the same columns of the same two streams under the same keys. Work is counted in units that accrue
-with the time of the streams, so many per second as a core does in that time (`UNIT_NS`, or what was measured).
+The joins of rules with `quality.cpu` or `quality.deadline` are anytime joins (`stages/promising`): one for all keys of
+a bucket, shared by rules that read the same columns of the same two streams under the same keys. Work is counted in
+units that accrue with the time of the streams, so many per second as a core does in that time (`UNIT_NS`, or what was
+measured).
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tocsin.plan.order import needed_wait
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
-from tocsin.rules.waiting import NONE
+from tocsin.rules.quality import NONE, Cpu
 from tocsin.stages.promising.anytime_join import COSTS, UNLIMITED
 from tocsin.stages.promising.books import Costs, Pace
 from tocsin.stages.promising.count_sketch import CountSketch
@@ -46,12 +46,13 @@ class Anytime:
     """What the join of a watch may spend over all `buckets`.
 
     `units` are those that accrue with each row, instead of `cores`; neither: no limit. Rows are kept for `window_us`:
-    as far apart as two rows of a result may be, and `outage_us` more, which a row may come behind. `pooled`: the cores
-    are a part of what the run may use. Rules of one stream are `guided` to its rows, and keep them until the deadline.
+    as far apart as two rows of a result may be, and `allowed_lateness_us` more, which a row may come behind. `pooled`:
+    the cores are a part of what the run may use. Rules of one stream are `guided` to its rows, and keep them until the
+    deadline.
     """
 
     window_us: int
-    outage_us: int
+    allowed_lateness_us: int
     cores: float | None = None
     deadline_us: int | None = None
     preference: Preference | None = None
@@ -87,7 +88,7 @@ class Anytime:
     @property
     def span_us(self) -> int:
         """How far apart two rows of a result may be."""
-        return self.window_us - self.outage_us
+        return self.window_us - self.allowed_lateness_us
 
     def costs(self, rules: int, near: float, results: float) -> Costs:
         """What work costs, where a share of pairs is evaluated by so many rules, and a pair gives so many results."""
@@ -97,7 +98,7 @@ class Anytime:
     @property
     def leap_us(self) -> int:
         """How far one row may move the time of a bucket."""
-        return self.outage_us or self.window_us or 1_000_000
+        return self.allowed_lateness_us or self.window_us or 1_000_000
 
     @property
     def stay_us(self) -> int:
@@ -110,20 +111,20 @@ class Anytime:
         return None if self.deadline_us is None else max(1, self.deadline_us // 8)
 
     def __str__(self) -> str:
-        """Say how much, whose, and what happens when it is short."""
+        """Return the budget, its owner and the handling of an exceeded budget as text."""
         if self.cores is None:
-            return "no limit" if self.units is None else f"{self.units:g} units with each row"
-        whose = "a part of the run's" if self.pooled else "of its own"
+            return "unlimited" if self.units is None else f"{self.units:g} units per row"
+        whose = "a share of the budget of the run" if self.pooled else "own budget"
         each = (
             f"; {100 * self.cores / self.buckets:.3g}% for each of {self.buckets} buckets" if self.buckets > 1 else ""
         )
-        until = f"{duration_text(self.window_us)} behind"
+        until = duration_text(self.window_us)
         if self.deadline_us is not None:
-            until = f"{duration_text(self.deadline_us)} behind, its deadline"
+            until = f"{duration_text(self.deadline_us)} (deadline)"
         what = "pairs" if self.guided is None else "rows"
         return (
-            f"{100 * self.cores:.3g}% of a core, {whose}{each}; when it is short, {what} that promise most come first, "
-            f"the rest waits until {until}, then it is counted as unprocessed"
+            f"{100 * self.cores:.3g}% of a core, {whose}{each}; if the budget is exceeded, process {what} by priority; "
+            f"{what} that wait longer than {until} count as unprocessed"
         )
 
 
@@ -141,26 +142,26 @@ def pace_of(cores: float | None, units: float | None, unit_ns: float) -> Pace:
 
 def spending_of(rule: Rule, streams: int, run: Cpu | None) -> Cpu | None:
     """What a rule that reads so many streams may spend: its own, or that of the run, if it may have a part in it."""
-    own = rule.spending
+    own = rule.quality_options.cpu
     if own is not None or run is None:
         return own
-    free = rule.memory is None and needed_wait(rule)[0].kind == NONE
+    free = rule.quality_options.memory is None and needed_wait(rule)[0].kind == NONE
     return run if rule.emit == "all" and streams <= MOST_STREAMS and free else None
 
 
 def spent_together(rule: Rule, run: Cpu | None, read: Hashable) -> tuple[object, ...]:
     """By what rules share work: those of the run whose `read` is the same; a rule with its own has it alone."""
-    if rule.spending is None:
+    if rule.quality_options.cpu is None:
         return ("cpu", run, read)
     return ("own cpu", rule.alert, tuple(sorted(rule.labels.items())))
 
 
 def anytime_of(rules: Sequence[Rule], spans_us: Sequence[int], spending: Cpu) -> Anytime:
     """What the join of rules with these spans may spend; that of the run is divided later (`divide.share_cores`)."""
-    outage_us = max(
-        span_us if rule.outage is None else microseconds(rule.outage, "`outage`")
+    allowed_lateness_us = max(
+        span_us if rule.allowed_lateness is None else microseconds(rule.allowed_lateness, "`allowed_lateness`")
         for rule, span_us in zip(rules, spans_us, strict=True)
     )
     cores = DEFAULT_CORES if spending.cores is None else spending.cores
-    pooled = rules[0].spending is None
-    return Anytime(max(spans_us) + outage_us, outage_us, cores, spending.deadline_us, pooled=pooled)
+    pooled = rules[0].quality_options.cpu is None
+    return Anytime(max(spans_us) + allowed_lateness_us, allowed_lateness_us, cores, spending.deadline_us, pooled=pooled)

@@ -1,4 +1,4 @@
-"""Read what a `Ranges` rule is given: requests and elements, each with the reason why it cannot be used, if so."""
+"""Read what a `RangeRule` is given: requests and elements, each with the reason why it cannot be used, if so."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def read_requests(watch: RangeWatch, values: Mapping[str, Float], payload: Seque
     reasons.add(unnamed, lambda at: _why_unnamed(*_named(rows[at])))
     threshold, ends = values[THRESHOLD], np.column_stack([values[name] for name in watch.ends])
     fine = _whole(threshold, LARGEST_THRESHOLD)
-    must = f"`{THRESHOLD}` must be a whole number from 1 to 2^53 - 1"
+    must = f"`{THRESHOLD}` must be an integer from 1 to 2^53 - 1"
     reasons.add(registers & ~fine, lambda at: must + _got(threshold[at]))
     low, high = np.nan_to_num(ends[:, ::2], nan=-np.inf, **_AS_IS), np.nan_to_num(ends[:, 1::2], nan=np.inf, **_AS_IS)
     # A range that begins at infinity, or ends at minus infinity, can hold no element.
@@ -108,7 +108,7 @@ def read_elements(watch: RangeWatch, values: Mapping[str, Float], count: int) ->
         return Counted(points, np.ones(count, np.int64), reasons)
     weight = values[watch.weight]
     fine = _whole(weight, LARGEST_WEIGHT)
-    reasons.add(~fine, lambda at: f"`{watch.weight}` must be a whole number from 1 to 2^40{_got(weight[at])}")
+    reasons.add(~fine, lambda at: f"`{watch.weight}` must be an integer from 1 to 2^40{_got(weight[at])}")
     return Counted(points, np.where(fine, weight, 0).astype(np.int64), reasons)
 
 
@@ -143,11 +143,11 @@ def _is_id(name: Any) -> bool:
 
 
 def _why_unnamed(name: Any, action: Any) -> str:
-    """Say what is wrong with the id or the action of a request."""
+    """Return the reason why the id or the action of a request is invalid."""
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
-        return f"`{ID}` must be a text or a whole number; got {'none' if name is None else repr(name)[:99]}"
+        return f"`{ID}` must be a string or an integer; got {'null' if name is None else repr(name)[:99]}"
     if not _is_id(name):
-        return f"`{ID}` must have at most {_LONGEST_ID:,} characters; it has {len(str(name)):,}"
+        return f"`{ID}` must have at most {_LONGEST_ID:,} characters; got {len(str(name)):,}"
     return f"`{ACTION}` must be {REGISTER} or {TERMINATE}; got {action!r:.99}"
 
 
@@ -164,4 +164,4 @@ def _whole(numbers: Float, most: int) -> Bools:
 
 
 def _got(number: Any) -> str:
-    return "; it is missing" if np.isnan(number) else f"; got {repr(float(number)).removesuffix('.0')}"
+    return "; the value is missing" if np.isnan(number) else f"; got {repr(float(number)).removesuffix('.0')}"

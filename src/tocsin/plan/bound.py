@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tocsin.expr.certify import margin_of
-from tocsin.expr.certify.boxes import UNBOUNDED
-from tocsin.expr.certify.decide import range_of
-from tocsin.expr.certify.reach import hopeless
-from tocsin.expr.nodes import Compare, Condition, Key, Node, Number, Unary, Variable, children, variables, with_children
+from tocsin.expr.certify import build_margin
+from tocsin.expr.certify.certify_variable import compute_range
+from tocsin.expr.certify.domain_boxes import UNBOUNDED
+from tocsin.expr.certify.unreachable_values import find_unreachable_values
+from tocsin.expr.syntax_tree import (
+    Compare,
+    Condition,
+    Key,
+    Node,
+    Number,
+    Unary,
+    Variable,
+    child_nodes,
+    find_variables,
+    replace_children,
+)
 from tocsin.plan.prove import Domain, domains_of, named_by_column, shape_of
 from tocsin.plan.steps import Limit, Store
 from tocsin.rules.model import Rule
@@ -28,12 +39,12 @@ def hopeless_numbers(
     domains = domains_of(rule, read, limits)
     tree, compared = by_numbers(named_by_column(_lasting(rule, condition), read), [store]), compared_as(store).key
     if store.by:
-        low, high = range_of(store.by[0], domains)
+        low, high = compute_range(store.by[0], domains)
         domains[compared] = max(low, -UNBOUNDED), min(high, UNBOUNDED)
-    keys = [variable.key for variable in variables(tree)]
+    keys = [variable.key for variable in find_variables(tree)]
     known = {key: domains[key] for key in keys}
     verdicts = {key: shape_of(tree, key, known) for key in keys}
-    return hopeless(margin_of(tree), compared, known, verdicts) if verdicts[compared].proved else None
+    return find_unreachable_values(build_margin(tree), compared, known, verdicts) if verdicts[compared].proved else None
 
 
 def compared_as(store: Store) -> Variable:
@@ -46,7 +57,7 @@ def by_numbers(node: Node, stores: Sequence[Store]) -> Node:
     for store in stores:
         if len(store.by) == 1 and node == store.by[0]:
             return compared_as(store)
-    return with_children(node, tuple(by_numbers(part, stores) for part in children(node)))
+    return replace_children(node, tuple(by_numbers(part, stores) for part in child_nodes(node)))
 
 
 def _lasting(rule: Rule, condition: Condition) -> Condition:

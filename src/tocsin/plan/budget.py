@@ -1,7 +1,7 @@
 """Budget: how much state a watch may keep, and which rules share it.
 
-A rule with `memory` has a watch of its own; the joins that share what the run may keep have one for each set of key
-columns, `prefer` and `weight`.
+A rule with `quality.memory` has a watch of its own; the joins that share what the run may keep have one for each set of
+key columns, `quality.prefer` and `quality.weight`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from tocsin.logic import Found
 from tocsin.plan.identity import digest
-from tocsin.rules.memory import BYTES, NONE, SAMPLE, Memory, Model, read_model, size_text
 from tocsin.rules.model import Rule
+from tocsin.rules.quality import BYTES, NONE, SAMPLE, Memory, UtilityModel, size_text
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
 LEAST = {"bytes": 32_768, "rows": 16}
 # Pieces into which the ages of a window are cut where no rule says so, and the most that one may ask for.
 GRANULES, MOST_GRANULES = 20, 200
 # What fits is found out.
-MEASURED = Model()
+MEASURED = UtilityModel()
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Budget:
     buckets: int = 1
     told: bool = False
     pool: str = ""
-    model: Model = MEASURED
+    model: UtilityModel = MEASURED
 
     @property
     def granules(self) -> int:
@@ -61,20 +61,23 @@ class Budget:
         return max(64, self.share // (2 * 8 * 16 if self.memory.unit == BYTES else 1))
 
     def __str__(self) -> str:
-        """Say how much, whose, and what happens when it is short."""
-        whose = "a share of the run's at first" if self.pooled else "of its own"
+        """Return the budget, its owner and the handling of an exceeded budget as text."""
+        whose = "initial share of the budget of the run" if self.pooled else "own budget"
         text = f"{self.memory}, {whose}"
         if self.buckets > 1:
-            moves = ", then by demand" if self.told else ""
+            moves = ", then rebalanced by demand" if self.told else ""
             each = size_text(self.share) if self.memory.unit == BYTES else f"{self.share:,} rows"
             text += f"; {each} for each of {self.buckets} buckets{moves}"
         weight = f"; weight {self.weight:g}" if self.weight != 1 else ""
-        kept = "the rows that give most results stay: by the model that fits, else the newest"
-        kept = "the newest rows stay" if self.model.by == NONE else kept
-        kept = "a random sample of results is found, each with its chance" if self.samples else kept
+        kept = "keep the rows with the most expected results (by the model that fits, or else the newest rows)"
+        kept = "keep the newest rows" if self.model.by == NONE else kept
+        kept = "emit a random sample of the results, each with its probability" if self.samples else kept
         model = f"; {self.model}" if str(self.model) else ""
-        foretold = "error" if self.samples else "recall"
-        return f"{text}; when it is short, {kept}{model}{weight}; {foretold}: foretold in a run or a backtest"
+        measure = "error" if self.samples else "recall"
+        return (
+            f"{text}; if the budget is exceeded, {kept}{model}{weight}; "
+            f"a run or a backtest reports the expected {measure}"
+        )
 
     @property
     def samples(self) -> bool:
@@ -83,19 +86,20 @@ class Budget:
 
 
 def found_text(found: Found) -> str:
-    """Say what limited memory finds, as far as it is known.
+    """Return the predicted and the measured recall under a memory budget, or the errors of a sample, as text.
 
     >>> found_text(Found(0.934, 0.91)), found_text(Found(error_reached=0.05))
-    ('recall 0.934 predicted, 0.91 reached', 'error not predicted, 0.05 reached')
+    ('recall 0.934 predicted, 0.91 measured', 'error not predicted, 0.05 measured')
     """
     sampled = found.error_predicted is not None or found.error_reached is not None
     name, predicted, reached = ("error", *found[2:]) if sampled else ("recall", *found[:2])
-    foretold = "not predicted" if predicted is None else f"{predicted:.3g} predicted"
-    return f"{name} {foretold}, {'not known yet' if reached is None else f'{reached:.3g} reached'}"
+    prediction = "not predicted" if predicted is None else f"{predicted:.3g} predicted"
+    return f"{name} {prediction}, {'not measured yet' if reached is None else f'{reached:.3g} measured'}"
 
 
 def memory_of(rule: Rule, run: Memory | None) -> tuple[object, ...]:
     """By what joins share a budget; empty: the rule has none."""
-    if rule.memory is not None:
+    quality = rule.quality_options
+    if quality.memory is not None:
         return ("own", rule.alert, tuple(sorted(rule.labels.items())))
-    return ("run", rule.prefer, float(rule.weight), read_model(rule.model)) if run is not None else ()
+    return ("run", quality.prefer, quality.weight, quality.model or MEASURED) if run is not None else ()

@@ -18,8 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tocsin.logic import Batch, Bools, Int, Out, Pages
+from tocsin.logic import Batch, Bools, Int, Listener, Out, Pages
 from tocsin.pages import unpack
+from tocsin.plan.agree import Control
+from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
 from tocsin.plan.identity import Bequest
 from tocsin.plan.remember import Sampled, StreamRows
@@ -40,8 +42,10 @@ Lane = tuple[StreamRows, Int]
 class BudgetedLogic(WatchLogic):
     """All pages of a watch in one bucket, and how much they may take."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages, given: Bequest) -> None:
-        super().__init__(number, watch, pages, given)
+    def __init__(
+        self, number: int, watch: Watch, pages: Pages, given: Bequest, listener: Listener | None = None
+    ) -> None:
+        super().__init__(number, watch, pages, given, listener)
         assert watch.budget is not None
         self.budget, self.room = watch.budget, Room(watch, self.pages)
         # What was stored under another budget, or under none, is yet to be cut to this one.
@@ -76,10 +80,12 @@ class BudgetedLogic(WatchLogic):
             if self._moved:
                 self._find_places()
 
-    def on_nothing(self, out: Out) -> None:
-        """Take a call that has no rows for this watch."""
-        self._cut_to_share(out)
-        self.say(out)
+    def on_control(self, message: Control | Share, out: Out) -> None:
+        """Apply another share of memory. A share of a budget that has changed since does not count."""
+        super().on_control(message, out)
+        if isinstance(message, Share) and message.watch == self.watch.name and self.budget.told:
+            if message.terms == self.budget.terms:
+                self.give(message.share, out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on."""

@@ -44,13 +44,13 @@ def describe_plan(plan: Plan) -> Description:
 def _keys(watch: str) -> str:
     """Name the keys of a watch, and what tells it from others that have them."""
     on, _, apart = watch.partition("~")
-    kind = " of rules whose memory is limited" if is_limited(watch) else " of rules that wait" if apart else ""
-    kind = " of rules whose processor time is limited" if is_apart(watch) else kind
+    kind = " (rules with a memory budget)" if is_limited(watch) else " (rules with a reorder wait)" if apart else ""
+    kind = " (rules with a CPU budget)" if is_apart(watch) else kind
     return (f"keys {on}" if on else "no key") + kind
 
 
 def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Say what becomes of the state of one plan under another, one sentence each; nothing for what is the same."""
+    """Return a line for each part of the state that changes between two plans; an empty list if nothing changes."""
     said = list(_ranges(before.get(_RANGES, {}), after.get(_RANGES, {})))
     rules = [{name: set(plan[name]["rules"]) for name in plan if name != _RANGES} for plan in (before, after)]
     taken = heirs(*rules)
@@ -66,9 +66,9 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
             old = old | {"rules": spoken}
         keys = _keys(str(name if was is None else was))
         if new is None:
-            said.append(f"{keys}: no rule has these any more; all that was remembered for them is dropped")
+            said.append(f"{keys}: no rule uses this pipeline any more; its state is dropped")
         # What was described before there were silences has none.
-        for part, start in (("rules", "with the rows that are remembered"), ("silences", "with the next row of a key")):
+        for part, start in (("rules", "with the retained rows"), ("silences", "with the next row of a key")):
             said += _rules((old or {}).get(part, {}), (new or {}).get(part, {}), start)
         if new is not None:
             said += _stores((old or {}).get("stores", {}), new["stores"], new["horizon"])
@@ -78,22 +78,22 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
 def _ranges(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     for one, rule in old.items():
         if one not in new:
-            yield f"{rule}: it is gone, or counts otherwise now; the requests that it had are forgotten"
+            yield f"{rule}: it was removed or counts in another way; its requests are dropped"
     for one, rule in new.items():
         if one not in old:
-            yield f"{rule}: it starts anew, with the requests that come from now on"
+            yield f"{rule}: it starts without requests; only new requests count"
 
 
 def _rules(old: Mapping[str, Any], new: Mapping[str, Any], start: str) -> Iterator[str]:
     for one, rule in old.items():
         if one not in new:
-            yield f"{rule['name']}: it is gone; its open alerts are ended"
+            yield f"{rule['name']}: it was removed; its open alerts end"
         elif new[one]["meaning"] != rule["meaning"]:
-            yield f"{rule['name']}: its condition has changed; its open alerts are ended, and it starts anew"
+            yield f"{rule['name']}: its condition has changed; its open alerts end, and the rule starts again"
         elif new[one]["text"] != rule["text"]:
-            yield f"{rule['name']}: it has changed; its open alerts go on"
+            yield f"{rule['name']}: it has changed; its open alerts stay open"
         elif new[one].get("limits") != rule.get("limits"):
-            yield f"{rule['name']}: numbers of its limits have changed; its open alerts go on under the new ones"
+            yield f"{rule['name']}: its limits have changed; its open alerts stay open under the new limits"
     for one, rule in new.items():
         if one not in old:
             yield f"{rule['name']}: it is new; it starts {start}"
@@ -102,15 +102,15 @@ def _rules(old: Mapping[str, Any], new: Mapping[str, Any], start: str) -> Iterat
 def _stores(old: Mapping[str, str], new: Mapping[str, str], horizon: str) -> Iterator[str]:
     for one, store in old.items():
         if one not in new:
-            yield f"stream {store.partition(':')[0]}: no rule remembers it so any more; its remembered rows are dropped"
+            yield f"stream {store.partition(':')[0]}: no rule needs these rows any more; they are dropped"
         elif new[one] != store:
             yield (
-                f"stream {new[one]}; until now: {store.partition(': ')[2]}; rows that were left out are not brought "
-                f"back, so alerts that need them may be missed among rows up to {horizon} old"
+                f"stream {new[one]}; before: {store.partition(': ')[2]}; omitted rows are not restored, so alerts "
+                f"that need them can be missed for rows up to {horizon} old"
             )
     for one, store in new.items():
         if one not in old:
-            yield f"stream {store}: it is remembered from now on"
+            yield f"stream {store}: its rows are retained from now on"
 
 
 def _named(alert: str, labels: tuple[tuple[str, str], ...]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tocsin.expr.columns import evaluate_number
-from tocsin.expr.nodes import Key, Variable
+from tocsin.expr.column_evaluation import evaluate_number
+from tocsin.expr.syntax_tree import Key, Variable
 from tocsin.logic import Bools, Float
 from tocsin.plan.condition import compile_rule
 from tocsin.plan.steps import Store, Threshold

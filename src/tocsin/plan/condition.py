@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.expr.nodes import Key, Node, Variable, children, variables, with_children
-from tocsin.expr.program import compile_condition, hoist
+from tocsin.expr.compiler import compile_expression, hoist_subexpressions
+from tocsin.expr.syntax_tree import Key, Node, Variable, child_nodes, find_variables, replace_children
 from tocsin.plan.steps import Store, Threshold
 from tocsin.stages.join import Condition
 
@@ -22,15 +22,15 @@ def compile_rule(
     has it: it is read as a value of the first stream.
     """
     whole = _with_limits(rule.condition, rule, stores[0].stream)
-    residual, parts = hoist(whole) if hoisting else (whole, {})
+    residual, parts = hoist_subexpressions(whole) if hoisting else (whole, {})
     slots, hoisted, offsets = [], [], [0]
-    read = [variable.key for variable in variables(residual)]
+    read = [variable.key for variable in find_variables(residual)]
     for store in stores:
         mine = [key for key in read if key[0] == store.stream]
         hoisted.append([parts.get(key, Variable(*key)) for key in mine])
         slots += mine
         offsets.append(len(slots))
-    program = compile_condition(residual, slots)  # type: ignore[arg-type]
+    program = compile_expression(residual, slots)
     topology = rule.topology
     condition = Condition(
         upper=np.array(topology.implied, np.int64),
@@ -62,4 +62,4 @@ def _with_limits(node: Node, rule: Threshold, stream: str) -> Node:
     if isinstance(node, Variable):
         names = [limit.variable for limit in rule.limits]
         return Variable(*limit_key(stream, names.index(node.key))) if node.key in names else node
-    return with_children(node, tuple(_with_limits(part, rule, stream) for part in children(node)))
+    return replace_children(node, tuple(_with_limits(part, rule, stream) for part in child_nodes(node)))

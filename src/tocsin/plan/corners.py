@@ -17,8 +17,8 @@ from itertools import product
 
 import numpy as np
 
-from tocsin.expr.columns import evaluate_columns
-from tocsin.expr.nodes import Bool, Compare, Key, Node, variables
+from tocsin.expr.column_evaluation import evaluate_columns
+from tocsin.expr.syntax_tree import Bool, Compare, Key, Node, find_variables
 from tocsin.logic import Bools, Float
 from tocsin.plan.bound import by_numbers, compared_as
 from tocsin.plan.mesh import NOBODY, VAGUE, Span
@@ -38,7 +38,7 @@ class Corners:
         corners = int(np.prod([len(sides) for sides in self.sides]))
         self.variables: list[Key] = [compared_as(store).key for store in stores]
         self.condition = by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)
-        read = {variable.key for variable in variables(self.condition)} - {limit.variable for limit in rule.limits}
+        read = {variable.key for variable in find_variables(self.condition)} - {limit.variable for limit in rule.limits}
         self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS and read <= set(self.variables)
         self.comparisons = list(_comparisons(self.condition))
 

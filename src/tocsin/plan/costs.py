@@ -17,7 +17,7 @@ import numpy as np
 from tocsin.logic import Int
 from tocsin.plan.remember import NO_TEXT, StreamRows
 from tocsin.plan.steps import Watch
-from tocsin.rules.memory import BYTES
+from tocsin.rules.quality import BYTES
 
 
 class RowCosts:

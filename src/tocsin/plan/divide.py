@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from tocsin.errors import PlanError
 from tocsin.plan.anytime import DEFAULT_CORES
-from tocsin.plan.budget import LEAST, MOST_GRANULES, Budget, memory_of
+from tocsin.plan.budget import LEAST, MEASURED, MOST_GRANULES, Budget, memory_of
 from tocsin.plan.identity import digest
 from tocsin.plan.steps import Watch
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.durations import duration_text
-from tocsin.rules.memory import SAMPLE, Memory, read_memory, read_model
 from tocsin.rules.model import Rule
+from tocsin.rules.quality import RECALL, SAMPLE, Cpu, Memory
 
 # So many times what a bucket must have at the least, there are models and rows enough for them to show.
 _ENOUGH = 32
@@ -27,41 +26,46 @@ def with_budget(watch: Watch, rules: Sequence[Rule], run: Memory | None, windows
     """Give a watch the budget of its rules, if they have one; that of the run is divided later (`divide_run`)."""
     if not rules or not memory_of(rules[0], run):
         return watch
-    own = rules[0].memory
+    quality = rules[0].quality_options
+    own = quality.memory
     if watch.order is not None and own is None:
         return watch
     for rule in rules:
         _check(rule, watch)
-    memory = run if own is None else read_memory(own)
+    memory = run if own is None else own
     assert memory is not None
-    first, model = rules[0], read_model(rules[0].model)
+    first, model = rules[0], quality.model or MEASURED
     if own is not None and memory.amount < LEAST[memory.unit]:
-        message = (
-            f"{first.place}: `memory` must be at least {_least(memory.unit)}, and that for each bucket; got {memory}"
-        )
+        least = _least(memory.unit)
+        message = f"{first.location}: `quality.memory` must be at least {least} for each bucket; got {memory}"
         raise PlanError(message)
     # Rows of one time alone are joined within one microsecond.
     windows_us = tuple(max(window_us, 1) for window_us in windows_us)
-    budget = Budget(memory, first.prefer, float(first.weight), windows_us, pooled=own is None, model=model)
+    budget = Budget(memory, quality.prefer, quality.weight, windows_us, pooled=own is None, model=model)
     if budget.granules > MOST_GRANULES:
         least = duration_text(-(-max(windows_us) // MOST_GRANULES))
-        message = f"{first.place}: `model.granularity` must cut ages into at most {MOST_GRANULES}, by {least} or more"
-        message += f"; {duration_text(model.granularity_us)} gives {budget.granules:,}"
+        message = (
+            f"{first.location}: `quality.model.granularity` must be at least {least} (at most {MOST_GRANULES} age "
+        )
+        message += f"classes); got {duration_text(model.granularity_us)} ({budget.granules:,} age classes)"
         raise PlanError(message)
     return replace(watch, budget=budget)
 
 
 def _check(rule: Rule, watch: Watch) -> None:
+    quality = rule.quality_options
     if watch.order is not None:
+        wait = "recall" if quality.wait.kind == RECALL else "wait"
         message = (
-            f"{rule.place}: `memory` must not stand beside a wait: rows that wait are not shed; got {rule.waiting}"
+            f"{rule.location}: `quality.memory` cannot be combined with `quality.{wait}`, because buffered rows are "
         )
+        message += f"not shed; got {quality.memory}, and rows wait {quality.wait}"
         raise PlanError(message)
-    if rule.prefer == SAMPLE and len(watch.lanes) != 2:
-        message = f"{rule.place}: `prefer` sample needs a rule of two streams; it reads {len(watch.lanes)}"
+    if quality.prefer == SAMPLE and len(watch.lanes) != 2:
+        message = f"{rule.location}: `quality.prefer: sample` needs two streams; `expr` reads {len(watch.lanes)}"
         raise PlanError(message)
-    if rule.model is not None and len(watch.lanes) != 2:
-        message = f"{rule.place}: `model` needs a rule of two streams; it reads {len(watch.lanes)}"
+    if quality.model is not None and len(watch.lanes) != 2:
+        message = f"{rule.location}: `quality.model` needs two streams; `expr` reads {len(watch.lanes)}"
         raise PlanError(message)
 
 
@@ -77,13 +81,13 @@ def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...
     pooled = sum(budget.pooled for budget in budgets)
     left = run.amount - own
     if left < 0:
-        message = "`memory` of the run must be at least what its rules have of it"
-        message += f"; they have {Memory(own, run.unit)} of {run}"
+        message = "`quality.memory` of the run must not be less than the sum over its rules"
+        message += f"; got {run}, and the rules have {Memory(own, run.unit)}"
         raise PlanError(message)
     if left < pooled * LEAST[run.unit]:
         given = Memory(left, run.unit)
-        message = f"`memory` of the run must leave at least {_least(run.unit)} for each join that shares it"
-        message += f"; {run} less what single rules have leaves {given} for {pooled}"
+        message = f"`quality.memory` of the run must leave at least {_least(run.unit)} for each join without own memory"
+        message += f"; got {run}, which leaves {given} for {pooled} joins"
         raise PlanError(message)
     part = Memory(left // max(pooled, 1), run.unit)
     pool = digest(*sorted(watch.name for watch in watches if watch.budget is not None and watch.budget.pooled))
@@ -102,15 +106,15 @@ def pools_text(watches: Iterable[Watch]) -> list[str]:
     if not all(kinds):
         return []
     subset, sample = (Memory(sum(one.memory.amount for one in kind), kind[0].memory.unit) for kind in kinds)
-    text = f"Memory of the run: {subset} for joins that lose results and {sample} for those that sample, at first"
-    return [f"{text}; in a run, in proportion to what either would use"]
+    text = f"Memory of the run: at first {subset} for joins that lose results and {sample} for joins that sample"
+    return [f"{text} results; during a run, in proportion to the memory that each kind would use"]
 
 
 def _check_unit(watch: Watch, run: Memory) -> None:
     """Refuse a part in rows of a whole in bytes, or the reverse: nobody can say what is left."""
     if watch.budget is not None and watch.budget.memory.unit != run.unit:
         message = f'rule "{watch.rules[0].alert}": '
-        message += f"`memory` must be in {run.unit}, as that of the run is, of which it is a part ({run})"
+        message += f"`quality.memory` must be in {run.unit}, because it is a share of the memory of the run ({run})"
         message += f"; got {watch.budget.memory}"
         raise PlanError(message)
 
@@ -149,8 +153,8 @@ def _over_buckets(watch: Watch, buckets: int, *, told: bool) -> Watch:
     budget = replace(watch.budget, buckets=buckets, told=told)
     unit = budget.memory.unit
     if budget.share < LEAST[unit]:
-        message = f"`memory` must be at least {_least(unit)} for each bucket, here {buckets}"
-        message += f"; {watch.rules[0].alert} has {budget.memory} in all"
+        message = f'rule "{watch.rules[0].alert}": `quality.memory` must be at least {_least(unit)} for each of '
+        message += f"{buckets} buckets; got {budget.memory}"
         raise PlanError(message)
     return replace(watch, budget=budget)
 

@@ -19,7 +19,7 @@ from tocsin.plan.follow import Followed, bring_on
 
 @kernel
 def track_watermarks(
-    stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_us: int, lag_us: int
+    stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_timeout_us: int, lag_us: int
 ) -> tuple[Int, Int]:
     """Return the watermark and the newest event time of the key after each row. `stream` is -1 for unused rows."""
     watermark, newest_time = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
@@ -31,7 +31,7 @@ def track_watermarks(
         if stream[i] >= 0 and lag_us > 0:
             progress[k] = max(progress[k], newest_time[i] - lag_us)
         elif stream[i] >= 0:
-            bring_on(k, newest, progress, idle_us)
+            bring_on(k, newest, progress, idle_timeout_us)
         watermark[i] = progress[k]
     return watermark, newest_time
 
@@ -48,7 +48,9 @@ class EmissionTimes(NamedTuple):
         """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
         newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
         stream = followed.stream_of[arrivals.lane]
-        times = track_watermarks(stream, arrivals.key, arrivals.time, newest, progress, rule.idle_us, rule.lag_us)
+        times = track_watermarks(
+            stream, arrivals.key, arrivals.time, newest, progress, rule.idle_timeout_us, rule.lag_us
+        )
         return cls(arrivals.key, *times)
 
     def find(self, key: int, time_us: int) -> int | None:

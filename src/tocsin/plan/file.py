@@ -28,12 +28,13 @@ def plan_file(file: RuleFile, rules: Iterable[AnyRule] | None = None) -> Plan:
     for rule in every if rules is None else rules:
         groups.setdefault(tuple(rule.on), []).append(rule)
     if not groups:
-        message = f"{file.path}: `groups` must have at least one rule to plan; there is none"
+        message = f"{file.path}: `groups` must have at least one rule; got no rule"
         raise PlanError(message)
     watches, ranges = list[Watch](), list[RangeWatch]()
     for on, mine in groups.items():
         columns = {name: [*on, TIME, ARRIVAL, *stream.values] for name, stream in file.streams.items()}
-        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL, memory=file.memory, cpu=file.cpu)
+        plan = make_plan(mine, columns, time=TIME, arrival=ARRIVAL, quality=file.quality)
         watches += plan.watches
         ranges += plan.ranges
-    return Plan(share_cores(divide_run(watches, file.memory), file.cpu), tuple(ranges))
+    quality = file.quality
+    return Plan(share_cores(divide_run(watches, quality.memory), quality.cpu), tuple(ranges))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.nodes import Key
+from tocsin.expr.syntax_tree import Key
 from tocsin.jit import kernel
 from tocsin.logic import NEVER_SEEN, Float, Int
 from tocsin.plan.arrived import Arrived
@@ -30,20 +30,20 @@ FEWEST_SIFTED = 512
 
 
 @kernel
-def bring_on(key: int, newest: Int, progress: Int, idle: int) -> None:
-    """Move the progress of a key to where all its streams are, but those that are behind by more than `idle`."""
+def bring_on(key: int, newest: Int, progress: Int, idle_timeout: int) -> None:
+    """Move the progress of a key to the oldest of its streams that are at most `idle_timeout` behind the newest."""
     front = NEVER_SEEN
     for s in range(newest.shape[1]):
         front = max(front, newest[key, s])
     least = front
     for s in range(newest.shape[1]):
-        if newest[key, s] != NEVER_SEEN and newest[key, s] >= front - idle:
+        if newest[key, s] != NEVER_SEEN and newest[key, s] >= front - idle_timeout:
             least = min(least, newest[key, s])
     progress[key] = max(progress[key], least)
 
 
 @kernel
-def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: int) -> NDArray[np.bool_]:
+def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_timeout: int) -> NDArray[np.bool_]:
     """Move progress with each row; tell which came after progress had passed them. `stream` < 0: not of this rule."""
     late = np.zeros(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
@@ -52,13 +52,13 @@ def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle: in
         k = key[i]
         late[i] = time[i] < progress[k]
         newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
-        bring_on(k, newest, progress, idle)
+        bring_on(k, newest, progress, idle_timeout)
     return late
 
 
 @kernel
 def track_in_order(
-    came: tuple[Int, NDArray[np.bool_], Int, Int], newest: Int, progress: Int, idle: int
+    came: tuple[Int, NDArray[np.bool_], Int, Int], newest: Int, progress: Int, idle_timeout: int
 ) -> NDArray[np.bool_]:
     """Tell which keys came in order, and move these: no row of theirs is late, and the last one brings progress.
 
@@ -76,7 +76,7 @@ def track_in_order(
         if in_order[k] and any_came:
             for i in range(lanes.shape[0]):
                 newest[k, i] = max(newest[k, i], latest[k, lanes[i]])
-            bring_on(k, newest, progress, idle)
+            bring_on(k, newest, progress, idle_timeout)
     return in_order
 
 
@@ -106,6 +106,8 @@ class Followed(Compiled):
         # The ranks of the rows of the last call that gave results, once for each.
         self.gave = np.zeros(0, np.int64)
         self.chances: Float | None = None
+        # Receiver of all evaluations while a trace is recorded.
+        self.observer: Callable[[Probes, Evaluations, NDArray[np.bool_], Show], None] | None = None
 
     def add_keys(self, keys: Sequence[tuple[str, ...]]) -> None:
         """Make room for new keys."""
@@ -177,12 +179,14 @@ class Followed(Compiled):
         """Move progress; tell which keys came in order for this rule, and which arrivals came after progress."""
         arrivals, lanes = arrived.arrivals, [arrived.lanes[i] for i in self.rule.stores]
         came = (np.array(lanes), arrived.in_order, arrived.first, arrived.newest)
-        in_order = track_in_order(came, self.newest, self.progress, self.rule.idle_us)
+        in_order = track_in_order(came, self.newest, self.progress, self.rule.idle_timeout_us)
         late = np.zeros(len(arrivals.key), np.bool_)
         if not in_order.all():
             at = np.flatnonzero(~in_order[arrivals.key])
             mine = self.stream_of[arrivals.lane[at]]
-            late[at] = track(mine, arrivals.key[at], arrivals.time[at], self.newest, self.progress, self.rule.idle_us)
+            late[at] = track(
+                mine, arrivals.key[at], arrivals.time[at], self.newest, self.progress, self.rule.idle_timeout_us
+            )
         return in_order, late
 
     def _sift(
@@ -235,6 +239,8 @@ class Followed(Compiled):
 
     def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[AlertChange], Witnesses]:
         show, rank = joined.show, joined.show.tuples.rank
+        if self.observer is not None:
+            self.observer(probes, joined.evaluations, late, show)
         true = probes.row[joined.evaluations.truth == TRUE]
         self.gave = rank[joined.matches].max(axis=1) if self.rule.emit == "all" else rank[true]
         if self.rule.emit == "all":

@@ -14,12 +14,10 @@ from tocsin.plan.anytime import spending_of, spent_together
 from tocsin.plan.budget import memory_of
 from tocsin.plan.order import Order, needed_wait
 from tocsin.plan.steps import Watch
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.durations import microseconds
-from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
-from tocsin.rules.waiting import NONE, Waiting
+from tocsin.rules.quality import NONE, Cpu, Memory, ReorderWait
 
 # How far a stream must lie behind before no row waits for it, where no rule says so. Without its rows nothing could be
 # found, so waiting for it costs nothing but the end of lives.
@@ -44,7 +42,7 @@ def groups(
             waiting, mine = needed_wait(rule)[0], read(rule)
             alike = (waiting, mine) if waiting.kind != NONE else ()
             shares = len(mine) > 1 and waiting.kind == NONE
-            alike += memory_of(rule, memory) if shares or rule.memory is not None else ()
+            alike += memory_of(rule, memory) if shares or rule.quality_options.memory is not None else ()
             if spending_of(rule, len(mine), cpu) is not None:
                 # Rules of one stream share it whatever columns they read: each row is taken once for all of them.
                 alike = spent_together(rule, cpu, mine if len(mine) > 1 else next(iter(mine))[0])
@@ -54,14 +52,16 @@ def groups(
 
 def with_order(watch: Watch, rules: Sequence[Rule]) -> Watch:
     """Let the rows of a watch wait as its rules do."""
-    waiting = needed_wait(rules[0])[0] if rules else Waiting()
+    waiting = needed_wait(rules[0])[0] if rules else ReorderWait()
     if waiting.kind == NONE:
         return watch
-    idle_us = max(
-        max(IDLE_US, own.topology.span_us) if rule.idle is None else microseconds(rule.idle, "`idle`")
+    idle_timeout_us = max(
+        max(IDLE_US, own.topology.span_us)
+        if rule.idle_timeout is None
+        else microseconds(rule.idle_timeout, "`idle_timeout`")
         for rule, own in zip(rules, watch.rules, strict=True)
     )
-    return replace(watch, order=Order(waiting, idle_us, windows_of(watch), watch.outage_us))
+    return replace(watch, order=Order(waiting, idle_timeout_us, windows_of(watch), watch.allowed_lateness_us))
 
 
 def windows_of(watch: Watch) -> tuple[int, ...]:

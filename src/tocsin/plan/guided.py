@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tocsin.expr.nodes import Key
+from tocsin.expr.syntax_tree import Key
 from tocsin.plan.anytime import DEFAULT_CORES, Anytime
 from tocsin.plan.identity import Lane
 from tocsin.plan.narrow import Range, narrowed
 from tocsin.plan.steps import Threshold, Watch
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.durations import microseconds
 from tocsin.rules.model import Rule
+from tocsin.rules.quality import Cpu
 from tocsin.stages.promising.by_column import ByColumn, Cuts, cuts_at
 
 # At so many numbers bins of a lane may end; at fewer where the ranges of all rules would meet more bins than so many.
@@ -55,13 +55,16 @@ class Guided:
         return ByColumn(self.cuts)
 
     def __str__(self) -> str:
-        """Say by what rows are found, and how many rules that alone decides."""
+        """Return the indexed columns and the number of rules per kind of evaluation as text."""
         whole = sum(one.whole for one in self.ranges)
         every = sum(not one.whole and not one.ends for one in self.ranges)
-        kinds = [(whole, "by their ranges alone"), (len(self.ranges) - whole - every, "evaluated on rows of a range")]
+        kinds = [
+            (whole, "decided by ranges only"),
+            (len(self.ranges) - whole - every, "evaluated on the rows of a range"),
+        ]
         parts = [f"{count} {what}" for count, what in [*kinds, (every, "evaluated on every row")] if count]
         columns = " and ".join(f"{name} ({cut.width} bins)" for name, cut in zip(self.columns, self.cuts, strict=True))
-        return f"rows are found by {columns}; of {len(self.ranges)} rules {', '.join(parts)}"
+        return f"rows are looked up by {columns}; of {len(self.ranges)} rules, {', '.join(parts)}"
 
 
 def guided_by(watch: Watch) -> Guided:
@@ -122,7 +125,10 @@ def _cuts(rule: Threshold, column: str, found: Range) -> list[float]:
 def anytime_of_one(rules: Sequence[Rule], watch: Watch, spending: Cpu) -> Anytime:
     """What rules of one stream may spend; that of the run is divided later (`divide.share_cores`)."""
     window_us = CARRY_US if spending.deadline_us is None else spending.deadline_us
-    outages = [window_us if rule.outage is None else microseconds(rule.outage, "`outage`") for rule in rules]
+    lateness_us = [
+        window_us if rule.allowed_lateness is None else microseconds(rule.allowed_lateness, "`allowed_lateness`")
+        for rule in rules
+    ]
     cores = DEFAULT_CORES if spending.cores is None else spending.cores
-    pooled, guided = rules[0].spending is None, guided_by(watch)
-    return Anytime(window_us, max(outages), cores, spending.deadline_us, pooled=pooled, guided=guided)
+    pooled, guided = rules[0].quality_options.cpu is None, guided_by(watch)
+    return Anytime(window_us, max(lateness_us), cores, spending.deadline_us, pooled=pooled, guided=guided)

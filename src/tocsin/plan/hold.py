@@ -87,6 +87,8 @@ class Hold:
         self.lane, self.key, self.time, self.stage, self.delay = (np.zeros(0, np.int64) for _ in _COLUMNS)
         self.values = np.zeros((0, max(len(columns) for columns in self.columns)))
         self.payload: Texts | None = None
+        # Row numbers of the buffered rows while a trace is recorded. Its rows then have no payload.
+        self.ids: Int | None = None
 
     def add_keys(self, count: int) -> None:
         """Make room for new keys."""
@@ -95,12 +97,14 @@ class Hold:
         self.moved_us = np.concatenate([self.moved_us, np.zeros(count, np.int64)])
 
     def stuck(self, now_us: int) -> Bools:
-        """Keys whose rows wait though nothing has moved for `idle`."""
-        return self.holding() & (now_us - self.moved_us >= self.order.idle_us)
+        """Keys whose rows wait though nothing has moved for `idle_timeout`."""
+        return self.holding() & (now_us - self.moved_us >= self.order.idle_timeout_us)
 
     def next_timer(self) -> int | None:
         """When rows that wait should be looked at; None: there are none."""
-        return int(self.moved_us[self.key].min()) + max(self.order.idle_us, 1_000_000) if len(self.key) else None
+        return (
+            int(self.moved_us[self.key].min()) + max(self.order.idle_timeout_us, 1_000_000) if len(self.key) else None
+        )
 
     def holding(self) -> Bools:
         """Keys that have rows which wait."""
@@ -116,7 +120,7 @@ class Hold:
         lane, key, time, stage, delay = (column[order] for column in merged)
         before, front = self.clocks.released.copy(), self.clocks.newest.max(axis=1, initial=NEVER_SEEN)
         released, _, stage, late, skew = arrange(
-            self.clocks, key, lane, time, stage, slack_us, self.order.idle_us, prompt=True
+            self.clocks, key, lane, time, stage, slack_us, self.order.idle_timeout_us, prompt=True
         )
         if now_us is not None:
             self.moved_us[self.clocks.newest.max(axis=1, initial=NEVER_SEEN) > front] = now_us
@@ -179,13 +183,17 @@ class Hold:
         return Taken(Arrivals(lane, key, time, row), rows, delay, behind, noted, gained)
 
     def _rows(self, rows: StreamRows, sources: Sources) -> StreamRows:
-        """Rows of one lane with their payload."""
+        """Rows of one lane with their payload, or with their row numbers if a trace is recorded."""
+        if self.ids is not None:
+            return replace(rows, picked=_row_numbers(self.ids, sources), payload=None)
         return replace(rows, payload=sources) if sources.has_payload else rows
 
     def _keep(self, columns: Sequence[Int], values: Float, sources: Sources, stay: Int) -> None:
         self.lane, self.key, self.time, self.stage, self.delay = (column[stay] for column in columns)
         self.values = values[stay]
         self.payload = sources.take(stay) if sources.has_payload else None
+        if self.ids is not None:
+            self.ids = _row_numbers(self.ids, sources.of(stay))
 
     def drop_keys(self, gone: Bools) -> None:
         """Forget keys of which nothing waits."""
@@ -244,3 +252,15 @@ def _numbers(arrivals: Arrivals, rows: Sequence[StreamRows]) -> Int:
         at = np.flatnonzero(arrivals.lane == i)
         number[at] = mine.rank[arrivals.row[at]]
     return number
+
+
+def _row_numbers(held: Int, sources: Sources) -> Int:
+    """Return the row numbers of some rows; `held` has the row numbers of the rows that were buffered before."""
+    at = np.arange(len(sources.order))
+    numbers, old = np.empty(len(at), np.int64), sources.order < sources.count
+    numbers[old] = held[sources.order[old]]
+    came, lane, row = sources.new(at)
+    for i, mine in enumerate(sources.rows):
+        rows = row[lane == i]
+        numbers[came[lane == i]] = rows if mine.picked is None else mine.picked[rows]
+    return numbers

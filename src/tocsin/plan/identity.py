@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from tocsin.rules.waiting import Waiting
+from tocsin.rules.quality import ReorderWait
 
 # Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
 Lane = tuple[str, tuple[str, ...]]
@@ -32,7 +32,7 @@ _LIMITED = digest("memory")
 _APART = digest("cpu")
 
 
-def waiting_name(keys: str, read: Sequence[Any], waiting: Waiting) -> str:
+def waiting_name(keys: str, read: Sequence[Any], waiting: ReorderWait) -> str:
     """Name a watch whose rows wait; those that read the same have names that differ in the last digest alone."""
     return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
 

@@ -12,8 +12,14 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Batch, Int, Out
 from tocsin.plan.payload import joined_payload
+from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
+
+
+def inputs_of(number: int, watch: Watch | RangeWatch) -> dict[tuple[int, str], list[str]]:
+    """Return the inputs of the pipeline of a key set: the columns that it reads by key set number and stream."""
+    return {(number, stream): watch.columns(stream) for stream in watch.streams}
 
 
 def stream_rows(

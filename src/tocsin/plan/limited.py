@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from tocsin.errors import RunError
 from tocsin.logic import NEVER_SEEN, Float, Int, Out, Pages
 from tocsin.pages import pack, unpack
+from tocsin.plan.agree import Control
+from tocsin.plan.allot import Share
 from tocsin.plan.bought import Bought
+from tocsin.plan.lanes import inputs_of
 from tocsin.plan.new_rows import NewRows
 from tocsin.plan.promising_pages import PROMISING, parts_of
 from tocsin.plan.row_log import RowLog
@@ -55,6 +58,7 @@ class LimitedLogic(ABC):
     def __init__(self, number: int, watch: Watch, hits: Hits) -> None:
         assert watch.anytime is not None
         self.number, self.watch, self.anytime, self.hits = number, watch, watch.anytime, hits
+        self.inputs = inputs_of(number, watch)
         self.columns = [columns for _, columns in watch.lanes]
         self.log = RowLog(max(map(len, self.columns)), self.anytime.window_us)
         self.clock = new_elapsed()
@@ -76,6 +80,9 @@ class LimitedLogic(ABC):
         for rule in self.watch.rules:
             out.spend(rule.alert, self.bought.shares)
 
+    def on_control(self, message: Control | Share, out: Out) -> None:  # noqa: B027
+        """Ignore control rows: a limit of processor time does not move between buckets."""
+
     def next_timer(self) -> int | None:
         """When to work on if no rows come."""
         return self.seen_us + AGAIN_US if self._goes_on else None
@@ -87,7 +94,7 @@ class LimitedLogic(ABC):
 
     def _at_their_time(self, rows: NewRows, out: Out) -> NewRows:
         """Let the clock of the bucket take rows."""
-        elapsed, behind = elapse(self.clock, rows.time, self.anytime.outage_us, self.anytime.leap_us)
+        elapsed, behind = elapse(self.clock, rows.time, self.anytime.allowed_lateness_us, self.anytime.leap_us)
         self._count(out, behind=np.bincount(rows.side, behind, len(self.columns)).astype(np.int64))
         return rows.taken_at(elapsed)
 
@@ -118,7 +125,7 @@ class LimitedLogic(ABC):
         mine = {part: data for page, data in pages.items() for of, part in [parts_of(page)] if of == self.watch.apart}
         for part in ("state", self.part) if mine else ():
             if part not in mine:
-                message = f"state page `{self.place}/{part}` must be there; it is not"
+                message = f"state page `{self.place}/{part}` is missing"
                 raise RunError(message)
         return mine
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tocsin.expr.nodes import Binary, Bool, Compare, Key, Node, Unary, Variable, is_free, literal
+from tocsin.expr.syntax_tree import Binary, Bool, Compare, Key, Node, Unary, Variable, is_independent_of, literal_value
 
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 # Of a table of limits, so many stand for all when bins are cut.
@@ -55,11 +55,11 @@ def narrowed(condition: Node, key: Key, limits: Mapping[Key, Sequence[float]]) -
         return Range(low, high, cuts=tuple(dict.fromkeys(cuts)))
     assert isinstance(condition, Compare)
     left, right, op = condition.left, condition.right, condition.op
-    if is_free(left, key):
+    if is_independent_of(left, key):
         left, right, op = right, left, _TURNED[op]
     found = _chain(left, key)
     numbers = _numbers(right, limits)
-    if found is None or not numbers or not is_free(right, key):
+    if found is None or not numbers or not is_independent_of(right, key):
         return Range()
     number, rises = found
     chosen = sorted({numbers[round(i * (len(numbers) - 1) / (_SAMPLE - 1))] for i in range(_SAMPLE)})
@@ -67,13 +67,13 @@ def narrowed(condition: Node, key: Key, limits: Mapping[Key, Sequence[float]]) -
     ends = [_end(number, op, limit, rises=rises, plain=plain) for limit in chosen]
     above = (op in (">", ">=")) == rises
     rest = tuple(end for end in ends if end != (min(ends) if above else max(ends)))
-    one = plain and len(chosen) == 1 and literal(right) is not None
+    one = plain and len(chosen) == 1 and literal_value(right) is not None
     return Range(min(ends), math.inf, one, rest) if above else Range(-math.inf, max(ends), one, rest)
 
 
 def _numbers(node: Node, limits: Mapping[Key, Sequence[float]]) -> list[float]:
     """The numbers that a side of a comparison may be, in order; none: anything."""
-    number = literal(node)
+    number = literal_value(node)
     if number is not None:
         return [number]
     if isinstance(node, Variable) and node.key in limits:
@@ -97,9 +97,9 @@ def _chain(node: Node, key: Key) -> tuple[Callable[[float], float], bool] | None
 
 
 def _step(node: Binary, key: Key) -> tuple[Callable[[float], float], bool] | None:
-    by = literal(node.right)
+    by = literal_value(node.right)
     behind = by is not None
-    inner, by = (_chain(node.left, key), by) if behind else (_chain(node.right, key), literal(node.left))
+    inner, by = (_chain(node.left, key), by) if behind else (_chain(node.right, key), literal_value(node.left))
     if inner is None or by is None or not math.isfinite(by):
         return None
     of, rises = inner

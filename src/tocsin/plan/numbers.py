@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tocsin.errors import RuleError
-from tocsin.expr import variables
-from tocsin.expr.nodes import Compare, Condition, Variable, literal
+from tocsin.expr import find_variables
+from tocsin.expr.syntax_tree import Compare, Condition, Variable, literal_value
 from tocsin.plan.steps import Limit
 from tocsin.rules.model import Rule
 
@@ -16,14 +16,14 @@ def limits_of(rule: Rule, condition: Condition, streams: Mapping[str, Sequence[s
     limits = []
     for name in rule.limits:
         if name in streams:
-            message = f"{rule.place}: `limits[{name!r}]` must have a name of its own; it is a stream too"
+            message = f"{rule.location}: `limits[{name!r}]` must not have the name of a stream"
             raise RuleError(message)
-    for stream, column in dict.fromkeys(variable.key for variable in variables(condition)):
+    for stream, column in dict.fromkeys(variable.key for variable in find_variables(condition)):
         if stream not in rule.limits:
             continue
         table = rule.limits[stream]
         if message := table.mistake(stream, column):
-            message = f"{rule.place}: {message}"
+            message = f"{rule.location}: {message}"
             raise RuleError(message)
         at = tuple(list(rule.on).index(key) for key in table.on)
         numbers = dict(zip(table.rows, table.column(str(column)), strict=True))
@@ -37,15 +37,15 @@ def check_recovery(rule: Rule, condition: Condition) -> float | None:
         return None
     thresholds = _thresholds(rule, condition)
     if not thresholds or not isinstance(condition, Compare):
-        message = "`recovery` needs a single comparison with a number, or a column of limits, on its right side"
-        message = f"{rule.place}: {message}; got `{condition}`"
+        message = "`recovery` needs one comparison with a number or a column of limits on its right side"
+        message = f"{rule.location}: {message}; got `{condition}`"
         raise RuleError(message)
     above = condition.op in {">", ">="}
     worst = min(thresholds) if above else max(thresholds)
     if (rule.recovery > worst) if above else (rule.recovery < worst):
         side = "above" if above else "below"
-        message = f"{rule.place}: `recovery` must not be {side} the threshold of `{condition.op}`"
-        message = f"{message}; got {rule.recovery:g} with a threshold of {worst:g}"
+        message = f"{rule.location}: `recovery` must not be {side} the threshold of `{condition.op}`"
+        message = f"{message}; got {rule.recovery:g} and the threshold {worst:g}"
         raise RuleError(message)
     return float(rule.recovery)
 
@@ -56,5 +56,5 @@ def _thresholds(rule: Rule, condition: Condition) -> list[float]:
     right = condition.right
     if isinstance(right, Variable) and right.stream in rule.limits and right.column:
         return rule.limits[right.stream].column(right.column)
-    number = literal(right)
+    number = literal_value(right)
     return [] if number is None else [number]

@@ -86,6 +86,9 @@ class OneStreamLogic(LimitedLogic):
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Take the rows of one call in order of arrival."""
+        if not batches:
+            self.say(out)
+            return
         (stream,) = self.watch.streams
         rows, arrival = stream_rows(self.watch, stream, batches, lambda batch: self.log.places(batch.keys))
         lanes = [lane_of(rows, arrival, columns) for columns in self.columns]

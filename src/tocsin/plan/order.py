@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
-from tocsin.rules.waiting import FIXED, GRAINS, NONE, OBSERVED, RECALL, Waiting
-from tocsin.stages.order.wait import Quality
+from tocsin.rules.quality import FIXED, MAX_STEPS, NONE, OBSERVED, RECALL, ReorderWait
+from tocsin.stages.order.wait import RecallConfig
 
 
 @dataclass(frozen=True)
 class Order:
-    """How long rows wait, at most `outage_us`, when a stream is not waited for, and the window of each lane.
+    """How long rows wait, at most `allowed_lateness_us`, when a stream is not waited for, and the window of each lane.
 
     `shared`: a bucket tells what it knows of delays and results, and takes the wait that all buckets agree on.
     """
 
-    waiting: Waiting
-    idle_us: int
+    waiting: ReorderWait
+    idle_timeout_us: int
     windows_us: tuple[int, ...]
-    outage_us: int
+    allowed_lateness_us: int
     shared: bool = False
 
     @property
@@ -39,28 +39,28 @@ class Order:
         return self.waiting.kind != FIXED
 
     @property
-    def quality(self) -> Quality:
+    def quality(self) -> RecallConfig:
         """What the wait is chosen by."""
         asked = self.waiting
-        return Quality(
+        return RecallConfig(
             recall=asked.recall,
-            over_us=asked.over_us,
-            every_us=asked.every_us,
-            grain_us=asked.grain_us,
-            basic_us=asked.grain_us,
-            bins=GRAINS,
+            over_us=asked.period_us,
+            every_us=asked.adapt_every_us,
+            grain_us=asked.step_us,
+            basic_us=asked.step_us,
+            bins=MAX_STEPS,
         )
 
     def __str__(self) -> str:
-        """Say how long rows wait."""
-        later = "one that comes later is joined too, its alert marked late"
-        return f"rows wait {self.waiting}; {later}; a stream {duration_text(self.idle_us)} behind is not waited for"
+        """Return the reorder wait and the idle timeout as text."""
+        idle = duration_text(self.idle_timeout_us)
+        return f"rows wait {self.waiting}; a later row can raise a late alert; a stream is idle after {idle}"
 
 
-def needed_wait(rule: Rule) -> tuple[Waiting, str]:
+def needed_wait(rule: Rule) -> tuple[ReorderWait, str]:
     """The wait that a rule needs, and why that is less than it asks for, where it is."""
-    asked = rule.waiting
+    asked = rule.quality_options.wait
     if asked.kind != RECALL or asked.in_order or microseconds(rule.for_, "`for`"):
         return asked, ""
-    why = f"no wait: rows are joined on arrival, so its recall of {asked.recall:g} is 1 without `for`"
-    return replace(asked, kind=NONE), f"{why}; `in_order: true` waits for order"
+    why = f"no wait: without `for`, rows are joined on arrival and the recall is 1 (configured: {asked.recall:g})"
+    return replace(asked, kind=NONE), f"{why}; set `quality.in_order: true` to wait for order"

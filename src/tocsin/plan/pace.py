@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tocsin.logic import NEVER_SEEN, Bools, Float, Int
 from tocsin.plan.clock import BLOCK, block_medians
 from tocsin.plan.order import Order
-from tocsin.rules.waiting import FIXED, MAX, OBSERVED
+from tocsin.rules.quality import FIXED, MAX, OBSERVED
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import tell
@@ -81,7 +81,7 @@ def wait_of(order: Order) -> Wait:
     if asked.kind == FIXED:
         return FixedWait(asked.wait_us)
     if asked.kind == MAX:
-        return MaxWait(order.outage_us)
+        return MaxWait(order.allowed_lateness_us)
     if asked.strategy == OBSERVED:
         return ObservedWait(order.quality, order.windows_us)
     return AdaptiveWait(order.quality, order.windows_us, asked.strategy)
@@ -108,14 +108,14 @@ class Pace:
         """Where in these rows, in order of arrival, the wait is to be chosen anew."""
         if not self.order.adapts:
             return []
-        before, every_us, cuts = len(self.recent), self.order.waiting.every_us, []
+        before, every_us, cuts = len(self.recent), self.order.waiting.adapt_every_us, []
         medians, self.recent = block_medians(np.concatenate([self.recent, time]))
         for i, self.time_us in enumerate(medians):
             if self.last_us == NEVER_SEEN:
                 self.last_us = self.time_us
             # Either way: after a burst of rows from the future time goes back, and goes on from there.
             elif (intervals := abs(self.time_us - self.last_us) // every_us) > 0:
-                intervals = min(intervals, self.order.waiting.over_us // every_us)
+                intervals = min(intervals, self.order.waiting.period_us // every_us)
                 cuts.append(Cut((i + 1) * BLOCK - before, self.time_us, intervals))
                 self.last_us = self.time_us
         return cuts
@@ -138,7 +138,7 @@ class Pace:
     def tell(self, time_us: int) -> dict[str, Any]:
         """What other buckets need to know for a wait to agree on, right after it was chosen anew."""
         known = self.wait.statistics()
-        assert known is not None, "buckets share waits alone that can be added up"
+        assert known is not None, "buckets share only waits whose statistics can be merged"
         return {"time_us": time_us, **tell(known)}
 
     def learn(self, learnt: Learnt) -> None:
@@ -157,10 +157,10 @@ class Pace:
         """The periods in which there are results: their first microsecond, results in order, and all."""
         _, _, time, results, in_order = learnt.gave
         gave = np.flatnonzero(results)
-        period, place = np.unique(time[gave] // self.order.waiting.over_us, return_inverse=True)
+        period, place = np.unique(time[gave] // self.order.waiting.period_us, return_inverse=True)
         whole = np.bincount(place, results[gave], len(period))
         ordered = np.bincount(place, results[gave] * in_order[gave], len(period))
-        starts = period * self.order.waiting.over_us
+        starts = period * self.order.waiting.period_us
         return list(zip(starts.tolist(), ordered.astype(int).tolist(), whole.astype(int).tolist(), strict=True))
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Int, Out
+from tocsin.logic import NEVER_SEEN, Int, Listener, Out
 from tocsin.pages import arrays_size, pack, packed_size, unpack
 from tocsin.plan.arrived import Arrivals, Arrived
 from tocsin.plan.emission import EmissionTimes
@@ -23,6 +23,7 @@ from tocsin.plan.late import late_rows
 from tocsin.plan.lives import AlertChange
 from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
+from tocsin.plan.page_tracer import PageTracer
 from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
 from tocsin.plan.silence import Event, Heard, Silences
@@ -35,12 +36,12 @@ KEYS_PER_PAGE = 4096
 
 
 @kernel
-def admit(key: Int, time: Int, newest: Int, outage: int) -> NDArray[np.bool_]:
+def admit(key: Int, time: Int, newest: Int, allowed_lateness: int) -> NDArray[np.bool_]:
     """Move the newest time of each key; tell which rows are not too late to serve."""
     timely = np.empty(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
         newest[key[i]] = max(newest[key[i]], time[i])
-        timely[i] = time[i] >= newest[key[i]] - outage
+        timely[i] = time[i] >= newest[key[i]] - allowed_lateness
     return timely
 
 
@@ -82,9 +83,19 @@ class Page:
         # Where rows were shed: up to which time results may be missing, and what is promised instead of all.
         self.loss = Loss(NEVER_SEEN, "")
         self.learnt: list[Learnt] = []
+        self.tracer: PageTracer | None = None
         self.last_words = Out()
         if data is not None:
             self._load(data, given)
+
+    def trace(self, listener: Listener) -> None:
+        """Report row outcomes and evaluations to a listener from now on. The page must be without rows."""
+        self.tracer = PageTracer(listener, self.watch, self.remembered)
+        for number, followed in enumerate(self.followed):
+            followed.corners.known = False  # A trace needs the evaluations that change nothing, too.
+            followed.observer = partial(self.tracer.record_evaluations, number)
+        if self.hold is not None:
+            self.hold.ids = np.zeros(0, np.int64)
 
     def make_room(self) -> None:
         """Make room for keys that were added to `keys`."""
@@ -140,7 +151,7 @@ class Page:
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
             out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
         if taken.behind.any():
-            why = "it came later than rows wait, and was used out of order"
+            why = "it arrived after the reorder wait and was used out of order"
             out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why, wait_us)
         self._take(taken.arrivals, taken.rows, out, wait_us)
         gave = np.concatenate([followed.gave for followed in self.followed])
@@ -149,10 +160,12 @@ class Page:
         self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
 
     def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out, wait_us: int | None = None) -> None:
-        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.outage_us)
+        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.allowed_lateness_us)
         self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
-            why = f"it is more than `outage`, {duration_text(self.watch.outage_us)}, behind its key, and was not used"
+            why = (
+                f"it is later than `allowed_lateness` ({duration_text(self.watch.allowed_lateness_us)}) and was dropped"
+            )
             out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why, wait_us)
             lane = arrivals.lane[timely]
             rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
@@ -188,7 +201,7 @@ class Page:
     def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
         """Reduce, join, evaluate, alert; then keep what stays."""
         of_store = [rows[i] for i in self.lanes]
-        merged = [memory.merge(mine) for memory, mine in zip(self.remembered, of_store, strict=True)]
+        merged = [self._merge(i, mine) for i, mine in enumerate(of_store)]
         arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             has_times = self.watch.has_emission_times and followed.lived.lives
@@ -200,12 +213,21 @@ class Page:
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
 
+    def _merge(self, store: int, rows: StreamRows) -> Segments:
+        """Merge new rows with the retained rows of a store."""
+        segments = self.remembered[store].merge(rows)
+        if self.tracer is not None:
+            self.tracer.record_merge(store, rows, segments)
+        return segments
+
     def _keep(self, of_store: Sequence[StreamRows], merged: Sequence[Segments], out: Out) -> None:
         floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             if rule.lag_us:  # A row that is not settled yet does not expire.
                 floors[rule.stores[0]] = np.minimum(floors[rule.stores[0]], followed.progress + 1)
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
+            if self.tracer is not None:
+                self.tracer.record_reduction(i, merged[i], floors[i])
             out.count(name, memory.keep(of_store[i], merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
@@ -220,13 +242,13 @@ class Page:
     def _go_on(self, rule: Threshold, followed: Followed, progress: Int, silence: Int, out: Out) -> None:
         """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
         if rule.lag_us:
-            memory = self.remembered[rule.stores[0]]
-            segment = memory.merge(StreamRows.none(memory.store.columns))
+            store = rule.stores[0]
+            segment = self._merge(store, StreamRows.none(self.remembered[store].store.columns))
             self._report(followed, followed.settle_rest(progress, segment), out)
         self._report(followed, followed.advance(progress, silence, late_too=True), out)
 
     def on_time(self, now_us: int, out: Out) -> None:
-        """Let quiet keys go on: after `idle` nothing is waited for, event time moves with the clock; drop dead keys."""
+        """Move the event time of silent keys with the clock, end all waits after `idle_timeout`, and drop dead keys."""
         if self.hold is not None:
             ends = self.hold.stuck(now_us)
             if ends.any():
@@ -235,7 +257,7 @@ class Page:
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             quiet = now_us - followed.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
-            idle = (quiet >= rule.idle_us) & (front != NEVER_SEEN) & followed.busy() & ~self._holding()
+            idle = (quiet >= rule.idle_timeout_us) & (front != NEVER_SEEN) & followed.busy() & ~self._holding()
             if idle.any():
                 self.dirty = True
                 silence = np.where(idle, front + quiet, NEVER_SEEN)
@@ -258,7 +280,7 @@ class Page:
         """Forget keys that are not busy."""
         self.dirty = True
         if self.silences is not None:
-            self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact forgotten")
+            self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact key-expired")
         self.keys = list(compress(self.keys, (~gone).tolist()))
         self._numbers, self._names = (part[~gone[: len(part)]] for part in (self._numbers, self._names))
         self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
@@ -293,8 +315,8 @@ class Page:
             busy = followed.busy() & ~self._holding()  # Those have a timer of their own, below.
             if busy.any():
                 # A life ends when silence has passed its end, not when it has reached it.
-                wait = np.full(len(busy), max(rule.idle_us, rule.stale_us + rule.keep_us + 1))
-                wait[followed.waits()] = rule.idle_us
+                wait = np.full(len(busy), max(rule.idle_timeout_us, rule.stale_us + rule.keep_us + 1))
+                wait[followed.waits()] = rule.idle_timeout_us
                 times.append(int((followed.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
         if self.hold is not None and (timer := self.hold.next_timer()) is not None:
             times.append(timer)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.nodes import Variable
+from tocsin.expr.syntax_tree import Variable
 from tocsin.logic import NEVER_SEEN, Float, Int, Out
 from tocsin.plan.compiled import Compiled
 from tocsin.plan.condition import limit_key

@@ -5,21 +5,26 @@ Plan
 │   ├── Store (one per stream read)     reduce: which rows are remembered
 │   ├── Threshold (one per rule)        join, evaluate, alert
 │   └── Silence (one per NoData)        which keys of a stream have no rows
-└── RangeWatch (one per Ranges)         requests that stand over one stream
+└── RangeWatch (one per RangeRule)         requests that stand over one stream
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from tocsin.logic import Batch, Pages
+from tocsin.logic import Batch, Listener, Pages, Pipeline
+from tocsin.plan.agree import Control
+from tocsin.plan.allot import Share
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
-from tocsin.plan.logic import PlanLogic
+from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
+from tocsin.runtime.session import Session
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,13 @@ class Plan:
         """All that takes rows, by the number of its key set."""
         return (*self.watches, *self.ranges)
 
-    def build(self, pages: Pages) -> PlanLogic:
-        """Make the logic of the whole plan."""
-        return PlanLogic(self, pages)
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        """Build a pipeline for each key set, and one for the state of removed rules."""
+        return build_pipelines(self, pages, listener)
+
+    def read_control(self, row: Mapping[str, Any]) -> Control | Share:
+        """Read a control row: a share of memory, or a wait that all buckets agreed on."""
+        return read_message(row)
 
     def sharing(self) -> Plan:
         """The same plan for an engine that lets buckets agree on their waits (`agree.py`), where they can."""
@@ -67,15 +76,15 @@ class Plan:
         """Compile the kernels by running a few rows: workers on this machine then only load them from their cache."""
         number, time = np.arange(3), np.array([2_000_000, 3_000_000, 1_000_000])
         payload = np.array(['{"id": 1}', '{"id": 2}', '{"id": 3}'], dtype=object)
-        logic = self.build({})
+        session = Session(self)
         for i, watch in enumerate(self.key_sets):
             keys = [("",) * len(watch.on)]
             columns = {
                 column: number.astype(np.float64) + 1 for name in watch.streams for column in watch.columns(name)
             }
             batches = [Batch(i, name, keys, number * 0, time, number, columns, payload) for name in watch.streams]
-            logic.on_data(batches, 0)
-        logic.on_end()
+            session.push(batches, 0)
+        session.end()
 
     @property
     def is_limited_in_work(self) -> bool:

@@ -82,6 +82,9 @@ class PromisingLogic(LimitedLogic):
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Take the rows of one call in order of arrival."""
+        if not batches:
+            self.say(out)
+            return
         streams = {
             name: stream_rows(self.watch, name, batches, lambda batch: self.log.places(batch.keys))
             for name in self.watch.streams

@@ -20,7 +20,9 @@ def parts_of(page: str) -> tuple[str, str]:
     """The watch that a page is named by, and which part of its state it has."""
     found = _NAME.fullmatch(page)
     if not found:
-        message = f"state page `{page}` must be named as one of an anytime join; it was named by another"
+        message = (
+            f"state page `{page}` must have the name of a page of a CPU-budgeted join; it belongs to another query"
+        )
         raise RunError(message)
     return found[1], found[2]
 

@@ -15,24 +15,25 @@ from functools import lru_cache
 from itertools import pairwise
 
 from tocsin.errors import RuleError
-from tocsin.expr.certify import Verdict, certify, exact, margin_of
-from tocsin.expr.certify.boxes import UNBOUNDED, ends
-from tocsin.expr.certify.decide import is_defined, name_of, range_of
-from tocsin.expr.certify.reach import steepest
-from tocsin.expr.nodes import (
+from tocsin.expr.certify import Verdict, build_margin, certify, exact_arithmetic
+from tocsin.expr.certify.certify_variable import compute_range, is_defined
+from tocsin.expr.certify.domain_boxes import UNBOUNDED, clip_domain
+from tocsin.expr.certify.unreachable_values import bound_slope
+from tocsin.expr.compiler import hoist_subexpressions
+from tocsin.expr.syntax_tree import (
     Compare,
     Condition,
     Key,
     Node,
     Unary,
     Variable,
-    children,
-    literal,
-    variables,
-    walk,
-    with_children,
+    child_nodes,
+    find_variables,
+    format_variable,
+    literal_value,
+    replace_children,
+    walk_nodes,
 )
-from tocsin.expr.program import hoist
 from tocsin.plan.steps import Limit
 from tocsin.rules.model import Rule
 
@@ -63,7 +64,7 @@ def prove_readings(
     for stream in dict.fromkeys(stream for stream, _ in read):
         found = question.reading(stream) if stream in reducible else Reading()
         stated = {column: question.domains[stream, column] for key, column in read.items() if key[0] == stream}
-        mine = [name_of(key) for key in read if key[0] == stream]
+        mine = [format_variable(key) for key in read if key[0] == stream]
         # What is believed holds wherever the user says; what is proved, on the domain that it was proved on.
         known = any(name in rule.domains for name in mine) or (
             found.by and not any(name in rule.shapes for name in mine)
@@ -85,7 +86,7 @@ class _Question:
         columns = [key for key in self.domains if key[0] == stream]
         stated = [shape for name, shape in self.rule.shapes.items() if name.partition(".")[0] == stream]
         if None in stated:
-            return Reading(why={stream: Verdict("undecided", "the rule says to keep it whole")})
+            return Reading(why={stream: Verdict("undecided", "the rule sets it to `unreduced`")})
         if len(columns) == 1:
             if stated and stated[0] is not None:
                 return self._stated(columns[0], stated[0])
@@ -94,18 +95,18 @@ class _Question:
                 return _reading({Variable(*columns[0]): verdict})
         for own, column in self.read.items():
             # Of one of several columns a shape says too little to leave rows out, and must be true all the same.
-            shape = self.rule.shapes.get(name_of(own)) if own[0] == stream else None
+            shape = self.rule.shapes.get(format_variable(own)) if own[0] == stream else None
             if shape is not None:
                 self._stated((stream, column), shape)
         return self._by_parts(stream, columns)
 
     def _by_parts(self, stream: str, columns: Sequence[Key]) -> Reading:
         """Compare by the largest numbers that read this stream alone."""
-        residual, parts = hoist(self.tree)
+        residual, parts = hoist_subexpressions(self.tree)
         if not _undefined_is_false(self.tree) and not all(is_defined(part, self.domains) for part in parts.values()):
             residual, parts = self.tree, {}
-        inner = {key: range_of(part, self.domains) for key, part in parts.items()}
-        domains = {v.key: inner.get(v.key) or self.domains[v.key] for v in variables(residual)}
+        inner = {key: compute_range(part, self.domains) for key, part in parts.items()}
+        domains = {v.key: inner.get(v.key) or self.domains[v.key] for v in find_variables(residual)}
         mine = [key for key in domains if key[0] == stream]
         # Rows whose number lies further out are not compared, so nothing need be proved of them.
         # If all numbers lie further out, no row is compared: the stream is kept whole.
@@ -121,11 +122,11 @@ class _Question:
             else:
                 return _reading(why)
         # What the user can act on are the columns themselves.
-        verdicts = {name_of(key): verdict_of(self.tree, key, self.domains) for key in columns}
+        verdicts = {format_variable(key): verdict_of(self.tree, key, self.domains) for key in columns}
         if all(verdict.proved for verdict in verdicts.values()):
-            reason = "in what is read of the stream together nothing is proved"
+            reason = "nothing is proved for the combined columns of the stream"
             if any(verdict.verdict == "quasiconvex" for verdict in verdicts.values()):
-                reason = "falls, then rises, in one of several values that are read together"
+                reason = "it falls and then rises in one of several columns of the stream"
             if not all(map(_is_usable, verdicts.values())):
                 reason = "rounding is not bounded"
             verdicts = {
@@ -138,12 +139,12 @@ class _Question:
         keys = [key for key in self.domains if key[0] == stream]
         wide = max(wide for name, wide in self.rule.tolerance.items() if name.partition(".")[0] == stream)
         if reading.by != (Variable(*keys[0]),):
-            message = f"{self.rule.place}: `tolerance` needs rows that are compared by one column; those of `{stream}`"
-            message = f"{message} are {'compared by other numbers' if reading.by else 'kept whole'}"
+            message = f"{self.rule.location}: `tolerance` needs a stream that is compared by one column; `{stream}`"
+            message = f"{message} is {'compared by another number' if reading.by else 'unreduced'}"
             raise RuleError(message)
-        cost = wide * steepest(margin_of(self.tree), keys[0], self.domains)
+        cost = wide * bound_slope(build_margin(self.tree), keys[0], self.domains)
         if not math.isfinite(cost):
-            message = f"{self.rule.place}: `tolerance` of `{stream}` needs domains on which its cost is bounded"
+            message = f"{self.rule.location}: `tolerance` of `{stream}` needs domains that bound its cost"
             raise RuleError(message)
         said = f"; a tolerance of {wide:g} costs at most {cost:.3g} of the margin"
         why = {name: replace(verdict, proof=verdict.proof + said) for name, verdict in reading.why.items()}
@@ -158,17 +159,18 @@ class _Question:
             refuted = self._refuted_on_a_piece(key, shape)
         if refuted is not None:
             found = refuted.proof if refuted.verdict == "refuted" else f"{refuted.verdict}, {refuted.proof}"
+            name = format_variable(key)
             message = (
-                f"{self.rule.place}: `shapes` must be true of `expr`; it is not {shape} in `{name_of(key)}`: {found}"
+                f"{self.rule.location}: `shapes` must be true for `expr`; `expr` is not {shape} in `{name}`: {found}"
             )
             raise RuleError(message)
         fits = verdict.verdict in ("constant", shape) or (shape == "quasiconvex" and verdict.proved)
         known = verdict if fits else Verdict("undecided", f"stated {shape}, not proved")
-        return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {name_of(key): known})
+        return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {format_variable(key): known})
 
     def _refutes(self, verdict: Verdict, shape: str) -> bool:
         if verdict.verdict == "refuted":
-            return all(name_of(key) in self.rule.domains for key in self.read)
+            return all(format_variable(key) in self.rule.domains for key in self.read)
         return {verdict.verdict, shape} == {"increasing", "decreasing"}
 
     def _refuted_on_a_piece(self, key: Key, shape: str) -> Verdict | None:
@@ -176,14 +178,18 @@ class _Question:
 
         What has a shape on its domain has it on every piece. What never falls need not rise, so that is looked at too.
         """
-        if not any((own[0], column) == key and name_of(own) in self.rule.domains for own, column in self.read.items()):
+        if not any(
+            (own[0], column) == key and format_variable(own) in self.rule.domains for own, column in self.read.items()
+        ):
             return None
         low, high = self.domains[key]
         for piece in pairwise(low + (high - low) * i / 4 for i in range(5)):
             domains = {**self.domains, key: piece}
             found = verdict_of(self.tree, key, domains)
             if self._refutes(found, shape) and (found.verdict == "refuted" or _moves(self.tree, key, domains)):
-                return replace(found, proof=f"{found.proof}, for {name_of(key)} from {piece[0]:g} to {piece[1]:g}")
+                return replace(
+                    found, proof=f"{found.proof}, for {format_variable(key)} from {piece[0]:g} to {piece[1]:g}"
+                )
         return None
 
 
@@ -203,7 +209,7 @@ def _reading(why: Mapping[Node, Verdict]) -> Reading:
 
 def _undefined_is_false(tree: Node) -> bool:
     """Tell whether an undefined part makes the condition false whatever the rest is: `or` and `where` look past it."""
-    return not any(getattr(node, "op", "") == "or" or getattr(node, "name", "") == "where" for node in walk(tree))
+    return not any(getattr(node, "op", "") == "or" or getattr(node, "name", "") == "where" for node in walk_nodes(tree))
 
 
 def _is_usable(verdict: Verdict) -> bool:
@@ -217,10 +223,10 @@ def _is_monotone(verdict: Verdict) -> bool:
 
 def _moves(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> bool:
     """Tell whether the margin surely differs at the ends of a variable's domain, with the others in their middle."""
-    if not exact.available():
+    if not exact_arithmetic.is_available():
         return False
     middle = {key: low / 2 + high / 2 for key, (low, high) in domains.items()}
-    low, high = (exact.ball(margin_of(tree), {**middle, key: end}) for end in domains[key])
+    low, high = (exact_arithmetic.evaluate_exactly(build_margin(tree), {**middle, key: end}) for end in domains[key])
     return None not in (low, high) and bool(low < high or high < low)
 
 
@@ -230,13 +236,13 @@ def verdict_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
     if found.proved:
         return found
     # What is said of a counterexample, or of a place, names the variables.
-    named = tuple((name_of(variable.key), domains[variable.key]) for variable in variables(tree))
-    return _certified_by_name(without_threshold(tree), name_of(key), named)
+    named = tuple((format_variable(variable.key), domains[variable.key]) for variable in find_variables(tree))
+    return _certified_by_name(without_threshold(tree), format_variable(key), named)
 
 
 def shape_of(tree: Node, key: Key, domains: Mapping[Key, Domain]) -> Verdict:
     """Certify one variable of a condition; rules of one kind differ in names and thresholds, and are proved once."""
-    keys = [variable.key for variable in variables(tree)]
+    keys = [variable.key for variable in find_variables(tree)]
     plain = {k: Variable(f"v{i}") for i, k in enumerate(keys)}
     ordered = tuple(domains[k] for k in keys)
     return _certified(_renamed(without_threshold(tree), plain), keys.index(key), ordered)
@@ -256,7 +262,7 @@ def _certified_by_name(tree: Node, name: str, domains: tuple[tuple[str, Domain],
 def _renamed(node: Node, names: Mapping[Key, Variable]) -> Node:
     if isinstance(node, Variable):
         return names[node.key]
-    return with_children(node, tuple(_renamed(part, names) for part in children(node)))
+    return replace_children(node, tuple(_renamed(part, names) for part in child_nodes(node)))
 
 
 def without_threshold(node: Node) -> Node:
@@ -264,7 +270,7 @@ def without_threshold(node: Node) -> Node:
     if not isinstance(node, Compare):
         return node
     for side, other, way in ((node.left, node.right, (">", ">=")), (node.right, node.left, ("<", "<="))):
-        if literal(other) is not None:
+        if literal_value(other) is not None:
             return side if node.op in way else Unary(side)
     return node
 
@@ -273,7 +279,7 @@ def named_by_column(node: Node, read: Mapping[Key, str]) -> Node:
     """Name every variable by its stream and the column that it reads."""
     if isinstance(node, Variable):
         return Variable(node.stream, read[node.key]) if node.key in read else node
-    return with_children(node, tuple(named_by_column(part, read) for part in children(node)))
+    return replace_children(node, tuple(named_by_column(part, read) for part in child_nodes(node)))
 
 
 def domains_of(rule: Rule, read: Mapping[Key, str], limits: Sequence[Limit]) -> dict[Key, Domain]:
@@ -290,8 +296,8 @@ def domains_of(rule: Rule, read: Mapping[Key, str], limits: Sequence[Limit]) -> 
 
 
 def _declared(rule: Rule, key: Key) -> Domain:
-    low, high = rule.domains.get(name_of(key), _FREE)
-    return ends((float(low), float(high)))
+    low, high = rule.domains.get(format_variable(key), _FREE)
+    return clip_domain((float(low), float(high)))
 
 
 def _spread(limit: Limit) -> Domain:

@@ -1,4 +1,4 @@
-"""The logic of a `Ranges` rule: rows are led to the queries of their key; what is reached becomes an alert."""
+"""The logic of a `RangeRule`: rows are led to the queries of their key; what is reached becomes an alert."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.logic import Batch, Float, Int, Out, Pages, Payload
 from tocsin.pages import pack, unpack
+from tocsin.plan.agree import Control
+from tocsin.plan.allot import Share
 from tocsin.plan.asked import Asked, Counted, Reasons, read_elements, read_requests
+from tocsin.plan.lanes import inputs_of
 from tocsin.plan.payload import joined_payload
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
@@ -24,7 +27,7 @@ MOST_SHOWN = 1000
 # How the pages of standing queries begin; then come the name of the step, the number of the key, and a page of it.
 RANGES = "ranges/"
 _NAME = re.compile(RANGES + r"([0-9a-f]{16})/(0|[1-9][0-9]{0,8})/((?:query/|index/).+|key)", re.ASCII)
-_ALIVE = "`id` must not be of a request that is alive; terminate it first"
+_ALIVE = "`id` is in use by an active request; terminate that request first"
 
 Key = tuple[str, ...]
 
@@ -64,7 +67,7 @@ def parts_of(page: str) -> tuple[str, int, str]:
     """The step that a page is named by, the number of its key there, and what it has of that key."""
     found = _NAME.fullmatch(page)
     if not found:
-        message = f"state page `{page}` must be named as one of standing ranges; it was named by another"
+        message = f"state page `{page}` must have the name of a page of a range rule; it belongs to another query"
         raise RunError(message)
     return found[1], int(found[2]), found[3]
 
@@ -73,13 +76,13 @@ def facts_of(parts: Mapping[str, bytes], step: str, key: int) -> dict[str, Any]:
     """What the first page of a key says of it; the others must be as many as it says."""
     name = f"{RANGES}{step}/{key}"
     if "key" not in parts:
-        message = f"state page `{name}/key` must be there; it is not"
+        message = f"state page `{name}/key` is missing"
         raise RunError(message)
     with readable(f"{name}/key"):
         facts = unpack(parts["key"])[1]
         wanted = facts["pages"]
     if len(parts) - 1 != wanted:
-        message = f"state pages `{name}` must be {wanted} besides `key`; there are {len(parts) - 1}"
+        message = f"state `{name}` must have {wanted} pages besides `key`; got {len(parts) - 1}"
         raise RunError(message)
     return facts
 
@@ -105,6 +108,7 @@ class RangesLogic:
 
     def __init__(self, number: int, watch: RangeWatch, pages: Pages) -> None:
         self.number, self.watch = number, watch
+        self.inputs = inputs_of(number, watch)
         mine: dict[int, dict[str, bytes]] = {}
         for name, data in pages.items():
             step, key, part = parts_of(name)
@@ -120,8 +124,10 @@ class RangesLogic:
         self._touched: dict[int, Key] = {}
         self._facts = asdict(watch)
 
-    def on_data(self, batches: Sequence[Batch], out: Out) -> None:
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Take the rows of one call, key by key."""
+        if not batches:
+            return
         keys: dict[Key, int] = {}
         asking, counting = (self._rows(name, batches, keys) for name in (self.watch.requests, self.watch.data))
         payload = asking.texts(np.arange(len(asking.time)))
@@ -227,17 +233,32 @@ class RangesLogic:
                 refused_row(self.watch, stream, reasons.say(at), self._named(call.keys[rows.key[at]]), element)
             )
 
+    def on_control(self, message: Control | Share, out: Out) -> None:
+        """Ignore control rows: requests arrive as rows of a stream."""
+
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Do nothing: only event time ends a request."""
+
+    def on_end(self, out: Out) -> None:
+        """Do nothing: no request waits for a later row."""
+
+    def next_timer(self) -> int | None:
+        """Return None: requests have no timer."""
+        return None
+
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call; those of a key that nobody asks for are removed."""
         changed: dict[str, bytes | None] = {}
         for number, key in self._touched.items():
             mine = self.queries[number]
+            stored = mine.names
             pages = mine.changed_pages()
             if len(mine) or not self.watch.is_plain:
                 retained = {stream: rows for stream, rows in mine.retained.items() if self._counts(key, stream)}
                 pages["key"] = pack({}, key=list(key), retained=retained, pages=len(mine.names), step=self._facts)
             else:
-                pages = dict.fromkeys([*pages, *mine.names, "key"])
+                # A request that ended before its pages were stored has no page to remove.
+                pages = dict.fromkeys([*stored, "key"]) if stored else {}
                 del self.numbers[key], self.queries[number]
             changed |= {f"{RANGES}{self.watch.name}/{number}/{name}": page for name, page in pages.items()}
         self._touched = {}

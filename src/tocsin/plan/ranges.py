@@ -1,4 +1,4 @@
-"""The step of a `Ranges` rule: which columns are read, and how its requests are kept."""
+"""The step of a `RangeRule`: which columns are read, and how its requests are kept."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tocsin.errors import RuleError
-from tocsin.expr.nodes import Key
+from tocsin.expr.syntax_tree import Key
 from tocsin.plan.columns import Columns, Special, are_all, check_stream, column_of
 from tocsin.plan.identity import digest
 from tocsin.rules.durations import duration_text
 from tocsin.rules.field_error import FieldError, FieldErrors
 from tocsin.rules.nearest import nearest
-from tocsin.rules.ranges import ID, THRESHOLD, Ranges, ends_of
+from tocsin.rules.ranges import ID, THRESHOLD, RangeRule, ends_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RangeWatch:
     requests: str
     within_us: int | None = None
     rearm_us: int | None = None
-    spread: int = 1
+    shards: int = 1
 
     @property
     def is_plain(self) -> bool:
@@ -68,32 +68,36 @@ class RangeWatch:
     def name(self) -> str:
         """By what its pages are found again: all that its requests mean, but for how long they rest."""
         read = [self.on, self.data, self.values, self.weight, self.requests]
-        return digest("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.spread)
+        return digest("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.shards)
 
     def __str__(self) -> str:
-        """Say what is counted and when it alerts."""
-        keys = f"on {', '.join(self.on)}" if self.on else "without a key"
-        what = "rows" if self.weight is None else self.weight
+        """Return the counted rows, the condition of an alert and the shards as text."""
+        keys = f"keyed by {', '.join(self.on)}" if self.on else "without a key"
+        what = "the number of rows" if self.weight is None else f"the sum of {self.weight}"
         since = (
-            "since each was registered" if self.within_us is None else f"of the last {duration_text(self.within_us)}"
+            "since the registration of the request"
+            if self.within_us is None
+            else f"of the last {duration_text(self.within_us)}"
         )
         lines = [f"Ranges {keys}; requests from {self.requests}"]
         ranges = ", ".join(self.values)
-        lines.append(f'  alert "{self.alert}" when enough {what} of {self.data} fell into a range of {ranges}')
-        lines.append(f"  counted {since}; {self._rearming()}")
-        lines += [f"  spread over {self.spread} parts, each with every row and its share of the requests"] * (
-            self.spread > 1
+        lines.append(
+            f'  Rule "{self.alert}" if {what} of {self.data} in the requested range of {ranges} reaches its threshold'
+        )
+        lines.append(f"  counts rows {since}; {self._rearming()}")
+        lines += [f"  {self.shards} shards; each shard reads every row and holds a share of the requests"] * (
+            self.shards > 1
         )
         return "\n".join(lines)
 
     def _rearming(self) -> str:
         if self.rearm_us is None:
-            return "a request that is reached is gone"
-        when = f"after {duration_text(self.rearm_us)}" if self.rearm_us else "at once"
-        return f"a request that is reached begins anew {when}"
+            return "a request ends when it has matured"
+        when = f"{duration_text(self.rearm_us)} after it has matured" if self.rearm_us else "when it has matured"
+        return f"a request starts again {when}"
 
 
-def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWatch:
+def resolve_ranges(rule: RangeRule, columns: Columns, special: Special) -> RangeWatch:
     """Find the columns of a rule, or say all that is wrong with them."""
     wrong = _Wrong(rule)
     values = _find_values(wrong, columns, special)
@@ -102,7 +106,9 @@ def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWat
     with wrong.told_at("requests"):
         check_stream(rule, rule.requests, columns, special)
         if rule.requests == data:
-            wrong.tell(f"`requests` must be a stream of its own; got `{data}`, whose rows are counted", "requests")
+            wrong.tell(
+                f"`requests` must differ from the stream whose rows are counted; got `{data}` for both", "requests"
+            )
         else:
             _check_requests(wrong, values, columns, special)
     if wrong.errors:
@@ -119,14 +125,14 @@ def resolve_ranges(rule: Ranges, columns: Columns, special: Special) -> RangeWat
         requests=rule.requests,
         within_us=rule.within_us,
         rearm_us=rule.rearm_us,
-        spread=rule.spread,
+        shards=rule.shards,
     )
 
 
 class _Wrong:
     """What is wrong with a rule, each mistake with the field that it is in."""
 
-    def __init__(self, rule: Ranges) -> None:
+    def __init__(self, rule: RangeRule) -> None:
         self.rule, self.errors = rule, list[FieldError]()
 
     @property
@@ -137,7 +143,7 @@ class _Wrong:
 
     def tell(self, sentence: str, *path: object) -> None:
         """Note a mistake."""
-        self.errors.append(FieldError(sentence, path, place=self.rule.place))
+        self.errors.append(FieldError(sentence, path, location=self.rule.location))
 
     @contextmanager
     def told_at(self, *path: object) -> Iterator[None]:
@@ -145,7 +151,7 @@ class _Wrong:
         try:
             yield
         except RuleError as error:
-            self.tell(str(error).removeprefix(f"{self.rule.place}: "), *path)
+            self.tell(str(error).removeprefix(f"{self.rule.location}: "), *path)
 
 
 def _find_values(wrong: _Wrong, columns: Columns, special: Special) -> list[str]:
@@ -158,7 +164,7 @@ def _find_values(wrong: _Wrong, columns: Columns, special: Special) -> list[str]
         streams = sorted({_key(name)[0] for name in rule.values})
         wrong.tell(f"`values` must be columns of one stream; got {', '.join(streams)}", "values")
     elif len(set(found)) < len(found):
-        wrong.tell(f"`values` must name each column once; got {', '.join(rule.values)}", "values")
+        wrong.tell(f"`values` must list each column once; got {', '.join(rule.values)}", "values")
     return found
 
 
@@ -170,7 +176,7 @@ def _find_weight(wrong: _Wrong, columns: Columns, special: Special) -> str | Non
     stream, _ = key = _key(rule.weight)
     if data is not None and stream != data and data in columns:
         got = f"got `{rule.weight}`{nearest(stream, [data])}"
-        wrong.tell(f"`weight` must be a column of `{data}`, as `values` are; {got}", "weight")
+        wrong.tell(f"`weight` must be a column of `{data}` like `values`; {got}", "weight")
     elif stream != data or data in columns:
         with wrong.told_at("weight"):
             return column_of(rule, key, columns, special)
@@ -188,8 +194,8 @@ def _check_requests(wrong: _Wrong, values: Sequence[str], columns: Columns, spec
     missing = [name for name in wanted if name not in have]
     if missing:
         listed, there = ", ".join(map(repr, missing)), ", ".join(name for name in have if not name.startswith(" "))
-        sentence = f"stream `{rule.requests}` must have the columns {listed} of requests; it has {there}"
-        wrong.tell(sentence, "requests")
+        message = f"stream `{rule.requests}` must have the columns {listed}; its columns are {there}"
+        wrong.tell(message, "requests")
 
 
 def _key(name: str) -> Key:

@@ -1,4 +1,4 @@
-"""What a `Ranges` rule says, as rows of output: a query that was reached, and a row that could not be used."""
+"""What a `RangeRule` says, as rows of output: a query that was reached, and a row that could not be used."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tocsin.errors import ExprError, PlanError, RuleError
-from tocsin.expr import parse_condition, variables
+from tocsin.expr import find_variables, parse_condition
 from tocsin.expr.certify.certificate import Verdict
-from tocsin.expr.certify.decide import name_of
-from tocsin.expr.nodes import Condition, Key, Variable
+from tocsin.expr.syntax_tree import Condition, Key, Variable, format_variable
 from tocsin.plan.anytime import MOST_STREAMS as MOST_SPENDING
 from tocsin.plan.anytime import anytime_of, spending_of
 from tocsin.plan.bound import hopeless_numbers
@@ -27,19 +26,18 @@ from tocsin.plan.ranges import resolve_ranges
 from tocsin.plan.share import Place, place_of, shared_stores
 from tocsin.plan.steps import Limit, Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
-from tocsin.rules.cpu import Cpu, check_apart
 from tocsin.rules.durations import MOST_US, Duration, duration_text, microseconds
-from tocsin.rules.memory import SAMPLE, Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.quality import NO_QUALITY, SAMPLE, Cpu, Quality
+from tocsin.rules.ranges import RangeRule
 
 MOST_STREAMS = 8
 # Of a store that more rules share, it is not asked which numbers decide none of their alarms.
 MOST_BOUNDED = 8
 
 # How far a row may lie behind, where no rule says so.
-OUTAGE = "1h"
+ALLOWED_LATENESS = "1h"
 # Silence that ends an alert where no bound says how far apart its rows may be: that of Prometheus.
 STALE_US = 300_000_000
 
@@ -52,62 +50,61 @@ def make_plan(
     arrival: str | None = None,
     key_ttl: Duration | None = None,
     bounded: bool = True,
-    memory: Memory | None = None,
-    cpu: Cpu | None = None,
+    quality: Quality = NO_QUALITY,
 ) -> Plan:
     """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing.
 
-    `memory` is what all joins together may keep that have no budget of their own, `cpu` what all that emit all may use.
+    `quality` has the budgets of the run: memory for all joins, and CPU for all rules with `emit: all`. A rule with a
+    budget in its own quality block takes no share of them.
     """
     rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
     for rule in rules:
-        if not isinstance(rule, Rule | NoData | Ranges):
-            message = f"`rules` must hold Rules; got {type(rule).__name__}"
+        if not isinstance(rule, Rule | NoData | RangeRule):
+            message = f"`rules` must contain only rules; got {type(rule).__name__}"
             raise PlanError(message)
     if not rules:
-        message = "`rules` must hold at least one rule; got none"
+        message = "`rules` must contain at least one rule; it is empty"
         raise PlanError(message)
     _check_identities(rules)
-    check_apart(cpu, memory)
     ttl = MOST_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
     _check_time_to_live(rules, ttl)
     special = (time, arrival)
-    ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, Ranges))
-    others = [rule for rule in rules if not isinstance(rule, Ranges)]
-    together = groups(others, lambda rule: _read(rule, columns, special), memory, cpu)
+    ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, RangeRule))
+    others = [rule for rule in rules if not isinstance(rule, RangeRule)]
+    together = groups(others, lambda rule: _read(rule, columns, special), quality.memory, quality.cpu)
     watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in together]
-    limited = [_limited(watch, group, memory, cpu) for watch, group in zip(watches, together, strict=True)]
-    return Plan(share_cores(divide_run(limited, memory), cpu), ranges)
+    limited = [_limited(watch, group, quality) for watch, group in zip(watches, together, strict=True)]
+    return Plan(share_cores(divide_run(limited, quality.memory), quality.cpu), ranges)
 
 
-def _limited(watch: Watch, given: Sequence[AnyRule], memory: Memory | None, cpu: Cpu | None) -> Watch:
+def _limited(watch: Watch, given: Sequence[AnyRule], quality: Quality) -> Watch:
     """Give a watch the budget that its rules share."""
     rules = [rule for rule in given if isinstance(rule, Rule)]
-    spending = spending_of(rules[0], _streams_of(watch), cpu) if rules else None
+    spending = spending_of(rules[0], _streams_of(watch), quality.cpu) if rules else None
     if spending is not None:
         return _spending(watch, rules, spending)
     if all(len(rule.stores) < 2 for rule in watch.rules):
-        limited = next((rule for rule in rules if rule.memory is not None), None)
+        limited = next((rule for rule in rules if rule.quality_options.memory is not None), None)
         if limited is not None:
-            message = f"{limited.place}: `memory` needs a rule of two or more streams; it reads 1"
+            message = f"{limited.location}: `quality.memory` needs two or more streams; `expr` reads 1"
             raise PlanError(message)
         return watch
-    return with_budget(watch, rules, memory, windows_of(watch))
+    return with_budget(watch, rules, quality.memory, windows_of(watch))
 
 
 def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu) -> Watch:
     """Let a watch join, or evaluate its rows, as far as its processor time goes."""
     streams = _streams_of(watch)
     if streams > MOST_SPENDING:
-        name = "deadline" if rules[0].cpu is None else "cpu"
-        message = f"{rules[0].place}: `{name}` needs a rule of one or two streams; it reads {streams}"
+        name = "deadline" if spending.cores is None else "cpu"
+        message = f"{rules[0].location}: `quality.{name}` needs one or two streams; `expr` reads {streams}"
         raise PlanError(message)
     if streams == 1:
         one = anytime_of_one(rules, watch, spending)
-        return replace(watch, outage_us=one.outage_us, anytime=one)
+        return replace(watch, allowed_lateness_us=one.allowed_lateness_us, anytime=one)
     anytime = anytime_of(rules, [rule.topology.span_us for rule in watch.rules], spending)
     ttl_us = watch.key_ttl_us if watch.key_ttl_us < MOST_US else anytime.stay_us
-    return replace(watch, outage_us=anytime.outage_us, key_ttl_us=ttl_us, anytime=anytime)
+    return replace(watch, allowed_lateness_us=anytime.allowed_lateness_us, key_ttl_us=ttl_us, anytime=anytime)
 
 
 def _streams_of(watch: Watch) -> int:
@@ -122,7 +119,7 @@ def _check_identities(rules: Sequence[AnyRule]) -> None:
         labels = rule.all_labels if isinstance(rule, NoData) else rule.labels
         identity = (rule.alert, tuple(sorted((str(name), str(text)) for name, text in labels.items())))
         if identity in seen:
-            message = f'`rules` must differ in `alert` or `labels`; "{rule.alert}" stands twice with the same'
+            message = f'rules must differ in `alert` or `labels`; "{rule.alert}" has a duplicate'
             raise PlanError(message)
         seen.add(identity)
 
@@ -131,10 +128,8 @@ def _check_time_to_live(rules: Sequence[AnyRule], ttl: int) -> None:
     """Refuse to forget a key before it could be called silent."""
     for rule in rules:
         if isinstance(rule, NoData) and rule.for_us >= ttl:
-            message = (
-                "`key_ttl` must be longer than `for` of each NoData, else keys are forgotten before they are silent"
-            )
-            message = f"{message}; got {duration_text(ttl)}, and {rule.place} has {duration_text(rule.for_us)}"
+            message = "`key_ttl` must be longer than `for` of each NoData, or keys expire before their alert"
+            message = f"{message}; got {duration_text(ttl)}, and {rule.location} has {duration_text(rule.for_us)}"
             raise PlanError(message)
 
 
@@ -156,12 +151,14 @@ class _Resolved:
         return hopeless_numbers(self.rule, self.condition, self.read, self.limits, store)
 
 
-def _outage_us(one: _Resolved) -> int:
+def _allowed_lateness_us(one: _Resolved) -> int:
     """How far a row of a rule may come behind; a sample of an hour would leave little for the span that is joined."""
     rule = one.rule
-    if rule.outage is None and rule.prefer == SAMPLE:
+    if rule.allowed_lateness is None and rule.quality_options.prefer == SAMPLE:
         return one.topology.span_us
-    return microseconds(OUTAGE if rule.outage is None else rule.outage, "`outage`")
+    return microseconds(
+        ALLOWED_LATENESS if rule.allowed_lateness is None else rule.allowed_lateness, "`allowed_lateness`"
+    )
 
 
 def _watch(
@@ -185,9 +182,9 @@ def _watch(
         thresholds.append(_threshold(one, found))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
     streams = tuple(name for name in columns if name in used)
-    outage = max(map(_outage_us, resolved), default=0)
+    allowed_lateness = max(map(_allowed_lateness_us, resolved), default=0)
     kept, on = tuple(stores[place] for place in order), tuple(given[0].on)
-    watch = Watch(on, streams, kept, tuple(thresholds), outage, ttl, silences)
+    watch = Watch(on, streams, kept, tuple(thresholds), allowed_lateness, ttl, silences)
     return with_order(watch, rules)
 
 
@@ -195,7 +192,7 @@ def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[st
     condition = _condition(rule)
     limits = limits_of(rule, condition, columns)
     named = [limit.variable for limit in limits]
-    read = {v.key: column_of(rule, v.key, columns, special) for v in variables(condition) if v.key not in named}
+    read = {v.key: column_of(rule, v.key, columns, special) for v in find_variables(condition) if v.key not in named}
     recovery = check_recovery(rule, condition)
     rule = _by_own_names(rule, read)
     needs, topo, proofs = _needs(rule, condition, read, limits)
@@ -205,7 +202,7 @@ def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[st
 def _read(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Read:
     """The columns that a rule reads of each stream; tables of limits are none."""
     found: dict[str, set[str]] = {}
-    for variable in variables(_condition(rule)):
+    for variable in find_variables(_condition(rule)):
         if variable.stream not in rule.limits:
             found.setdefault(variable.stream, set()).add(column_of(rule, variable.key, columns, special))
     return frozenset((stream, frozenset(names)) for stream, names in found.items())
@@ -234,7 +231,7 @@ def _condition(rule: Rule) -> Condition:
     try:
         return parse_condition(rule.expr)
     except ExprError as error:
-        raise error.of(rule.place) from None
+        raise error.of(rule.location) from None
 
 
 def _needs(
@@ -243,7 +240,7 @@ def _needs(
     """The stores of a rule, in stream order, each with the least that this rule needs remembered; and why."""
     streams = list(dict.fromkeys(stream for stream, _ in read))
     if not 1 <= len(streams) <= MOST_STREAMS:
-        message = f"{rule.place}: `expr` must read 1 to {MOST_STREAMS} streams; it reads {len(streams)}"
+        message = f"{rule.location}: `expr` must read 1 to {MOST_STREAMS} streams; got {len(streams)}"
         raise RuleError(message)
     topo = topology(rule, streams)
     reducible = [stream for i, stream in enumerate(streams) if _may_reduce(rule, topo, i, len(read))]
@@ -290,11 +287,11 @@ def _store(rule: Rule, topo: Topology, i: int, columns: tuple[str, ...], reading
 def _needs_every_row(rule: Rule, values: int) -> str:
     """Say why no row of a rule of one stream may be left out, whatever shape it has; nothing if it may."""
     if rule.emit == "all":
-        return "it emits all"
+        return "`emit: all` needs them"
     if values > 1:
-        return "it reads two values"
+        return "the condition reads several columns"
     if microseconds(rule.for_, "`for`"):
-        return "`for` counts them"
+        return "`for` needs them"
     return ""
 
 
@@ -306,7 +303,7 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
         lag = _lag(*stores.values())
         stale = 2 * span if lag else span
         shaped = not lag and any(shape is not None for shape in rule.shapes.values())
-        every_row = (_needs_every_row(rule, len(read)) or "it has no interval") if shaped else ""
+        every_row = (_needs_every_row(rule, len(read)) or "the interval is 0") if shaped else ""
     return Threshold(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
@@ -318,14 +315,14 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
         for_us=microseconds(rule.for_, "`for`"),
         keep_us=microseconds(rule.keep_firing_for, "`keep_firing_for`"),
         stale_us=(stale or STALE_US) if rule.stale is None else microseconds(rule.stale, "`stale`"),
-        idle_us=span if rule.idle is None else microseconds(rule.idle, "`idle`"),
+        idle_timeout_us=span if rule.idle_timeout is None else microseconds(rule.idle_timeout, "`idle_timeout`"),
         emit=rule.emit,
         lag_us=lag,
         every_row=every_row,
         domains=tuple(
             (key[0], column, float(domain[0]), float(domain[1]))
             for key, column in read.items()
-            if (domain := rule.domains.get(name_of(key))) is not None
+            if (domain := rule.domains.get(format_variable(key))) is not None
         ),
         recovery=one.recovery,
         limits=one.limits,
@@ -342,19 +339,22 @@ def _lag(store: Store) -> int:
 
 def _by_own_names(rule: Rule, read: Mapping[Key, str]) -> Rule:
     """Name what is set of variables as `expr` does; they may be named with their columns too, as the plan does."""
-    own = {f"{key[0]}.{column}": name_of(key) for key, column in read.items()} | {
-        name_of(key): name_of(key) for key in read
+    own = {f"{key[0]}.{column}": format_variable(key) for key, column in read.items()} | {
+        format_variable(key): format_variable(key) for key in read
     }
     named: dict[str, Any] = {}
     for field in ("shapes", "domains", "tolerance"):
         mine = named.setdefault(field, {})
         for name, value in getattr(rule, field).items():
             if name not in own:
-                names = ", ".join(sorted(map(name_of, read)))
-                message = f"{rule.place}: `{field}` must name variables of `expr` ({names}); got {name!r}"
+                names = ", ".join(sorted(map(format_variable, read)))
+                message = f"{rule.location}: `{field}` must name variables of `expr` ({names}); got {name!r}"
                 raise RuleError(message)
             if own[name] in mine:
-                message = f"{rule.place}: `{field}` must name a variable once; `{own[name]}` stands twice, got {name!r}"
+                message = (
+                    f"{rule.location}: `{field}` must name each variable once; it names `{own[name]}` twice, "
+                    f"got {name!r}"
+                )
                 raise RuleError(message)
             mine[own[name]] = value
     return replace(rule, **named)

@@ -234,6 +234,6 @@ class RowLog:
             attributes.append(arrays["attributes"][mine])
         self.end, self._written, self._touched = end, set(pages), set()
         if (self.begin, len(self)) != (begin, count) or (count and self.row[-1] >= end):
-            message = f"state pages must have {count} rows from {begin} to {end}; they have {len(self)}"
+            message = f"state pages must contain {count} rows from {begin} to {end}; they contain {len(self)}"
             raise RunError(message)
         return np.concatenate(attributes[1:] or attributes)

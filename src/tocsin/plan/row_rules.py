@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.machine import run_program
-from tocsin.expr.nodes import variables
-from tocsin.expr.program import Program, compile_condition
+from tocsin.expr.compiler import Program, compile_expression
+from tocsin.expr.stack_machine import run_program
+from tocsin.expr.syntax_tree import find_variables
 from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int, Out
 from tocsin.plan.guided import Guided
@@ -70,8 +70,8 @@ class RowRule:
 
     def __init__(self, rule: Threshold, stores: Sequence[Store]) -> None:
         self.rule, self.store, self.identity = rule, stores[rule.stores[0]], rule.identity(stores)
-        self.keys = [variable.key for variable in variables(rule.condition)]
-        self.program: Program = compile_condition(rule.condition, self.keys)  # type: ignore[arg-type]
+        self.keys = [variable.key for variable in find_variables(rule.condition)]
+        self.program: Program = compile_expression(rule.condition, self.keys)
 
     def sources(self, first: int) -> list[int]:
         """Where its variables are read, if its first limit is that one of all."""

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.logic import NEVER_SEEN, Batch, Float, Int, Out, Pages
+from tocsin.logic import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
 from tocsin.pages import pack, unpack
 from tocsin.plan.anytime import pace_of
 from tocsin.plan.identity import digest
 from tocsin.plan.payload import joined_payload
 from tocsin.plan.watch import readable
+from tocsin.runtime.session import Session
 from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference
@@ -80,24 +81,30 @@ class Select:
         """The columns that are read as numbers."""
         return tuple(dict.fromkeys([self.column, self.of or self.column]))
 
-    def build(self, pages: Pages) -> _SelectLogic:
-        """Make the logic."""
-        return _SelectLogic(self, pages)
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        """Build the only pipeline. It reports nothing to a listener."""
+        return [_SelectPipeline(self, pages)]
+
+    def read_control(self, row: Mapping[str, Any]) -> None:
+        """Raise an error: a query of one stream has no control rows."""
+        message = f"a query of one stream accepts no control rows; got {dict(row)!r}"
+        raise RunError(message)
 
     def warm_up(self) -> None:
         """Compile the kernels by running a few rows."""
         number = np.arange(3)
         columns = {column: number.astype(np.float64) for column in self.columns}
-        logic = self.build({})
-        logic.on_data([Batch(0, self.stream, [()], number * 0, number, number, columns)])
-        logic.on_end()
+        session = Session(self)
+        session.push([Batch(0, self.stream, [()], number * 0, number, number, columns)])
+        session.end()
 
 
-class _SelectLogic:
+class _SelectPipeline:
     """The selection or the aggregates of one bucket, and the payload of rows that may still be selected."""
 
     def __init__(self, step: Select, pages: Pages) -> None:
         self.step, self.newest_us, self.dirty = step, NEVER_SEEN, False
+        self.inputs = {(0, step.stream): step.columns}
         self.gone, self._forgotten = _forgotten(pages, step.page)
         with readable(step.page):
             written = unpack(pages[step.page]) if step.page in pages else None
@@ -127,11 +134,12 @@ class _SelectLogic:
             with readable(step.page):
                 self._load(*written)
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Take rows in order of time; what comes behind is late, and is counted."""
-        out, mine = self._last_words(), [batch for batch in batches if len(batch.time) or batch.quarantined]
+        self._say_last_words(out)
+        mine = [batch for batch in batches if len(batch.time) or batch.quarantined]
         if not mine:
-            return out
+            return
         self.dirty = True
         time, values, texts = self._rows(mine)
         finite = np.logical_and.reduce([np.isfinite(column) for column in values])
@@ -148,7 +156,6 @@ class _SelectLogic:
             out.meet(self.step.stream, self.newest_us)
             self._take(time[at], [column[at] for column in values], None if texts is None else texts[at], out)
         self._count(out)
-        return out
 
     def _rows(self, batches: Sequence[Batch]) -> tuple[Int, list[Float], NDArray[Any] | None]:
         """Times, columns and texts of all rows, in order of arrival."""
@@ -190,23 +197,22 @@ class _SelectLogic:
         out.count(self.step.stream, {name: number - self.fates[name] for name, number in now.items()})
         self.fates = now
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Do nothing: there is nothing to be told."""
-        return Out()
+    def on_control(self, message: None, out: Out) -> None:
+        """Ignore control rows: `Select.read_control` accepts no row."""
 
-    def on_time(self, now_us: int) -> Out:
-        """Do nothing: the time of the stream alone counts."""
-        return self._last_words()
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Report the rows of other queries. Processing time changes nothing else."""
+        self._say_last_words(out)
 
-    def _last_words(self) -> Out:
-        """Count what other queries had, once."""
-        out, self._forgotten = self._forgotten, Out()
-        return out
+    def _say_last_words(self, out: Out) -> None:
+        """Count the rows of other queries once."""
+        out.add(self._forgotten)
+        self._forgotten = Out()
 
-    def on_end(self) -> Out:
+    def on_end(self, out: Out) -> None:
         """Tell what is open, or work on for as long as the window of the last row would last; count what is left."""
-        out, pace = self._last_words(), self.pace
-        self.dirty = True
+        self._say_last_words(out)
+        pace, self.dirty = self.pace, True
         if self.windows is not None:
             self._tell(self.windows.end(), out)
         else:
@@ -214,7 +220,6 @@ class _SelectLogic:
             units = pace.per_arrival + pace.per_us * (self.step.layout.window_us or 0)
             self._give(self.selection.rest(units), out)
         self._count(out, self.selection.rows_waiting)
-        return out
 
     def next_timer(self) -> int | None:
         """Never: nothing is due by the clock."""
@@ -245,7 +250,7 @@ def _forgotten(pages: Pages, mine: str) -> tuple[list[str], Out]:
     names, out = [name for name in pages if name != mine], Out()
     for name in names:
         if not name.startswith(_SELECT):
-            message = f"state page `{name}` must be named as one of a query of one stream; it was named by another"
+            message = f"state page `{name}` must belong to a query of one stream; it belongs to another kind of query"
             raise RunError(message)
         with readable(name):
             facts = unpack(pages[name])[1]

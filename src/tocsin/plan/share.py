@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tocsin.expr.nodes import Node
+from tocsin.expr.syntax_tree import Node
 from tocsin.plan.steps import Store
 
 # What a store is shared by: stream, columns, hopping windows, what rows are compared by, and all of it where a rule

@@ -22,7 +22,7 @@ from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.steps import Watch
 from tocsin.plan.traces import marks
 from tocsin.plan.worth import Rows, Worth
-from tocsin.rules.memory import BYTES
+from tocsin.rules.quality import BYTES
 
 # A multiplier that spreads times over 64 bits.
 _SPREAD = np.int64(-7046029254386353131)

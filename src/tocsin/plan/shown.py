@@ -14,13 +14,13 @@ from tocsin.plan.steps import Silence, Threshold, Watch
 def watch_object(
     watch: Watch, used: Iterable[int], rules: Iterable[Threshold], silences: Iterable[Silence]
 ) -> dict[str, Any]:
-    """A watch with some of its stores, rules and silences."""
+    """Return a keyed pipeline with some of its input states, rules and no-data rules."""
     return {
         "on": list(watch.on),
-        "outage_us": watch.outage_us,
+        "allowed_lateness_us": watch.allowed_lateness_us,
         "memory": None if watch.budget is None else memory_object(watch.budget),
-        "stores": [
-            {"stream": store.stream, "columns": list(store.columns), "keeps": str(store).partition(": ")[2]}
+        "inputs": [
+            {"stream": store.stream, "columns": list(store.columns), "retention": str(store).partition(": ")[2]}
             for store in [watch.stores[i] for i in used]
         ],
         "rules": [rule_object(watch, rule) for rule in rules],
@@ -33,11 +33,11 @@ def memory_object(budget: Budget) -> dict[str, Any]:
     return {
         "amount": budget.memory.amount,
         "unit": budget.memory.unit,
-        "of_the_run": budget.pooled,
+        "shared": budget.pooled,
         "prefer": budget.prefer,
         "weight": budget.weight,
         "model": {"by": budget.model.by, "granules": budget.granules},
-        "does": str(budget),
+        "description": str(budget),
     }
 
 
@@ -47,7 +47,7 @@ def rule_object(watch: Watch, rule: Threshold) -> dict[str, Any]:
         "alert": rule.alert,
         "labels": dict(rule.labels),
         "condition": str(rule.condition),
-        "does": str(rule),
+        "description": str(rule),
         "idle_delay_us": watch.idle_delay_us(rule),
         "proofs": {name: verdict.to_dict() for name, verdict in rule.proofs},
     }
@@ -63,7 +63,7 @@ def range_object(ranges: RangeWatch) -> dict[str, Any]:
         "requests": ranges.requests,
         "within_us": ranges.within_us,
         "rearm_us": ranges.rearm_us,
-        "spread": ranges.spread,
+        "shards": ranges.shards,
     }
 
 
@@ -77,13 +77,13 @@ def rules_shown(plan: Plan) -> Iterator[dict[str, Any]]:
         memory = None if watch.budget is None else str(watch.budget)
         work = None if watch.anytime is None else str(watch.anytime)
         for rule in watch.rules:
-            keeps = {names[i]: str(watch.stores[i]).partition(": ")[2] for i in rule.stores}
+            retention = {names[i]: str(watch.stores[i]).partition(": ")[2] for i in rule.stores}
             streams = list(dict.fromkeys(watch.stores[i].stream for i in rule.stores))
-            more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "keeps": keeps}
+            more = {"kind": "threshold", "on": list(watch.on), "streams": streams, "retention": retention}
             asks = {"waits": waits, "no_wait": rule.no_wait or None, "memory": memory, "cpu": work}
             yield {**rule_object(watch, rule), **more, **asks}
         for silence in watch.silences:
             told = {"alert": silence.alert, "labels": dict(silence.labels), "kind": "silence", "on": list(watch.on)}
-            yield {**told, "does": str(silence), "streams": [silence.stream]}
+            yield {**told, "description": str(silence), "streams": [silence.stream]}
     for ranges in plan.ranges:
-        yield {**range_object(ranges), "kind": "ranges", "does": str(ranges), "streams": list(ranges.streams)}
+        yield {**range_object(ranges), "kind": "ranges", "description": str(ranges), "streams": list(ranges.streams)}

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.nodes import Key
+from tocsin.expr.syntax_tree import Key
 from tocsin.jit import kernel
 from tocsin.logic import Bools, Float, Int
 from tocsin.plan.arrived import Arrived

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.certify.boxes import UNBOUNDED
 from tocsin.expr.certify.certificate import Verdict
-from tocsin.expr.columns import evaluate_number
-from tocsin.expr.nodes import Compare, Key, Node
+from tocsin.expr.certify.domain_boxes import UNBOUNDED
+from tocsin.expr.column_evaluation import evaluate_number
+from tocsin.expr.syntax_tree import Compare, Key, Node
 from tocsin.logic import Float
 from tocsin.plan.alike import marks
 from tocsin.plan.anytime import Anytime
@@ -23,7 +23,7 @@ from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
 
-DELAY = "alerts start and end up to {} later if a stream is slow; `idle` of the streams changes this"
+DELAY = "events are emitted up to {} later if a stream is slow; set `idle_timeout` of the streams to change this"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Store:
         return self.above_us < 0 and self.below_us < 0
 
     def __str__(self) -> str:
-        """Say what is remembered."""
+        """Return the retained rows as text."""
         return self._text()
 
     @property
@@ -119,23 +119,25 @@ class Store:
     def _text(self, expected: str = "") -> str:
         name = f"{self.stream}({', '.join(self.columns)})"
         if not self.remember:
-            return f"{name}: nothing to remember"
+            return f"{name}: stateless"
         if self.whole:
-            return f"{name}: kept whole"
-        sides = [("largest", self.above_us), ("smallest", self.below_us)]
-        kept = " and ".join(f"{word} of every {duration_text(us)}" for word, us in sides if us >= 0)
-        by = f" by {' and '.join(map(str, self.by))}" if self.by else ""
+            return f"{name}: unreduced"
+        sides = [("maximum", self.above_us), ("minimum", self.below_us)]
+        if len(self.by) > 1:
+            # No order is total in several numbers: rows that no other row dominates stay.
+            sides, expected = [("maximal rows", self.above_us), ("minimal rows", self.below_us)], ""
+        by = f" of {' and '.join(map(str, self.by))}" if self.by else ""
+        kept = " and ".join(f"the {word}{by} in every {duration_text(us)} window" for word, us in sides if us >= 0)
         hop = f", hopping by {duration_text(self.hop_us)}" if self.hop_us else ""
-        expected = expected if len(self.by) <= 1 else ""
-        return f"{name}: keep the {kept}{expected}{by}{hop}{self._equal_text()}"
+        return f"{name}: keep {kept}{hop}{expected}{self._equal_text()}"
 
     def _equal_text(self) -> str:
-        """Say which numbers count as equal."""
+        """Return the numbers that count as equal as text."""
         text = ""
         if self.hopeless is not None:
             low, high = self.hopeless
-            text += f"; those from {low:.6g} to {high:.6g} decide nothing"
-        return text + (f"; within {self.tolerance:g} as equal" if self.tolerance else "")
+            text += f"; values from {low:.6g} to {high:.6g} cannot raise an alarm"
+        return text + (f"; values within {self.tolerance:g} count as equal" if self.tolerance else "")
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class Threshold:
     for_us: int
     keep_us: int
     stale_us: int
-    idle_us: int
+    idle_timeout_us: int
     emit: str
     lag_us: int = 0
     every_row: str = ""
@@ -198,10 +200,10 @@ class Threshold:
     @property
     def lines(self) -> list[str]:
         """What is joined and when it alerts; then, for each stream, why rows of it may be left out, or why not."""
-        proofs = [f"  {name}: {verdict.verdict}: {verdict.proof}" for name, verdict in self.proofs]
+        proofs = [f"  {name}: {verdict}" for name, verdict in self.proofs]
         helps = [f"; {verdict.help}" if verdict.help else "" for _, verdict in self.proofs]
         waits = [f"  {self.no_wait}"] if self.no_wait else []
-        return [f"Threshold {self}", *waits, *(proof + more for proof, more in zip(proofs, helps, strict=True))]
+        return [str(self), *waits, *(proof + more for proof, more in zip(proofs, helps, strict=True))]
 
     @property
     def rounding(self) -> float:
@@ -221,18 +223,18 @@ class Threshold:
         return holds
 
     def __str__(self) -> str:
-        """Say what is joined and when it alerts."""
+        """Return the condition, the time bound and the alert options as text."""
         times = [("for", self.for_us), ("keep_firing_for", self.keep_us), ("stale", self.stale_us)]
         life = ", ".join(f"{name} {duration_text(us)}" for name, us in times if us)
         if self.emit == "all":
             what = {1: "row", 2: "pair"}.get(len(self.stores), "combination")
-            life = f"every {what} for which it is true"
-        within = f"within {duration_text(self.topology.span_us)}"
+            life = f"emits every matching {what}"
+        within = f" within {duration_text(self.topology.span_us)}" if self.topology.span_us else ""
         if self.lag_us:
-            within = f"on rows kept, {duration_text(self.lag_us)} behind"
-        life += f"{', ' * bool(life)}until past {self.recovery:g}" if self.recovery is not None else ""
-        why = f"; every row, because {self.every_row}" if self.every_row else ""
-        return f'alert "{self.alert}" if {self.condition} {within} ({life or "at once"}){why}'
+            within = f" on retained rows, delayed by {duration_text(self.lag_us)}"
+        life += f"{', ' * bool(life)}recovery {self.recovery:g}" if self.recovery is not None else ""
+        why = f"; no row is omitted: {self.every_row}" if self.every_row else ""
+        return f'Rule "{self.alert}" if {self.condition}{within} ({life or "fires at once"}){why}'
 
 
 @dataclass(frozen=True)
@@ -250,9 +252,9 @@ class Silence:
         return Identity(self.alert, self.labels, ((self.stream, ()),), digest("silence", self.stream))
 
     def __str__(self) -> str:
-        """Say when it alerts."""
+        """Return the stream and the time without rows as text."""
         named = "" if self.alert == "NoData" else f', alert "{self.alert}"'
-        return f"{self.stream}: a key silent for {duration_text(self.for_us)}{named}"
+        return f"{self.stream}: a key without rows for {duration_text(self.for_us)}{named}"
 
 
 @dataclass(frozen=True)
@@ -263,7 +265,7 @@ class Watch:
     streams: tuple[str, ...]
     stores: tuple[Store, ...]
     rules: tuple[Threshold, ...]
-    outage_us: int
+    allowed_lateness_us: int
     key_ttl_us: int
     silences: tuple[Silence, ...] = ()
     order: Order | None = None
@@ -326,7 +328,7 @@ class Watch:
         if anytime.guided is not None:
             # What waits are rules and bins by number: of other rules, or other ranges, nothing goes on.
             how = repr(anytime.guided), repr([rule.identity(self.stores).to_json() for rule in self.rules])
-        return digest(self.on, read, anytime.window_us, anytime.outage_us, *how, owner)
+        return digest(self.on, read, anytime.window_us, anytime.allowed_lateness_us, *how, owner)
 
     @property
     def rules_found_again(self) -> set[str]:
@@ -346,12 +348,12 @@ class Watch:
         return tuple(names)
 
     def store_lines(self, which: Iterable[int]) -> list[str]:
-        """Say what some stores remember, and for which rules where there are several."""
+        """Return one line per store: its retained rows, and the number of rules if several rules share it."""
         lines = []
         for i in which:
             readers = [rule.alert for rule in self.rules if i in rule.stores]
             shared = f"; shared by {len(readers)} rules" if len(readers) > 1 else ""
-            lines.append(f"Store {self.stores[i].described}{shared}")
+            lines.append(f"Retention {self.stores[i].described}{shared}")
         return lines
 
     @cached_property
@@ -363,13 +365,13 @@ class Watch:
         """
         spans = [rule.topology.span_us for rule in self.rules]
         reaches = [2 * max(store.above_us, store.below_us) + store.hop_us for store in self.stores]
-        return self.outage_us + max(spans + reaches, default=0)
+        return self.allowed_lateness_us + max(spans + reaches, default=0)
 
     def idle_delay_us(self, rule: Threshold) -> int:
         """Return how long a slow stream can delay the alerts of a rule, or 0 if it cannot delay them."""
         if len(rule.stores) < 2 or rule.emit == "all":
             return 0
-        return rule.idle_us if self.order is None else max(rule.idle_us, self.order.idle_us)
+        return rule.idle_timeout_us if self.order is None else max(rule.idle_timeout_us, self.order.idle_timeout_us)
 
     def delay_text(self, rule: Threshold) -> str:
         """Describe the delay by a slow stream, or return an empty text if there is no delay."""
@@ -385,13 +387,15 @@ class Watch:
     @property
     def head_lines(self) -> list[str]:
         """What holds for all of its rules."""
-        keys = ", ".join(self.on) or "no key: one bucket does all the work"
-        lines = [f"Watch on {keys}" + (f"; outage {duration_text(self.outage_us)}" if self.rules else "")]
+        keys = f"keyed by {', '.join(self.on)}" if self.on else "without a key (one bucket processes all rows)"
+        lines = [
+            f"Pipeline {keys}" + (f"; allowed lateness {duration_text(self.allowed_lateness_us)}" if self.rules else "")
+        ]
         lines += [f"  Order: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
-        lines += [f"  Work: {self.anytime}"] if self.anytime is not None else []
+        lines += [f"  CPU: {self.anytime}"] if self.anytime is not None else []
         guided = None if self.anytime is None else self.anytime.guided
-        return lines + ([f"  Guide: {guided}"] if guided is not None else [])
+        return lines + ([f"  Index: {guided}"] if guided is not None else [])
 
     def __str__(self) -> str:
         """Draw the tree."""

@@ -74,15 +74,15 @@ def topology(rule: Rule, streams: Sequence[str]) -> Topology:
     if isinstance(rule.within, Mapping):
         _read_pairs(rule, streams, upper)
     elif rule.within is not None:
-        window = microseconds(rule.within, f"{rule.place}: `within`")
-        hop = 0 if rule.hop is None else microseconds(rule.hop, f"{rule.place}: `hop`")
+        window = microseconds(rule.within, f"{rule.location}: `within`")
+        hop = 0 if rule.hop is None else microseconds(rule.hop, f"{rule.location}: `hop`")
         # A hopping window with open ends holds times that are closer; a sliding bound is a difference by itself.
         inner = window - (rule.closed != "both" and hop > 0) - (rule.closed == "neither")
         upper[~np.eye(count, dtype=bool)] = inner
         if rule.closed in {"left", "right"} and not hop:
             _open_one_end(rule, upper, window)
     elif count > 1:
-        message = f"{rule.place}: `within` is needed to join {', '.join(streams)}"
+        message = f"{rule.location}: `within` is needed to join {', '.join(streams)}"
         raise RuleError(message)
     return Topology(tuple(streams), _rows(upper), _rows(_closure(rule, streams, upper)), window, hop, rule.closed)
 
@@ -93,9 +93,9 @@ def _read_pairs(rule: Rule, streams: Sequence[str], upper: Int) -> None:
     for (first, second), (low, high) in rule.within.items():
         for name in (first, second):
             if name not in streams:
-                message = f"{rule.place}: `within` must name streams of `expr` ({', '.join(streams)}); got {name!r}"
+                message = f"{rule.location}: `within` must name streams of `expr` ({', '.join(streams)}); got {name!r}"
                 raise RuleError(message)
-        place = f"{rule.place}: `within[{(first, second)!r}]`"
+        place = f"{rule.location}: `within[{(first, second)!r}]`"
         low_us = microseconds(low, place, signed=True) + (rule.closed in {"neither", "right"})
         high_us = microseconds(high, place, signed=True) - (rule.closed in {"neither", "left"})
         r, s = streams.index(first), streams.index(second)
@@ -119,10 +119,10 @@ def _closure(rule: Rule, streams: Sequence[str], upper: Int) -> Int:
         implied = np.minimum(implied, implied[:, k, None] + implied[None, k, :])
     if (implied >= FAR).any():
         first, second = (streams[int(i)] for i in np.argwhere(implied >= FAR)[0])
-        message = f"{rule.place}: `within` must connect all streams; {first!r} and {second!r} are not connected"
+        message = f"{rule.location}: `within` must connect all streams; no bound connects {first!r} and {second!r}"
         raise RuleError(message)
     if (np.diag(implied) < 0).any():
-        message = f"{rule.place}: `within` must leave some combination; no times meet all its bounds"
+        message = f"{rule.location}: `within` must not have contradictory bounds; no combination of rows satisfies all"
         raise RuleError(message)
     return implied
 

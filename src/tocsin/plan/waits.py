@@ -24,7 +24,7 @@ from tocsin.plan.follow import bring_on
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.shed import number_of
 from tocsin.plan.steps import Watch
-from tocsin.rules.memory import BYTES
+from tocsin.rules.quality import BYTES
 
 # A page, the keys of a call that live there, and where.
 Home = tuple[Page, Int, Int]
@@ -42,10 +42,10 @@ class Came(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """By rule: the stream of each lane (-1: none), `idle`, and what an evaluation that waits takes."""
+    """By rule: the stream of each lane (-1: none), `idle_timeout`, and what an evaluation that waits takes."""
 
     stream: Int
-    idle: Int
+    idle_timeout: Int
     each: Int
 
 
@@ -66,20 +66,20 @@ class Charged(NamedTuple):
 
 
 @kernel
-def fit(came: Came, stand: Stand, charged: Charged, terms: Terms, outage: int, left: int) -> tuple[int, int]:
+def fit(came: Came, stand: Stand, charged: Charged, terms: Terms, allowed_lateness: int, left: int) -> tuple[int, int]:
     """How many rows fit into what is left, one after the other, and what they take; `charged` goes on with them."""
-    taken, rules = 0, terms.idle.shape[0]
+    taken, rules = 0, terms.idle_timeout.shape[0]
     rows, until, noted, newest, progress = charged.rows, charged.until, charged.noted, stand.newest, stand.progress
     after = np.empty(rules, np.int64)
     for i in range(came.key.shape[0]):
         k, time, more = came.key[i], came.time[i], came.cost[i]
         stand.front[k] = max(stand.front[k], time)
-        in_time = time >= stand.front[k] - outage
+        in_time = time >= stand.front[k] - allowed_lateness
         for r in range(rules):
             after[r], s = rows[r, k], terms.stream[r, came.lane[i]]
             if in_time and s >= 0:
                 newest[r, k, s] = max(newest[r, k, s], time)
-                bring_on(k, newest[r], progress[r], terms.idle[r])
+                bring_on(k, newest[r], progress[r], terms.idle_timeout[r])
                 after[r] = (0 if progress[r, k] >= until[r, k] else rows[r, k]) + (time > progress[r, k])
                 more += terms.each[r] * (after[r] - rows[r, k]) + _ENTRY * ((after[r] > 0) - noted[r, k])
         if taken + more > left:
@@ -113,9 +113,9 @@ class Waits:
             stream[r, : len(watch.lanes)] = [lanes.index(lane) if lane in lanes else -1 for lane in watch.lanes]
         values = [sum(len(stores[s].columns) for s in watch.rules[i].stores) for i in self.rules]
         each = [40 + 8 * len(of) + 8 * n for of, n in zip(mine, values, strict=True)]
-        idle = [watch.rules[i].idle_us for i in self.rules]
+        idle = [watch.rules[i].idle_timeout_us for i in self.rules]
         self.terms = Terms(stream, np.array(idle, np.int64), np.array(each, np.int64))
-        self.outage_us, self.streams = watch.outage_us, max(map(len, mine), default=0)
+        self.allowed_lateness_us, self.streams = watch.allowed_lateness_us, max(map(len, mine), default=0)
         # A number that is of these rules alone.
         self.of = number_of(tuple(watch.rules[i].identity(stores).id for i in self.rules))
         # Of each key that is charged: its number, the rule, how many rows may wait, and the newest of them.
@@ -150,7 +150,7 @@ class Waits:
         if self.charged is None:
             self.charged = self._waiting(homes, len(place))
             self._take_up(self.charged)
-        return fit(came, self._stand(homes, len(place)), self.charged, self.terms, self.outage_us, left)
+        return fit(came, self._stand(homes, len(place)), self.charged, self.terms, self.allowed_lateness_us, left)
 
     def _waiting(self, homes: Sequence[Home], keys: int) -> Charged:
         """What waits on pages."""

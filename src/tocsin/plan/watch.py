@@ -9,11 +9,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Int, Out, Pages
+from tocsin.logic import Batch, Int, Listener, Out, Pages
 from tocsin.pages import pack, unpack
+from tocsin.plan.agree import Control
+from tocsin.plan.allot import Share
 from tocsin.plan.arrived import Arrivals
 from tocsin.plan.identity import Bequest, Identity
-from tocsin.plan.lanes import by_key, count_received, in_no_lane, lane_of, stream_rows
+from tocsin.plan.lanes import by_key, count_received, in_no_lane, inputs_of, lane_of, stream_rows
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.remember import StreamRows
@@ -31,7 +33,8 @@ def named(page: str) -> tuple[str, str, str]:
     found = _NAME.fullmatch(page)
     if not found:
         message = (
-            f"state page `{page}` must be named by key columns and a number, as `machine/0`; it was named by another"
+            f"state page `{page}` must have a name of key columns and a number, such as `machine/0`; it belongs to "
+            "another plan"
         )
         raise RunError(message)
     return found[1], found[2], found[3]
@@ -45,7 +48,7 @@ def readable(page: str) -> Iterator[None]:
     except RunError as error:
         raise RunError(str(error).replace("state page", f"state page `{page}`", 1)) from error
     except (LookupError, ValueError, TypeError, AttributeError) as error:
-        message = f"state page `{page}` must have what its name says; {type(error).__name__}: {error}"
+        message = f"state page `{page}` has unexpected content ({type(error).__name__}: {error})"
         raise RunError(message) from error
 
 
@@ -69,7 +72,7 @@ def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
     with readable(name):
         page = Page(watch, pages[name], given)
         if any(len(key) != len(watch.on) for key in page.keys):
-            message = f"state page must have keys of the columns `{watch.name}`; it has others"
+            message = f"state page must have keys of the columns `{watch.name}`; the number of its key columns differs"
             raise RunError(message)
         return page
 
@@ -77,14 +80,17 @@ def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
 class WatchLogic:
     """All pages of one key set."""
 
-    def __init__(self, number: int, watch: Watch, pages: Pages, given: Bequest) -> None:
+    def __init__(
+        self, number: int, watch: Watch, pages: Pages, given: Bequest, listener: Listener | None = None
+    ) -> None:
         """Take over the pages of a watch that was stored, under this name or another, if any is given."""
-        self.number, self.watch, stored = number, watch, given.of
+        self.number, self.watch, self.listener, stored = number, watch, listener, given.of
+        self.inputs = inputs_of(number, watch)
         known = [(number, name) for name in pages for of, _, number in [named(name)] if of == stored]
         mine = {int(number): name for number, name in known if number not in APART}
         missing = set(range(len(mine))) - mine.keys()
         if missing:
-            message = f"state page `{stored}/{min(missing)}` must be there, before `{mine[max(mine)]}`; it is not"
+            message = f"state page `{stored}/{min(missing)}` is missing, but `{mine[max(mine)]}` exists"
             raise RunError(message)
         self.pages = [_page(watch, mine[number], pages, given) for number in sorted(mine)]
         self.pace = None if watch.order is None else Pace(watch.order)
@@ -110,6 +116,8 @@ class WatchLogic:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Order the rows by key, then by arrival, and hand each page its own."""
+        if not batches:
+            return
         streams = {name: stream_rows(self.watch, name, batches, self._places) for name in self.watch.streams}
         lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
         count_received(self.watch, {name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
@@ -220,6 +228,8 @@ class WatchLogic:
                 self.open += 1
             if self.open == len(self.pages):
                 self.pages.append(Page(self.watch))
+                if self.listener is not None:
+                    self.pages[-1].trace(self.listener)
             page, begin = self.pages[self.open], len(self.pages[self.open].keys)
             page.keys += keys[len(places) : len(places) + KEYS_PER_PAGE - begin]
             places += range(self.open * KEYS_PER_PAGE + begin, self.open * KEYS_PER_PAGE + len(page.keys))
@@ -244,6 +254,12 @@ class WatchLogic:
             cut = slice(*np.searchsorted(place, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
             self.pages[p].on_heard(Heard(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
 
+    def on_control(self, message: Control | Share, out: Out) -> None:
+        """Apply a wait that all buckets of this watch agreed on."""
+        if isinstance(message, Control) and message.watch == self.watch.name:
+            if self.pace is not None and self.pace.order.shared:
+                self.pace.agree(message.wait_us, message.from_us)
+
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
         for page in self.pages:
@@ -257,6 +273,11 @@ class WatchLogic:
         self._learn(out)
         if sum(len(page.keys) for page in self.pages) != len(self.place):
             self._find_places()
+
+    def next_timer(self) -> int | None:
+        """Return the earliest timer of the pages, or None."""
+        timers = (page.next_timer() for page in self.pages)
+        return min((timer for timer in timers if timer is not None), default=None)
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tocsin.logic import Bools, Float, Int
 from tocsin.plan.budget import GRANULES, Budget
-from tocsin.rules.memory import AUTO, BY, BYTES
+from tocsin.rules.quality import AUTO, BYTES, MODEL_WORDS
 from tocsin.stages.memory.curves import RateCurve, divide, together, told
 from tocsin.stages.memory.frequency import rate_curve
 from tocsin.stages.memory.going import PAST, first_to_go, worth_by_age
@@ -158,7 +158,9 @@ class Worth:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
-        codes = np.array([*(_CODES.index(policy) for policy in self.policy), self.judged, BY.index(self.monitor.by)])
+        codes = np.array(
+            [*(_CODES.index(policy) for policy in self.policy), self.judged, MODEL_WORDS.index(self.monitor.by)]
+        )
         numbers = np.array([self.split, self.predicted])
         mine: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers, "priorities": self.priorities}
         mine["points"] = self.points
@@ -172,7 +174,7 @@ class Worth:
             return
         self.monitor.load(mine)
         first, second, judged, *by = arrays["codes"].tolist()
-        if (BY[by[0]] if by else AUTO) == self.monitor.by:  # Else it is judged anew by what the rule says now.
+        if (MODEL_WORDS[by[0]] if by else AUTO) == self.monitor.by:  # Else it is judged anew by what the rule says now.
             self.judged, self.policy = judged, [_CODES[first], _CODES[second]]
             self.split, self.predicted = arrays["numbers"].tolist()
             self.priorities, self.points = arrays["priorities"], arrays["points"]

@@ -8,7 +8,7 @@ with its place in the text.
 try:
     import sqlglot as _sqlglot  # noqa: F401
 except ImportError:
-    _message = "SQL is read with sqlglot; install tocsin[spark]"
+    _message = "reading SQL needs the package sqlglot; install tocsin[spark]"
     raise ImportError(_message) from None
 
 from tocsin.query.assume import check_script

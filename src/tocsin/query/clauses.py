@@ -44,7 +44,7 @@ def slide_us_of(script: Script) -> int | None:
         return None
     slide_us, window_us = duration_us(script, node), window_us_of(script) or 0
     if not slide_us <= window_us <= MOST_OPEN * slide_us:
-        script.refuse(f"`SLIDE` must be from 1/{MOST_OPEN} of its window to all of it", node)
+        script.refuse(f"`SLIDE` must be from 1/{MOST_OPEN} of the window to the whole window", node)
     return slide_us
 
 
@@ -95,15 +95,14 @@ def layout_for(script: Script, summary: Summary | None) -> Layout:
     settings = {} if summary is None else summary.settings
     if window_us is None and "memory" not in settings:
         script.refuse(
-            "a query over the whole stream must have a summary WITH MEMORY n TUPLES, and is then not exact; "
-            "or give it a WINDOW",
+            "a query over the whole stream needs a summary WITH MEMORY n TUPLES, and its result is then not exact; "
+            "add the summary or a WINDOW",
             script.select,
         )
     layout = layout_of(settings, window_us)
     if summary is not None and layout.summary_bytes > MOST_BYTES:
         script.refuse(
-            f"a summary must take at most {MOST_BYTES >> 20} MB; with these settings it takes "
-            f"{layout.summary_bytes >> 20:,} MB",
+            f"a summary must take at most {MOST_BYTES >> 20} MB; these settings need {layout.summary_bytes >> 20:,} MB",
             summary.node,
         )
     return layout
@@ -115,7 +114,7 @@ def preference_of(script: Script, node: Prefer, text: str, streams: Mapping[str,
         preference = Preference(node.args["order"].lower(), text, fade_of(script))
         preference.program(streams)
     except ExprError as error:
-        script.refuse(f"the preference cannot be used: {error.message}", node.this)
+        script.refuse(f"invalid preference: {error.message}", node.this)
     return preference
 
 
@@ -123,6 +122,6 @@ def check_summary(script: Script, owner: exp.Expr, column: exp.Column | None, kn
     """Refuse an estimate by a summary that is not one of this column."""
     if owner.name.upper() == "SUMMARY" or any(owner.name.lower() == one.name.lower() for one in known):
         return
-    listed = ", ".join(one.name for one in known) or "none is declared"
+    listed = ", ".join(one.name for one in known) or "no summary is declared"
     of = "" if column is None else f" of {column.sql()}"
     script.refuse(f"`{owner.name}` must be SUMMARY or a summary{of} ({listed})", owner)

@@ -46,7 +46,7 @@ def declared(script: Script, streams: Streams) -> list[Summary]:
     for node in script.summaries:
         name = node.this.name
         if name.upper() == "SUMMARY" or any(name.lower() == other.name.lower() for other in found):
-            script.refuse(f"each summary must have a name of its own, other than SUMMARY; got `{name}`", node.this)
+            script.refuse(f"names of summaries must be unique and not SUMMARY; got `{name}`", node.this)
         stream = streams.stream(script, node.args["stream"])
         attribute = streams.column_of(script, stream, node.args["attribute"])
         found.append(Summary(name, stream, attribute, _settings(script, node), node))
@@ -59,9 +59,9 @@ def _settings(script: Script, node: CreateSummary) -> dict[str, Any]:
     for setting in node.args.get("settings") or []:
         word = setting.this
         if word in seen:
-            script.refuse(f"`{word}` must stand once; it stands here again", setting)
+            script.refuse(f"`{word}` must be set once; this is the second time", setting)
         if word in _SCHEMES and any(other in seen for other in _SCHEMES):
-            script.refuse(f"a summary must be one of {', '.join(_SCHEMES)}; this is the second", setting)
+            script.refuse(f"a summary must have only one of {', '.join(_SCHEMES)}; this is the second", setting)
         seen.append(word)
         found |= READERS[word](script, setting)
     return found
@@ -75,7 +75,7 @@ def duration_us(script: Script, node: Setting) -> int:
     micros = Fraction(number.this) * UNITS[node.args["unit"]] if 1 <= near <= MOST_US + 1 else Fraction(-1)
     if micros.denominator != 1 or not 1 <= micros <= MOST_US:
         script.refuse(
-            f"`{node.this}` must be whole microseconds, from 1 to 3,000 years; "
+            f"`{node.this}` must be an integer number of microseconds, from 1 to 3,000 years; "
             f"got {node.expressions[0].sql()} {node.args['unit']}",
             node,
         )
@@ -85,7 +85,7 @@ def duration_us(script: Script, node: Setting) -> int:
 def _whole(script: Script, node: exp.Expr, word: str, most: int = MOST) -> int:
     number = literal_number(node)
     if not isinstance(number, int) or not 1 <= number <= most:
-        script.refuse(f"`{word}` must be a whole number from 1 to {most:,}; got {node.sql()}", node)
+        script.refuse(f"`{word}` must be an integer from 1 to {most:,}; got {node.sql()}", node)
     return number
 
 
@@ -123,7 +123,7 @@ def _scheme(script: Script, node: Setting, make: Callable[[], Any]) -> Any:
 def _theta(script: Script, node: Setting) -> dict[str, Any]:
     theta = float(literal_number(node.expressions[0]))
     if not 0 <= theta <= 1:
-        script.refuse(f"`THETA` is a confidence and must be from 0 to 1; got {theta:g}", node)
+        script.refuse(f"`THETA` is a confidence: it must be from 0 to 1; got {theta:g}", node)
     return {"theta": theta}
 
 

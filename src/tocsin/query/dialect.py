@@ -172,13 +172,13 @@ class TocsinParser(SparkParser):
         token = token or self._curr
         if not token:
             end = len(self.sql.rstrip())
-            sentence = "the statement must go on here; it ends"
-            raise MistakeError(message if message.startswith("expected") else sentence, end, end + 1)
+            unfinished = "unexpected end of the statement"
+            raise MistakeError(message if message.startswith("expected") else unfinished, end, end + 1)
         found = token.text if token.token_type != TokenType.STRING else f"'{token.text}'"
         if message.startswith("Expecting "):
             message = f"expected `{message.removeprefix('Expecting ')}`; got `{found}`"
         elif not message.startswith("expected"):
-            message = f"`{found}` does not belong here"
+            message = f"unexpected `{found}`"
         raise MistakeError(message, token.start, token.end + 1)
 
     def expression(self, instance: Node, token: Token | None = None, comments: list[str] | None = None) -> Node:
@@ -215,9 +215,9 @@ class TocsinParser(SparkParser):
         self._need("SUMMARY")
         name = self._name("the name of the summary")
         self._need("ON")
-        stream = self._name("the stream that is summarised")
+        stream = self._name("the stream of the summary")
         self._need("(")
-        attribute = self._name("the column that is summarised")
+        attribute = self._name("the column of the summary")
         self._need(")")
         settings = []
         if self._match_text_seq("WITH"):
@@ -239,7 +239,7 @@ class TocsinParser(SparkParser):
             values = self._parse_csv(self._number)
             self._need(")")
         elif kind == WORD:
-            values = [self._name(f"a word behind `{word}`")]
+            values = [self._name(f"a word after `{word}`")]
         elif kind != NOTHING:
             values = [self._number()]
         if kind == DURATION:
@@ -271,7 +271,8 @@ class TocsinParser(SparkParser):
                 token, key = self._curr, self._word().lower()
                 clause = self._parse_clause()
                 if this.args.get(f"tocsin_{key}"):
-                    self.raise_error(f"expected `{key.upper()}` once; it stands here again", token)
+                    message = f"`{key.upper()}` must be set once; this is the second time"
+                    raise MistakeError(message, token.start, token.end + 1)
                 this.set(f"tocsin_{key}", clause)
         return this
 
@@ -307,7 +308,7 @@ class TocsinParser(SparkParser):
         if not self._match_texts(ORDERS):
             self.expected(f"one of {', '.join(ORDERS).lower()}")
         order = self._prev.text.upper()
-        value = self._parse_disjunction() or self.expected("what is preferred")
+        value = self._parse_disjunction() or self.expected("an expression")
         return self.expression(Prefer(this=value, order=order), token)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:

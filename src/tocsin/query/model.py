@@ -107,7 +107,7 @@ class Budget:
         return self.cores is None and self.units is None
 
     def __str__(self) -> str:
-        """Write it as the query does."""
+        """Return the budget as a query states it."""
         if self.units is not None:
             return f"{self.units:g} unit{'s' * (self.units != 1)} per tuple"
         return "unlimited" if self.cores is None else f"{100 * self.cores:g} % of a core"
@@ -131,8 +131,8 @@ class Asked:
     def shortage(self) -> str | None:
         """Why the answer may not be the exact one."""
         if not self.layout.exact:
-            return "it is about the newest tuples of the whole stream"
-        return None if self.budget.is_unlimited else f"it may cost {self.budget}"
+            return "only the newest rows of the stream are retained, because the query has no window"
+        return None if self.budget.is_unlimited else f"the CPU budget is {self.budget}"
 
     @property
     def is_summarised(self) -> bool:
@@ -146,11 +146,11 @@ class Asked:
         )
         prefer = self.preference
         fade = f", fade {prefer.fade:g}" if prefer is not None and prefer.fade < 1 else ""
-        slide = "" if slide_us is None else f", one every {duration_text(slide_us)}"
+        slide = "" if slide_us is None else f", one result every {duration_text(slide_us)}"
         return [
             f"  window {duration_text(window) if window is not None else 'the whole stream'}{slide}; summary {summary}",
-            f"  prefers {prefer.order} {prefer.expr}{fade}" if prefer is not None else "  prefers nothing",
-            f"  budget {self.budget}: {'exact' if self.is_exact else 'may not be exact'}",
+            f"  preference {prefer.order} {prefer.expr}{fade}" if prefer is not None else "  no preference",
+            f"  budget {self.budget}: {'exact' if self.is_exact else 'approximate'}",
         ]
 
 
@@ -186,7 +186,7 @@ class Join(Asked):
         )
 
     def __str__(self) -> str:
-        """Say what will be done."""
+        """Return the query plan as text."""
         one, two = self.streams
         on = f"{one.alias}.{self.keys[0]} = {two.alias}.{self.keys[1]}"
         more = f" and {self.condition}" if self.condition else ""
@@ -215,11 +215,11 @@ class Selection(Asked):
         return (() if self.column is None else (self.column,),)
 
     def __str__(self) -> str:
-        """Say what will be done."""
+        """Return the query plan as text."""
         ranges = f"by {len(self.queries)} ranges of {self.column}"
         if len(self.queries) == 1:
             ranges = _range(self.column, self.queries[0])
-        terms = self._terms() if self.is_summarised else ["  each row by itself: exact"]
+        terms = self._terms() if self.is_summarised else ["  exact: each row is evaluated separately"]
         return "\n".join([f"Select from {_source(self.streams[0])} {ranges}", *terms])
 
 
@@ -239,7 +239,7 @@ class Aggregates(Asked):
         return (tuple(dict.fromkeys(name for name in (self.column, self.of) if name is not None)),)
 
     def __str__(self) -> str:
-        """Say what will be done."""
+        """Return the query plan as text."""
         kinds = ", ".join(f"{one.kind}({self.of or '*'})" for one in self.outputs)
         place = f"{_source(self.streams[0])} {_range(self.column, self.query)}"
         return "\n".join([f"Aggregate {kinds} of {place}", *self._terms(self.slide_us)])

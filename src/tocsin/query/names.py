@@ -35,9 +35,9 @@ def _find(script: Script, node: exp.Expr, known: Sequence[str], what: str) -> st
     found = [one for one in known if one == name] or [one for one in known if one.lower() == name.lower()]
     if not found:
         listed = ", ".join(known[:20]) or "none"
-        script.refuse(f"`{name}` must be a {what}; known are {listed}{nearest(name, known)}", node)
+        script.refuse(f"`{name}` must be a {what}; expected one of {listed}{nearest(name, known)}", node)
     if len(found) > 1:
-        script.refuse(f"`{name}` must name one {what}; it may be any of {', '.join(found)}", node)
+        script.refuse(f"`{name}` is ambiguous; the matching names are {', '.join(found)}", node)
     return found[0]
 
 
@@ -58,7 +58,7 @@ class Named:
     def find(self, node: exp.Column) -> tuple[int, str]:
         """The stream and the column that are meant."""
         if node.args.get("db") or node.args.get("catalog"):
-            self.script.refuse("a column must be `column` or `stream.column`", node)
+            self.script.refuse("a column must be written `column` or `stream.column`", node)
         table = node.args.get("table")
         if table is not None:
             number = self.aliases.index(_find(self.script, table, self.aliases, "stream of FROM"))
@@ -69,7 +69,9 @@ class Named:
             if any(column.lower() == node.name.lower() for column in self.streams.columns[name])
         ]
         if len(holders) > 1:
-            self.script.refuse(f"`{node.name}` must say of which stream it is; both have it", node)
+            self.script.refuse(
+                f"`{node.name}` is ambiguous: both streams have this column; write `stream.{node.name}`", node
+            )
         number = holders[0] if holders else 0
         return number, self.streams.column_of(self.script, self.names[number], node.this)
 

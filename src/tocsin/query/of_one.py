@@ -49,7 +49,7 @@ def _summary_of(named: Named, summaries: Sequence[Summary], where: Where) -> Sum
         if len(group) == 1:
             return group[0]
     script.refuse(
-        "a query of one stream with a budget or a preference must have one summary to go by, as "
+        "a query of one stream with a budget or a preference needs exactly one summary, for example "
         f"CREATE SUMMARY name ON {named.names[0]}(column) WITH HISTOGRAM(low, high, bins); got {len(mine)}",
         script.select.args["from_"],
     )
@@ -67,10 +67,10 @@ def _ranged(
             rest.append((number, one))
     if not (span.low <= span.high and span.since_us < span.until_us):
         script.refuse(
-            "WHERE must leave something: no value and time can be in these ranges", script.select.args["where"]
+            "WHERE must allow at least one value and time; these ranges are empty", script.select.args["where"]
         )
     if (fade := clause(script, "fade")) is not None:
-        script.refuse("`FADE FACTOR` is for joins: a query of one stream looks at what came last", fade)
+        script.refuse("`FADE FACTOR` needs a join; this query reads one stream", fade)
     query = Query(span.low, span.high, span.since_us, span.until_us)
     if summary is None:
         layout = layout_for(script, None) if needs_window or clause(script, "window") else Layout()
@@ -84,7 +84,7 @@ def _ranged(
     try:
         StandingSelection(layout, [query], preference)
     except ValueError as error:
-        script.refuse(f"the summary cannot serve this query: {error}", summary.node)
+        script.refuse(f"the summary does not fit this query: {error}", summary.node)
     return sources_of(named, rest), layout, preference, query
 
 
@@ -107,7 +107,10 @@ def _preference_of_one(named: Named, summary: Summary) -> Preference | None:
 
     def check(part: exp.Column) -> None:
         if named.find(part)[1] != summary.attribute:
-            script.refuse(f"a preference of one stream must be about the summarised `{summary.attribute}`", part)
+            script.refuse(
+                f"the preference of a query of one stream must use only the summarised column `{summary.attribute}`",
+                part,
+            )
 
     def column(part: exp.Column) -> str:
         check(part)
@@ -142,8 +145,9 @@ def _check_names(named: Named, outputs: Sequence[Aggregate], item: exp.Expr) -> 
     ours = [name.lower() for one in outputs for name in (one.name, one.name + ERROR)]
     if (name := twice([*ENDS, *ours])) is not None:
         named.script.refuse(
-            f"columns of the answer must have different names; there is another `{name}` ({', '.join(ENDS)}, and the "
-            f"error behind each aggregate): give a name with AS",
+            f"columns of the result must have different names; `{name}` is used twice (the result also has "
+            f"{', '.join(ENDS)} "
+            f"and an error column for each aggregate): rename one with AS",
             item,
         )
 
@@ -162,15 +166,15 @@ def _aggregates_of(named: Named) -> tuple[list[Aggregate], list[_Of]]:
     for item in script.select.expressions:
         node, kind = item.this if isinstance(item, exp.Alias) else item, kind_of(item)
         if kind is None:
-            script.refuse("SELECT must name columns, or aggregates of one stream, not both", item)
+            script.refuse("SELECT must list either columns or aggregates of one stream, not both", item)
         if node.expressions:
-            script.refuse("an aggregate must be of one column, or COUNT(*)", node)
+            script.refuse("an aggregate must have one column as its argument, or be COUNT(*)", node)
         if isinstance(node.this, exp.Star) and kind == "count":
             of.append(_Of(None, kind, node))
         elif isinstance(node.this, exp.Column) and not isinstance(node.this.this, exp.Star):
             of.append(_Of(named.number(node.this)[1], kind, node))
         else:
-            script.refuse("an aggregate must be of a column, or COUNT(*)", node)
+            script.refuse("the argument of an aggregate must be a column, or `*` for COUNT", node)
         outputs.append(Aggregate(item.alias or node.sql().lower(), kind))
         _check_names(named, outputs, item)
     return outputs, of
@@ -184,7 +188,9 @@ def _check_columns(named: Named, of: Sequence[_Of], columns: Sequence[str], rang
     if len(columns) > 1 or odd:
         place = odd[0] if odd else next(one.node for one in of if one.column == columns[1])
         named.script.refuse(
-            f"aggregates must be of one column; MEDIAN and COUNT(*) go with the summarised `{ranged}` alone", place
+            "all aggregates must read the same column; MEDIAN and COUNT(*) work only on the summarised column "
+            f"`{ranged}`",
+            place,
         )
 
 

@@ -8,7 +8,7 @@ from math import inf
 
 from sqlglot import exp
 
-from tocsin.plan.anytime import Anytime
+from tocsin.plan import Anytime
 from tocsin.query.clauses import budget_of, check_summary, clause, layout_for, prefer_of, preference_of
 from tocsin.query.declare import Summary
 from tocsin.query.model import BOOLEAN, KEY, TEXT, WHOLE, Budget, Join
@@ -27,7 +27,9 @@ def resolve_join(named: Named, summaries: Sequence[Summary], where: Where) -> Jo
     script = named.script
     if len(where.keys) != 1:
         place = where.keys[1][1] if where.keys else script.select.args.get("where") or script.select
-        script.refuse(f"a join must have one equality of a column of each stream; it has {len(where.keys)}", place)
+        script.refuse(
+            f"a join must have exactly one equality between columns of the two streams; got {len(where.keys)}", place
+        )
     keys, equality = where.keys[0]
     for alias in named.aliases:
         plain_alias(script, alias, equality)
@@ -36,11 +38,15 @@ def resolve_join(named: Named, summaries: Sequence[Summary], where: Where) -> Jo
     for one in summaries:
         if one.stream in named.names and (one.stream, one.attribute) not in pairs:
             joined = " or ".join(dict.fromkeys(f"{name}({key})" for name, key in pairs))
-            script.refuse(f"a summary must be of the column that is joined, {joined}; it would not be used", one.node)
+            script.refuse(
+                f"a summary must be on the join column, {joined}; a summary of another column is not used", one.node
+            )
     mine = [[one for one in summaries if (one.stream, one.attribute) == pair] for pair in pairs]
     chosen = [group[0] for group in mine if group]
     if len(chosen) > 1 and chosen[0].settings != chosen[1].settings:
-        script.refuse("the summaries of both streams of a join must be declared alike; these differ", chosen[1].node)
+        script.refuse(
+            "the summaries of both streams of a join must have the same settings; these differ", chosen[1].node
+        )
     outputs = outputs_of(named)
     preference, preferred = _preference(named, keys, mine)
     read = [tuple(dict.fromkeys(name for at, name in where.read if at == i)) for i in range(2)]
@@ -77,7 +83,7 @@ def _check_keys(named: Named, keys: tuple[str, str], node: exp.Expr) -> None:
     groups = {kind.group for kind in kinds}
     if len(groups) > 1 or not groups <= {WHOLE, TEXT, BOOLEAN}:
         found = " and ".join(kind.name for kind in kinds)
-        named.script.refuse(f"columns must both hold text, whole numbers or booleans to be joined; got {found}", node)
+        named.script.refuse(f"join columns must both be strings, integers or booleans; got {found}", node)
 
 
 def _preference(
@@ -87,7 +93,7 @@ def _preference(
     script, prefer, read = named.script, prefer_of(named.script), list[tuple[int, str]]()
     if prefer is None:
         if (fade := clause(script, "fade")) is not None:
-            script.refuse("`FADE FACTOR` must stand with a PREFERENCE", fade)
+            script.refuse("`FADE FACTOR` needs a PREFERENCE", fade)
         return None, read
 
     def column(part: exp.Column) -> str:
@@ -98,8 +104,8 @@ def _preference(
     def estimate(owner: exp.Expr, part: exp.Column | None) -> str:
         number, name = _own(script, owner, keys, mine) if part is None else named.find(part)
         if name != keys[number]:
-            sentence = f"an estimate must be of the column that is joined, `{keys[number]}`; got `{name}`"
-            script.refuse(sentence, part or owner)
+            message = f"an estimate must use the join column `{keys[number]}`; got `{name}`"
+            script.refuse(message, part or owner)
         # Both streams are summarised alike, so either's summary is that of both.
         check_summary(script, owner, part, [*mine[0], *mine[1]])
         return f"count({named.aliases[number]}.{KEY})"
@@ -113,5 +119,7 @@ def _own(script: Script, owner: exp.Expr, keys: tuple[str, str], mine: Sequence[
     """The stream and the column that a summary is of."""
     owned = [i for i, group in enumerate(mine) if any(one.name.lower() == owner.name.lower() for one in group)]
     if len(owned) != 1:
-        script.refuse("`Count()` must be of a summary of one stream of the join; else give it the column", owner)
+        script.refuse(
+            "`Count()` without a column needs a summary that only one stream of the join has; add the column", owner
+        )
     return owned[0], keys[owned[0]]

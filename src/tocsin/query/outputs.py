@@ -23,7 +23,7 @@ def outputs_of(named: Named) -> tuple[Column, ...]:
         node = item.this if isinstance(item, exp.Alias) else item
         star = node.this if isinstance(node, exp.Column) else node
         if isinstance(star, exp.Star) and (any(star.args.values()) or item is not node):
-            named.script.refuse("`*` must stand alone: for all columns, under their own names", item)
+            named.script.refuse("`*` must not be combined with AS or other words", item)
         elif isinstance(node, exp.Star):
             found += _all(named, range(len(named.names)), node)
         elif isinstance(star, exp.Star):
@@ -34,7 +34,7 @@ def outputs_of(named: Named) -> tuple[Column, ...]:
             _check_shown(named, number, column, item)
             found.append(Column(item.alias or node.name, number, column))
         else:
-            named.script.refuse("SELECT must name columns, or aggregates (AVG, SUM, COUNT, MEDIAN) of one stream", item)
+            named.script.refuse("SELECT must list columns, or aggregates (AVG, SUM, COUNT, MEDIAN) of one stream", item)
     return tuple(found)
 
 
@@ -52,7 +52,7 @@ def _all(named: Named, numbers: Sequence[int], node: exp.Expr) -> list[Column]:
         names = named.streams.columns[named.names[i]]
         if (name := twice(names)) is not None:
             named.script.refuse(
-                f"`*` must stand for columns of different names; `{named.names[i]}` has several `{name}`", node
+                f"`*` needs columns with different names; `{named.names[i]}` has several columns `{name}`", node
             )
         for name in names:
             _check_shown(named, i, name, node)
@@ -63,4 +63,4 @@ def _all(named: Named, numbers: Sequence[int], node: exp.Expr) -> list[Column]:
 def _check_shown(named: Named, number: int, column: str, node: exp.Expr) -> None:
     kind = named.kind(number, column)
     if kind is not None and not kind.is_shown:
-        named.script.refuse(f"`{column}` cannot be a column of the answer: it holds {kind.name}", node)
+        named.script.refuse(f"`{column}` cannot be a column of the result: its type {kind.name} is not supported", node)

@@ -53,7 +53,7 @@ def expression_text(script: Script, node: exp.Expr, column: OfColumn, estimate: 
     try:
         return text(node)
     except RecursionError:
-        script.refuse("an expression must not be nested so deeply; each operator is a step", node)
+        script.refuse("the expression is nested too deeply; use fewer operators", node)
 
 
 def condition_text(script: Script, conditions: Sequence[str], node: exp.Expr) -> str:
@@ -62,7 +62,7 @@ def condition_text(script: Script, conditions: Sequence[str], node: exp.Expr) ->
     try:
         parse_condition(text)
     except ExprError as error:
-        script.refuse(f"a condition cannot be used: {error.message}", node)
+        script.refuse(f"invalid condition: {error.message}", node)
     return text
 
 
@@ -86,8 +86,9 @@ def _call(script: Script, node: exp.Expr, text: Callable[[exp.Expr], str]) -> st
     if not known or not least <= len(parts) <= (most or len(parts)):
         functions = ", ".join(sorted({*FUNCTIONS} - {"where", "pow"} | {"power", "greatest", "least"} - {"max", "min"}))
         script.refuse(
-            "an expression must be made of numbers, columns, + - * /, estimates as `name.Estimate.Count(stream.column)`"
-            f" and functions of numbers ({functions})",
+            "an expression may contain numbers, columns, + - * /, estimates such as "
+            "`name.Estimate.Count(stream.column)` and "
+            f"functions ({functions})",
             node,
         )
     return f"{name}({', '.join(text(part) for part in parts)})"
@@ -99,12 +100,12 @@ def _estimate(script: Script, node: exp.Dot, estimate: OfEstimate | None) -> str
     shape = shape and not isinstance(owner.this, exp.Dot)
     is_count = isinstance(call, exp.Anonymous | exp.Count) and _call_name(call) in ESTIMATES
     if estimate is None or not shape or owner.expression.name.upper() != "ESTIMATE" or not is_count:
-        script.refuse("an estimate must be `name.Estimate.Count(stream.column)`, in a preference", node)
+        script.refuse("an estimate must be written `name.Estimate.Count(stream.column)` and used in a preference", node)
     arguments = [one for one in call.expressions or [call.this] if isinstance(one, exp.Expr)]
     if not arguments:
         return estimate(owner.this, None)
     if len(arguments) != 1 or not isinstance(arguments[0], exp.Column):
-        script.refuse("`Count` of a summary must be given one column, or none: that of the summary", node)
+        script.refuse("`Count` of a summary takes one column, or no argument for the column of the summary", node)
     return estimate(owner.this, arguments[0])
 
 
@@ -116,7 +117,7 @@ def plain_alias(script: Script, alias: str, node: exp.Expr) -> str:
     """A stream as expressions name it."""
     _check_plain(script, alias, node)
     if keyword.iskeyword(alias) or alias in FUNCTIONS:
-        script.refuse(f"a stream must not be named as a word of expressions, `{alias}`; give it another name", node)
+        script.refuse(f"`{alias}` is a reserved word or a function; use another alias for this stream", node)
     return alias
 
 
@@ -126,12 +127,12 @@ def plain(named: Named, node: exp.Column) -> tuple[int, str, str]:
     _check_plain(script, name, node)
     alike = [one for one in named.streams.columns[named.names[number]] if one.lower() == name.lower()]
     if len(alike) > 1:
-        script.refuse(f"a name in an expression must not differ from another in case alone; got {alike}", node)
+        script.refuse(f"names in an expression must differ in more than upper and lower case; got {alike}", node)
     if name.lower() in _OURS:
-        script.refuse(f"a name in an expression must be none of {', '.join(_OURS)}; rename the column first", node)
+        script.refuse(f"the names {', '.join(_OURS)} are reserved; rename the column first", node)
     return number, name, f"{plain_alias(script, named.aliases[number], node)}.{name}"
 
 
 def _check_plain(script: Script, name: str, node: exp.Expr) -> None:
     if not _PLAIN.fullmatch(name) or name.startswith("__"):
-        script.refuse(f"a name in an expression must be made of letters and digits; got `{name}`", node)
+        script.refuse(f"a name in an expression must consist of letters, digits and `_`; got `{name}`", node)

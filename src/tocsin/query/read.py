@@ -78,10 +78,10 @@ def parse_sql(text: str) -> Script:
     except MistakeError as error:
         raise SqlError(error.message, text, error.start, error.stop) from None
     except RecursionError:
-        message = "SQL must not be nested so deeply"
+        message = "the statement is nested too deeply"
         raise SqlError(message, text, 0, 1) from None
     except SqlglotError:
-        message = "SQL must be CREATE SUMMARY or SELECT statements; this cannot be read"
+        message = "SQL must be CREATE SUMMARY or SELECT statements; this is another statement"
         raise SqlError(message, text, 0, 1) from None
     return _script(text, trees)
 
@@ -93,10 +93,10 @@ def _trees(text: str) -> list[exp.Expr]:
     except TokenError as error:
         found = _OFFSET.search(str(error.__cause__ or error))
         start = min(int(found[1]), len(text) - 1) if found else 0
-        message = f"what begins with `{text[start]}` must also end; it does not"
+        message = f"unterminated `{text[start]}`: add the closing delimiter"
         raise MistakeError(message, start, start + 1) from None
     if len(tokens) > MAX_TOKENS:
-        message = f"SQL must have at most {MAX_TOKENS:,} words and signs; it has {len(tokens):,}"
+        message = f"SQL must have at most {MAX_TOKENS:,} tokens; got {len(tokens):,}"
         raise MistakeError(message, tokens[MAX_TOKENS].start, tokens[MAX_TOKENS].end + 1)
     depth = 0
     for token in tokens:
@@ -106,7 +106,7 @@ def _trees(text: str) -> list[exp.Expr]:
             raise MistakeError(message, token.start, token.end + 1)
     for comma, token in pairwise(tokens):
         if comma.token_type == TokenType.COMMA and token.token_type == TokenType.FROM:
-            message = "a comma must stand between two columns; behind this one is none"
+            message = "unexpected comma before FROM"
             raise MistakeError(message, comma.start, comma.end + 1)
     # A statement behind the last semicolon that has nothing in it is none.
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -119,7 +119,7 @@ def _check_text(text: str) -> None:
         message = f"SQL must be text; got {type(text).__name__}"
         raise TypeError(message)
     if len(text) > MAX_LENGTH:
-        message = f"SQL must have at most {MAX_LENGTH:,} characters; it has {len(text):,}"
+        message = f"SQL must have at most {MAX_LENGTH:,} characters; got {len(text):,}"
         raise SqlError(message, text[:MAX_LENGTH], 0, 1)
     for place, char in enumerate(text):
         if not char.isprintable() and char not in "\n\t\r":
@@ -139,6 +139,6 @@ def _script(text: str, trees: Sequence[exp.Expr]) -> Script:
             message = "a statement must be CREATE SUMMARY or one plain SELECT"
             raise SqlError(message, text, *span_of(tree))
     if not selects:
-        message = "there must be a SELECT; got none"
+        message = "expected a SELECT statement; got only CREATE SUMMARY"
         raise SqlError(message, text, len(text.rstrip()), len(text.rstrip()) + 1)
     return Script(text, tuple(summaries), tuple(selects), selects[0])

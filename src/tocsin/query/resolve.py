@@ -19,16 +19,16 @@ from tocsin.query.where import read_where
 
 _KNOWN = ("expressions", "from_", "joins", "where", "tocsin_with", "tocsin_fade", "tocsin_window", "tocsin_budget")
 _FORM = "SELECT ... FROM ... WHERE ... WITH PREFERENCE ... FADE FACTOR ... WINDOW ... BUDGET ..."
-# Clauses that only other SQL has, and what is done with the answer in their place.
+# Clauses that are not supported, and the method of the resulting DataFrame that replaces them.
 _INSTEAD = {
-    "distinct": ("DISTINCT", "use distinct() of"),
-    "group": ("GROUP BY", "group"),
-    "having": ("HAVING", "filter"),
-    "qualify": ("QUALIFY", "filter"),
-    "order": ("ORDER BY", "order"),
-    "sort": ("SORT BY", "order"),
-    "limit": ("LIMIT", "limit"),
-    "offset": ("OFFSET", "limit"),
+    "distinct": ("DISTINCT", "distinct()"),
+    "group": ("GROUP BY", "groupBy()"),
+    "having": ("HAVING", "filter()"),
+    "qualify": ("QUALIFY", "filter()"),
+    "order": ("ORDER BY", "orderBy()"),
+    "sort": ("SORT BY", "orderBy()"),
+    "limit": ("LIMIT", "limit()"),
+    "offset": ("OFFSET", "offset()"),
 }
 
 
@@ -51,7 +51,7 @@ def resolve(
     if len(named.names) < 2 and aggregates:
         return resolve_aggregates(named, summaries, where)
     if (slide := slide_clause(script)) is not None:
-        script.refuse("`SLIDE` is for aggregates: the window of a join or a selection moves with each row", slide)
+        script.refuse("`SLIDE` needs aggregates: the window of a join or a selection moves with each row", slide)
     return resolve_join(named, summaries, where) if len(named.names) > 1 else resolve_selection(named, summaries, where)
 
 
@@ -63,7 +63,7 @@ def begun(script: Script, streams: Streams) -> tuple[list[Summary], Named]:
     for one in summaries:
         if one.stream not in named.names:
             script.refuse(
-                f"a summary must be of a stream of FROM; `{one.stream}` is none, and it would not be used",
+                f"a summary must belong to a stream of FROM; `{one.stream}` is not in FROM",
                 one.node.args["stream"],
             )
     return summaries, named
@@ -74,15 +74,22 @@ def _together(script: Script, asked: Sequence[Join | Selection | Aggregates]) ->
     first, found = asked[0], list[Selection]()
     for one, select in zip(asked, script.selects, strict=True):
         if not isinstance(one, Selection) or not isinstance(first, Selection):
-            script.refuse("several SELECTs must all be selections of one stream; this one is not", select)
+            script.refuse(
+                "a script with several SELECTs supports only selections of one stream; this SELECT is not a selection",
+                select,
+            )
         if replace(one, queries=first.queries) != first:
             script.refuse(
-                "several SELECTs must differ in the ranges of the summarised column and of the time alone; "
-                "this one differs from the first in more",
+                "several SELECTs may differ only in the ranges of the summarised column and of the time; "
+                "this SELECT differs from the first in other parts",
                 select,
             )
         if any(column.name.lower() == NUMBER for column in one.outputs):
-            script.refuse(f"several SELECTs must have no column `{NUMBER}`, which says which one a row is of", select)
+            script.refuse(
+                f"a script with several SELECTs must not have a column `{NUMBER}`: the result uses this name for the "
+                "SELECT of a row",
+                select,
+            )
         found.append(one)
     return replace(found[0], queries=tuple(query for one in found for query in one.queries))
 
@@ -93,10 +100,10 @@ def _check_form(script: Script) -> None:
     if odd:
         part, name = min(odd, key=lambda one: clause_of(one[0]))
         words, instead = _INSTEAD.get(name, (name.rstrip("_").upper(), ""))
-        advice = f": {instead} the DataFrame that comes out" if instead else ""
-        script.refuse_clause(f"a query must have the form {_FORM}; it has `{words}`{advice}", part)
+        advice = f"; use {instead} of the resulting DataFrame" if instead else ""
+        script.refuse_clause(f"a query must have the form {_FORM}; got `{words}`{advice}", part)
     if not script.select.expressions:
-        script.refuse("SELECT must name columns or aggregates; got none", script.select)
+        script.refuse("SELECT must list columns or aggregates; the list is empty", script.select)
 
 
 def _first(script: Script, value: object) -> exp.Expr:
@@ -108,28 +115,28 @@ def _first(script: Script, value: object) -> exp.Expr:
 def _from(script: Script, streams: Streams) -> Named:
     head = script.select.args.get("from_")
     if head is None:
-        script.refuse("a query must say FROM which streams", script.select)
+        script.refuse("FROM is missing: name the streams of the query", script.select)
     tables = [head.this]
     for join in script.select.args.get("joins") or []:
         # A comma is a join of this kind; others, as ANTI, ask for something else.
         odd = [name for name, value in join.args.items() if value and name not in ("this", "kind")]
         if odd or join.kind != "CROSS":
-            script.refuse("streams must be divided by commas, and WHERE must say which rows belong together", join)
+            script.refuse("streams must be separated by commas; write join conditions in WHERE", join)
         tables.append(join.this)
     for table in tables:
         odd = [name for name, value in table.args.items() if value and name not in ("this", "alias")]
         alias = table.args.get("alias")
         odd += [alias] if isinstance(alias, exp.TableAlias) and not _is_plain(alias) else []
         if not isinstance(table, exp.Table) or odd or not isinstance(table.this, exp.Identifier):
-            script.refuse("FROM must name streams, each with another name if it stands twice", table)
+            script.refuse("FROM must list names of streams; use an alias if a stream is joined with itself", table)
     if len(tables) > 2:
-        script.refuse("a query must be of one stream, or join two; this is the third", tables[2])
+        script.refuse("a query must read one or two streams; this is the third", tables[2])
     names = tuple(streams.stream(script, table.this) for table in tables)
     for table, name in zip(tables, names, strict=True):
         _check_time(script, streams, name, table)
     aliases = tuple(table.alias or table.name for table in tables)
     if len({alias.lower() for alias in aliases}) < len(aliases):
-        script.refuse(f"streams of FROM must have different names; got `{aliases[0]}` twice", tables[1])
+        script.refuse(f"names in FROM must be unique; got `{aliases[0]}` twice", tables[1])
     return Named(script, streams, aliases, names)
 
 
@@ -142,10 +149,13 @@ def _check_time(script: Script, streams: Streams, name: str, table: exp.Expr) ->
     """Refuse a stream without a column of time, or with one that holds something else."""
     if list(streams.columns[name]).count(streams.time) != 1:
         listed = ", ".join(streams.columns[name])
-        script.refuse(f"stream `{name}` must have one column of time {streams.time!r}; it has {listed}", table)
+        script.refuse(
+            f"stream `{name}` must have exactly one time column {streams.time!r}; its columns are {listed}", table
+        )
     kind = streams.kinds.get(name, {}).get(streams.time)
     if kind is not None and kind.group not in (MOMENT, WHOLE):
         script.refuse(
-            f"stream `{name}`: column {streams.time!r} must be a timestamp or whole microseconds; it is {kind.name}",
+            f"stream `{name}`: column {streams.time!r} must be a timestamp or integer microseconds; its type is "
+            f"{kind.name}",
             table,
         )

@@ -1,7 +1,7 @@
 """Queries as steps of a plan: a join is a rule that emits every pair, a query of one stream a `Select`.
 
 A join so has all that joins of rules have: the operator, its state and counts, and where its budget is limited the
-anytime join that `cpu` of a rule has.
+anytime join that `quality.cpu` of a rule has.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.select import Select
-from tocsin.plan.steps import Watch
+from tocsin.plan import Plan, Select, Watch, make_plan
 from tocsin.query.model import KEY, ONE, ROW, TIME, Aggregates, Join, Selection
 from tocsin.rules.durations import MOST_US
 from tocsin.rules.model import Rule
@@ -33,8 +31,8 @@ def rule_of(asked: Join) -> Rule:
     # Where all of a stream counts, the rows of a pair may be as far apart as can be said.
     within_us = MOST_US if asked.layout.window_us is None else asked.layout.window_us
     # A share is given below; that there is one makes it an anytime join.
-    cpu = None if asked.is_exact else "100%"
-    return Rule(ALERT, expr, within=timedelta(microseconds=within_us), on=[KEY], emit="all", cpu=cpu)
+    quality = None if asked.is_exact else {"cpu": "100%"}
+    return Rule(ALERT, expr, within=timedelta(microseconds=within_us), on=[KEY], emit="all", quality=quality)
 
 
 def plan_of(asked: Join, *, bounded: bool) -> Plan:
@@ -49,7 +47,7 @@ def plan_of(asked: Join, *, bounded: bool) -> Plan:
         for source, read, preferred in zip(asked.streams, asked.read, asked.preferred, strict=True)
     }
     if (bounded and asked.is_exact) or asked.layout.window_us is None:
-        rule = replace(rule, outage=0)
+        rule = replace(rule, allowed_lateness=0)
     plan = make_plan(rule, columns, time=TIME)
     return replace(plan, watches=tuple(_spending(asked, watch) for watch in plan.watches))
 

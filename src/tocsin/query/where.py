@@ -70,8 +70,8 @@ def _read(named: Named, node: exp.Expr, found: Where) -> None:
         _filter(named, node.this.this, "is not null", [], node, found)
     else:
         named.script.refuse(
-            "WHERE must be comparisons joined by AND: columns with values (=, <>, <, <=, >, >=, BETWEEN, IN, IS NULL), "
-            "or columns of two streams with each other",
+            "WHERE must consist of comparisons joined by AND: a column with a value (=, <>, <, <=, >, >=, BETWEEN, IN, "
+            "IS NULL), or columns of two streams with each other",
             node,
         )
 
@@ -91,7 +91,7 @@ def _compare(named: Named, node: exp.Binary, op: str, found: Where) -> None:
         found.conditions.append(condition_text(named.script, [text], node))
     else:
         named.script.refuse(
-            "a comparison must be of a column with a value, or with <, <=, >, >= of two streams with each other", node
+            "a comparison must be between a column and a value, or between two streams with <, <=, >, >=", node
         )
 
 
@@ -115,7 +115,7 @@ def _is_value(node: exp.Expr) -> bool:
 
 def _filter(named: Named, column: exp.Expr, op: str, values: list[exp.Expr], node: exp.Expr, found: Where) -> None:
     if not isinstance(column, exp.Column) or not _is_column(column):
-        named.script.refuse("a comparison with values must be of a column", node)
+        named.script.refuse("the left side of a comparison with values must be a column", node)
     number, name = named.find(column)
     kind = named.kind(number, name)
     read = tuple(_time(named, value) if named.is_time(name) else _of_kind(named, value, name, kind) for value in values)
@@ -125,7 +125,7 @@ def _filter(named: Named, column: exp.Expr, op: str, values: list[exp.Expr], nod
 def _of_kind(named: Named, node: exp.Expr, column: str, kind: Kind | None) -> Value:
     value = _value(named, node)
     if kind is not None and not kind.fits(value):
-        message = f"`{column}` must be compared with a value of its kind, {kind.name}; got {node.sql()}"
+        message = f"`{column}` must be compared with a value of its type, {kind.name}; got {node.sql()}"
         named.script.refuse(message, node)
     return value
 
@@ -138,7 +138,7 @@ def _value(named: Named, node: exp.Expr) -> Value:
         return str(node.this)
     number = literal_number(node)
     if not isfinite(number):
-        named.script.refuse("a column must be compared with a finite number, a text, TRUE or FALSE", node)
+        named.script.refuse("a column must be compared with a finite number, a string, TRUE or FALSE", node)
     if isinstance(number, int) and abs(number) < _MOST_WHOLE:
         return number
     exact = literal_decimal(node)
@@ -157,7 +157,9 @@ def _time(named: Named, node: exp.Expr) -> int:
     except (RuleError, OverflowError):
         micros = LAST_US + 1
     if not FIRST_US <= micros <= LAST_US:
-        named.script.refuse("a time must be in ISO 8601, in the years 1 to 9999, as '2026-01-01 00:00:00'", node)
+        named.script.refuse(
+            "a time must be in ISO 8601 and in the years 1 to 9999, such as '2026-01-01 00:00:00'", node
+        )
     return micros
 
 

@@ -1,4 +1,4 @@
-"""Scales: from times and numbers to pixels, with marks at round places."""
+"""Axes: scales from times and numbers to pixels, and ticks at round values."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a value; what lies outside stays at the edge."""
+        """Return the position of a value. Values outside the scale are at its edge."""
         if self.high <= self.low:
             return (self.begin + self.end) / 2
-        # Halves: a difference of numbers near the largest would be infinite. Those near 0 have no halves to lose.
+        # Halves: the difference of two numbers near the largest float is infinite.
         part = 1.0 if math.isfinite(self.high - self.low) else 0.5
         low = part * self.low
         share = min(max((part * value - low) / (part * self.high - low), 0.0), 1.0)
@@ -39,7 +39,7 @@ class Scale:
 
 
 def time_ticks(low: int, high: int, most: int = 8) -> list[tuple[int, str]]:
-    """Give round times between two, and how to write them.
+    """Return round times between two times, with their texts.
 
     >>> time_ticks(0, 600_000_000, 4)
     [(0, '00:00'), (300000000, '00:05'), (600000000, '00:10')]
@@ -64,26 +64,26 @@ def _time(time_us: int, step: int) -> str:
         return moment.strftime("%d %b")
     if step >= _MINUTE:
         return moment.strftime("%H:%M")
-    # As many digits as the step has: 0.5 s has one.
+    # As many digits as the step has: a step of 0.5 s has one digit.
     fraction = f".{moment.microsecond:06}"[: 8 - len(str(step))] if step < _SECOND else ""
     return moment.strftime("%H:%M:%S") + fraction
 
 
 def days_text(low: int, high: int) -> str:
-    """Say which days an axis shows: its marks may be hours, which every day has.
+    """Return the dates of an axis, whose marks may be hours, and the time zone.
 
     >>> days_text(0, 3_600_000_000), days_text(0, 90_000_000_000)
-    ('1970-01-01', '1970-01-01 to 1970-01-02')
+    ('1970-01-01 UTC', '1970-01-01 to 1970-01-02 UTC')
     """
     try:
         first, last = ((_EPOCH + timedelta(microseconds=time)).strftime("%Y-%m-%d") for time in (low, high))
     except OverflowError:
         return ""
-    return first if first == last else f"{first} to {last}"
+    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 
 
 def duration_ticks(high: float) -> list[float]:
-    """Give round lengths of time from nought to a number of seconds: minutes, hours, days, not their decimals.
+    """Return round durations from 0 to a number of seconds: whole seconds, minutes, hours or days.
 
     >>> duration_ticks(50_000.0), duration_ticks(2.0)
     ([0.0, 21600.0, 43200.0], [0.0, 1.0, 2.0])
@@ -94,7 +94,7 @@ def duration_ticks(high: float) -> list[float]:
 
 
 def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, str]]:
-    """Give round numbers between two.
+    """Return round numbers between two numbers, with their texts.
 
     >>> [text for _, text in number_ticks(0.0, 1.0)]
     ['0', '0.5', '1']
@@ -103,10 +103,10 @@ def number_ticks(low: float, high: float, most: int = 4) -> list[tuple[float, st
     if not width > 0:
         return [(low, f"{low:g}")]
     if not math.isfinite(width):
-        # A step of round numbers would lead beyond the largest.
+        # A round step would exceed the largest float.
         return [(value, f"{value:.2g}") for value in (low, 0.0, high)]
     if width / most < sys.float_info.min:
-        # There are too few numbers between the two for a round step.
+        # The range has too few floats for a round step.
         return [(value, f"{value:.2g}") for value in (low, high)]
     power = 10.0 ** math.floor(math.log10(width / most))
     step = next((digit * power for digit in (1, 2, 5, 10) if width / (digit * power) <= most), 10 * power)

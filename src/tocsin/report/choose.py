@@ -1,4 +1,4 @@
-"""Choose the alerts that are worth a picture: of each rule the first, the longest, the one of largest margin."""
+"""Selection of alerts for drawings: the first, the longest and the one with the largest margin of each rule."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tocsin.report.result import Result
 from tocsin.trace.model import Life
 
 MOST_PICTURES = 12
-# Rows around an alert that are shown at least: five minutes, or some spans of the rule.
+# Minimum time before and after an alert in its drawing.
 _LEAST_US = 300_000_000
 
 
 @dataclass(frozen=True)
 class Pick:
-    """An alert to be drawn: why, and from when to when."""
+    """Selected alert: the reason, and the first and the last time of its drawing."""
 
     life: Life
     watch: Watch
@@ -26,17 +26,17 @@ class Pick:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key of the alert, in the order of the watch."""
+        """Key of the alert, in the order of the key columns."""
         return tuple(self.life.labels[column] for column in self.watch.on)
 
     @property
     def read_from_us(self) -> int:
-        """Since when rows matter: what is older is forgotten when the picture begins."""
+        """Time of the oldest row that affects the drawing. Older rows have expired when it starts."""
         return self.from_us - self.watch.horizon_us - 2 * self.rule.lag_us
 
 
 def choose(result: Result, most: int = MOST_PICTURES) -> list[Pick]:
-    """Choose alerts, rule by rule; the rules with most alerts are the last to be left out."""
+    """Return at most `most` alerts by rule. Rules with many alerts have priority."""
     rules = [
         (watch, rule, [life for life in lives if life.has_fired])
         for watch, rule, lives in result.by_rule
@@ -62,7 +62,7 @@ def _of_rule(lives: list[Life], result: Result) -> list[tuple[Life, str]]:
 
 
 def pick_of(watch: Watch, rule: Threshold, life: Life, why: str, result: Result) -> Pick:
-    """An alert to be drawn, with some time around it, inside the rows that there are."""
+    """Return a selected alert with time before and after it, within the times of the rows."""
     end = result.end_of(life)
     pad = max((end - life.start_us) // 2, 5 * rule.topology.span_us, 2 * rule.lag_us, _LEAST_US)
     first = life.start_us if result.oldest_us is None else min(result.oldest_us, life.start_us)

@@ -1,7 +1,7 @@
-"""Two versions of rules over the same history: which alerts only one of them has, which both, and what moved.
+"""Comparison of two versions of rules over the same history: alerts of one version, of both, and at other times.
 
-Alerts are the same if they have name and labels in common and their lives overlap. Each is matched once: of several
-that overlap, in order of their starts. Cost: sorting.
+Two alerts match if they have the same name and labels and overlap in time. Each alert matches at most once; if several
+overlap, they match in the order of their starts. Complexity: O(n log n).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tocsin.formatting import format_duration
 from tocsin.report.result import Result
 from tocsin.trace.model import Life
-from tocsin.trace.words import rounded
 
 Pair = tuple[Life, Life]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What two versions disagree about; `both` has the pairs, moved or not."""
+    """Difference of two versions. `both` has all pairs of matching alerts."""
 
     only_first: tuple[Life, ...]
     only_second: tuple[Life, ...]
@@ -26,7 +26,7 @@ class Difference:
 
     @property
     def moved(self) -> tuple[Pair, ...]:
-        """The pairs whose starts or ends differ."""
+        """Pairs with different starts or ends."""
         return tuple(pair for pair in self.both if _ends(pair[0]) != _ends(pair[1]))
 
 
@@ -35,7 +35,7 @@ def _ends(life: Life) -> tuple[int, int | None]:
 
 
 def compare(first: Result, second: Result) -> Difference:
-    """Match the alerts of two versions; those that never fired do not count."""
+    """Match the alerts of two versions. Alerts that have not fired are ignored."""
     whose: dict[tuple[object, ...], tuple[list[Life], list[Life]]] = {}
     for number, result in enumerate((first, second)):
         for life in result.lives:
@@ -55,18 +55,20 @@ def compare(first: Result, second: Result) -> Difference:
 
 
 def moved_text(one: int | None, other: int | None) -> str:
-    """By how much a start or an end moved, in words; None is an end that has not come.
+    """Return the change of a start or an end time as text; None is the end of an open alert.
 
     >>> moved_text(5, 5), moved_text(0, 2_000_000), moved_text(None, 5), moved_text(None, None)
-    ('the same', '2s later', 'one is open', 'both open')
+    ('same time', '2 s later', 'one is open', 'both open')
     """
     if one is None or other is None:
         return "both open" if one == other else "one is open"
-    return "the same" if one == other else f"{rounded(abs(other - one))} {'later' if other > one else 'earlier'}"
+    return (
+        "same time" if one == other else f"{format_duration(abs(other - one))} {'later' if other > one else 'earlier'}"
+    )
 
 
 def _match(mine: Sequence[Life], theirs: Sequence[Life]) -> list[Pair]:
-    """Walk both in order of start: two that overlap are a pair, else the one that ends first has none."""
+    """Merge both lists by start. Two overlapping alerts are a pair; otherwise skip the one that ends first."""
     first, second = (sorted(lives, key=lambda life: life.start_us) for lives in (mine, theirs))
     pairs, i, j = list[Pair](), 0, 0
     while i < len(first) and j < len(second):

@@ -1,4 +1,4 @@
-"""The recall of a rule over time, as steps; what was asked is a line across."""
+"""Chart of the in-order recall of a rule: one step per period, and a line at the requested recall."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tocsin.formatting import format_event_time
 from tocsin.report.axis import Scale, number_ticks, time_ticks
 from tocsin.report.recall import Recall, Stretch, recall_text
 from tocsin.report.svg import Drawing
-from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, BOTTOM = 960, 70, 24, 12, 130, 24
-# More steps than pixels cannot be told apart: of each stretch the lowest period is drawn.
+# With more periods, each step shows the lowest recall of several periods.
 MOST_STEPS = 600
 
 
 def curve(recall: Recall) -> Markup:
-    """Draw the periods of a rule; there must be some."""
+    """Draw the in-order recall of each period of a rule. There must be at least one period."""
     steps = list(recall.stretches(MOST_STEPS))
-    drawing = Drawing(WIDTH, TOP + PANEL + BOTTOM, f"recall of {recall.alert}, period by period")
+    drawing = Drawing(WIDTH, TOP + PANEL + BOTTOM, f"in-order recall of {recall.alert} by period of event time")
     low, high = steps[0].start_us, steps[-1].end_us
     x = Scale(low, high, LEFT, WIDTH - RIGHT)
     y = Scale(_least(recall), 1.0, TOP + PANEL, TOP)
@@ -40,23 +40,24 @@ def curve(recall: Recall) -> Markup:
 
 
 def _least(recall: Recall) -> float:
-    """Where the scale begins: below all that is drawn, at 0 if that is far down."""
+    """Return the lower end of the scale: below all values, or 0 if they are far below 1."""
     seen = [period.recall for period in recall.periods] + [1.0 if recall.asked is None else recall.asked]
     missing = max(1.25 * (1.0 - min(seen)), 0.02)
     return 0.0 if missing > 0.8 else 1.0 - missing
 
 
 def _area(drawing: Drawing, step: Stretch, asked: float | None, x: Scale, y: Scale) -> None:
-    """Fill below a step, in another colour where it falls short; a pointer that rests there is told the numbers."""
+    """Fill the area below a step, in another colour if its recall is below the requested recall, and add a hint."""
     period, top = step.lowest, y(step.lowest.recall)
     kind = "short" if asked is not None and period.recall < asked else "enough"
-    hint = f"{date(period.start_us)}: {period.in_order:,} of {period.true:,} results in order, {recall_text(period)}"
-    hint += f"; the lowest of {step.count} periods" if step.count > 1 else ""
+    start, recall = format_event_time(period.start_us), recall_text(period)
+    hint = f"{start}: {period.in_order:,} of {period.true:,} results in order, recall {recall}"
+    hint += f"; the lowest recall of {step.count:,} periods" if step.count > 1 else ""
     drawing.box(x(step.start_us), top, x(step.end_us) - x(step.start_us), y.begin - top, kind, hint)
 
 
 def _runs(steps: Sequence[Stretch]) -> list[list[Stretch]]:
-    """Cut where periods without results lie between."""
+    """Split the steps at gaps: periods without results."""
     runs: list[list[Stretch]] = []
     for step in steps:
         if runs and runs[-1][-1].end_us == step.start_us:

@@ -1,46 +1,55 @@
-"""The report of a backtest: one HTML file that needs no network and no script, for screen, dark screen and paper.
+"""The report of a backtest: one HTML file for light and dark screens and paper, without network access or scripts.
 
-Everything that came from outside (labels, payloads, texts of rows) is escaped by the template, and by `svg.py` inside
-drawings: it cannot become markup.
+The template escapes all texts from outside (labels, payloads, rows), and `svg.py` escapes them inside drawings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from tocsin.formatting import (
+    format_duration,
+    format_event_time,
+    format_number,
+    format_second,
+    format_share,
+    format_size,
+)
 from tocsin.report.bars import bars
 from tocsin.report.choose import Pick
-from tocsin.report.compare import Difference
+from tocsin.report.compare import Difference, moved_text
 from tocsin.report.curve import MOST_STEPS, curve
+from tocsin.report.markup import message_markup, visible
 from tocsin.report.picture import picture
-from tocsin.report.recall import Recall, alike, recall_text, share_text
-from tocsin.report.result import RARE, Result
-from tocsin.report.svg import visible
+from tocsin.report.recall import Recall, alike, recall_text
+from tocsin.report.result import OUTCOMES, RARE, Result
 from tocsin.report.timeline import timeline
 from tocsin.trace import Traced
-from tocsin.trace.words import date, rounded, size_text
 
 MOST_LISTED = 200
-# Time lines of more rules would make a file that nobody opens.
+# Limit for timelines, so that the file stays small.
 MOST_RULES = 20
 MOST_NAMED = 5
+# Row outcomes with a column of their own, even without any row.
+COLUMNS = ("retained", "expired", "passed", "omitted", "late", "quarantined")
 
 
 @dataclass(frozen=True)
 class About:
-    """What was run: when, with which version, how long it took."""
+    """Facts of a backtest: time of the report, version, duration in seconds, limits of time, and units of inputs."""
 
     made: str
     version: str
     seconds: float
     from_us: int | None = None
     to_us: int | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def page(
@@ -49,7 +58,7 @@ def page(
     pictures: Sequence[tuple[Pick, Traced | str]] = (),
     against: tuple[Result, Difference] | None = None,
 ) -> str:
-    """Write the report; what stands in the place of a trace says why there is no picture."""
+    """Return the report as HTML. A picture has a text instead of a trace if its rows cannot be drawn."""
     results = [result] if against is None else [result, against[0]]
     counts = [store.counts for one in results for store in one.stores]
     return _template().render(
@@ -61,19 +70,24 @@ def page(
         lines=_lines(result),
         curves=_curves(result),
         recall=recall_text,
-        share=share_text,
+        share=format_share,
+        number=format_number,
         bars=[(one, bars(one.stores)) for one in results],
-        pictures=[_picture(result, pick, traced) for pick, traced in pictures],
+        pictures=[_picture(result, pick, traced, about.units) for pick, traced in pictures],
         other=against[0] if against else None,
         difference=against[1] if against else None,
         kept=sum(store.kept for store in result.stores),
         plain=sum(store.plain for store in result.stores),
         most=MOST_LISTED,
-        rare={name: words for name, words in RARE.items() if any(one.get(name) for one in counts)},
-        date=date,
-        duration=rounded,
+        outcomes=OUTCOMES,
+        columns=COLUMNS,
+        shown={name for one in results for store in one.stores for name in store.parts},
+        moved=moved_text,
+        rare={name: title for name, title in RARE.items() if any(one.get(name) for one in counts)},
+        duration=format_duration,
         labels=labels_text,
-        size=size_text,
+        exact=format_event_time,
+        size=format_size,
     )
 
 
@@ -88,17 +102,25 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_visible,
     )
+    environment.filters |= {"message": message_markup, "whole": lambda number: f"{number:,}", "date": _time}
     return environment.get_template("backtest.html")
 
 
 def _visible(value: Any) -> Any:
-    """Text without characters that no page may hold; drawings and numbers as they are."""
+    """Return a text without characters that a page must not contain, and any other value unchanged."""
     return visible(value) if type(value) is str else value
+
+
+def _time(time_us: int) -> Markup:
+    """Return a time to the second as an element with the exact time."""
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
+        format_event_time(time_us), format_second(time_us)
+    )
 
 
 @dataclass(frozen=True)
 class Line:
-    """The time line of one rule, and how many keys it leaves out."""
+    """Timeline of one rule, and the number of keys without a line."""
 
     alert: str
     drawing: Markup
@@ -106,7 +128,7 @@ class Line:
 
 
 def _lines(result: Result) -> list[Line]:
-    """Draw the rules with most alerts, in the order of the file."""
+    """Draw the timelines of the rules with the most alerts, in the order of the rule file."""
     rules = [(watch, rule, [life for life in lives if life.has_fired]) for watch, rule, lives in result.by_rule]
     most = sorted(range(len(rules)), key=lambda place: (-len(rules[place][2]), place))[:MOST_RULES]
     lines = []
@@ -118,7 +140,7 @@ def _lines(result: Result) -> list[Line]:
 
 @dataclass(frozen=True)
 class Curve:
-    """The recall of rules that wait together, drawn."""
+    """Recall of rules with the same reorder wait, as a drawing."""
 
     names: str
     recall: Recall
@@ -126,12 +148,12 @@ class Curve:
 
     @property
     def is_thinned(self) -> bool:
-        """Tell whether not every period has its step."""
+        """Whether one step shows several periods."""
         return len(self.recall.periods) > MOST_STEPS
 
 
 def _curves(result: Result) -> list[Curve]:
-    """Draw the recall of rules, in the order of the file."""
+    """Draw the recall of rules, in the order of the rule file."""
     shown = alike(result.recalls)[:MOST_RULES]
     return [Curve(_named(names), one, curve(one) if one.periods else Markup("")) for names, one in shown]
 
@@ -141,14 +163,14 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _picture(result: Result, pick: Pick, traced: Traced | str) -> dict[str, Any]:
+def _picture(result: Result, pick: Pick, traced: Traced | str, units: Mapping[str, str]) -> dict[str, Any]:
     end = result.end_of(pick.life)
     told = {"pick": pick, "life": pick.life, "end": end}
     if isinstance(traced, str):
         return {**told, "drawing": None, "why_not": traced}
-    return {**told, "drawing": picture(traced, pick, end)}
+    return {**told, "drawing": picture(traced, pick, end, units)}
 
 
 def labels_text(labels: dict[str, str]) -> str:
-    """Write labels as people do: `machine press-7, team hvac`."""
-    return ", ".join(f"{name} {value}" for name, value in sorted(labels.items()))
+    """Return labels as one text: `machine=press-7, team=hvac`."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))

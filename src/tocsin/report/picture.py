@@ -1,4 +1,4 @@
-"""The picture of one alert: its inputs over time, rows kept and left out, the margin, and the alert as a bar."""
+"""Drawing of one alert: its inputs over time with used and omitted rows, the margin, and the alert as a bar."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
+from tocsin.formatting import format_duration, format_event_time, format_number
 from tocsin.logic import Bools, Float, Int
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
 from tocsin.report.svg import Drawing
+from tocsin.rules.rulefile import RuleFile
 from tocsin.trace import words
 from tocsin.trace.model import (
     DUPLICATES,
@@ -29,24 +31,24 @@ from tocsin.trace.model import (
     StoreTrace,
     Traced,
 )
-from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, PANEL, GAP, TOP, BOTTOM, BAR = 960, 70, 12, 96, 26, 18, 24, 18
-# Points per panel: more than one per pixel and its extremes cannot be told apart.
+# Points per panel. More points would overlap.
 _MOST_POINTS = 1_200
-# Of more points nobody asks for single ones, and hints would be most of the file.
+# A panel with more points has no hints, because hints would be most of the file.
 _MOST_HINTS = 150
 _KINDS = {
     KEPT: "kept", EXPIRED: "kept", PASSED: "kept", OMITTED: "omitted", DUPLICATES: "omitted", LATE: "late-row",
 }  # fmt: skip
 
 _LARGEST = sys.float_info.max
-_ORDER = ("kept", "omitted", "late-row", "true", "false")
+# Kinds of points in the order of captions, with their names.
+_TITLES = {"kept": "used", "omitted": "omitted", "late-row": "late", "true": "above 0", "false": "not above 0"}
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points to be drawn in one panel."""
+    """Points of one panel."""
 
     name: str
     time: Int
@@ -57,11 +59,13 @@ class Series:
 
 
 def picture(traced: Traced, pick: Pick, end_us: int, units: Mapping[str, str] | None = None) -> Markup:
-    """Draw an alert with the rows around it; `units` has those of inputs by name, as `air` or `air.temp`."""
+    """Draw an alert with the rows around it. `units` has the units of inputs by name, such as `air` or `air.temp`."""
     panels = [part for store in traced.stores_of(pick.rule) for part in _inputs(store, pick, units or {})]
     margin = _margins(traced, pick)
     height = TOP + (PANEL + GAP) * (len(panels) + 1) + BAR + BOTTOM
-    drawing = Drawing(WIDTH, height, f"{pick.rule.alert} at {date(pick.life.start_us)}: inputs, margin and alert")
+    drawing = Drawing(
+        WIDTH, height, f"{pick.rule.alert} at {format_event_time(pick.life.start_us)}: inputs, margin and alert"
+    )
     x = Scale(pick.from_us, pick.to_us, LEFT, WIDTH - RIGHT)
     base = height - BOTTOM
     begin, stop = x(pick.life.start_us), x(end_us)
@@ -69,19 +73,33 @@ def picture(traced: Traced, pick: Pick, end_us: int, units: Mapping[str, str] | 
     for time, text in time_ticks(pick.from_us, pick.to_us):
         drawing.line(x(time), TOP, x(time), base, "grid")
         drawing.text(x(time), base + 16, text, "tick", "middle")
-    drawing.text(0, base + 16, days_text(pick.from_us, pick.to_us)[:10], "tick")
+    drawing.text(0, base + 16, days_text(pick.life.start_us, end_us)[:10], "tick")
     for place, series in enumerate([*panels, margin]):
         top = TOP + (PANEL + GAP) * place
         _panel(drawing, series, x, top, is_margin=series is margin)
     y = base - BAR
     state = "late" if pick.life.is_late else "firing"
     drawing.text(LEFT - 8, y + 12, "alert", "label", "end")
-    drawing.box(begin, y, max(stop - begin, 2), BAR - 6, state, f"{date(pick.life.start_us)} to {date(end_us)}")
+    drawing.box(
+        begin,
+        y,
+        max(stop - begin, 2),
+        BAR - 6,
+        state,
+        f"alert from {format_event_time(pick.life.start_us)} to {format_event_time(end_us)}"
+        f" ({format_duration(end_us - pick.life.start_us)})",
+    )
     return drawing.markup()
 
 
+def column_units(file: RuleFile) -> dict[str, str]:
+    """Return the units of values that a rule file declares, by input, such as `air` or `air.temp`."""
+    values = [(stream.name, value) for stream in file.streams.values() for value in stream.values.values()]
+    return {words.named(stream, value.name): value.unit for stream, value in values if value.unit}
+
+
 def _inputs(store: StoreTrace, pick: Pick, units: Mapping[str, str]) -> list[Series]:
-    """A series per column that the rule reads."""
+    """Return one series per column of a store that the rule reads."""
     time = store.rows.time
     near = np.flatnonzero((time >= pick.from_us) & (time <= pick.to_us) & (store.fate > 0))
     near = near[np.argsort(time[near], kind="stable")]
@@ -96,7 +114,7 @@ def _inputs(store: StoreTrace, pick: Pick, units: Mapping[str, str]) -> list[Ser
         at = near[places]
         kinds = [_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[at]]
         name = words.named(store.store.stream, column)
-        name = f"{name} in {units[name]}" if name in units else name
+        name = f"{name} ({units[name]})" if name in units else name
         counts = Counter(_KINDS.get(int(fate), FATES[fate]) for fate in store.fate[near])
         series.append(Series(name, time[at], value[at], kinds, counts, _first(decisive[places])))
     return series
@@ -141,10 +159,10 @@ def _panel(drawing: Drawing, series: Series, x: Scale, top: float, *, is_margin:
     """Draw one panel: marks, the line, the points, and a ring around the witness."""
     low, high = _bounds(series.value, with_zero=is_margin)
     y = Scale(low, high, top + PANEL, top)
-    drawing.text(LEFT, top - 5, series.name, "name")
-    order = sorted(series.counts, key=_ORDER.index)
-    told = ", ".join(f"{series.counts[kind]:,} {kind.replace('-row', '')}" for kind in order)
-    drawing.text(WIDTH - RIGHT, top - 5, told or "no rows here", "tick", "end")
+    drawing.text(LEFT, top - 5, "margin: left side minus right side" if is_margin else series.name, "name")
+    order = sorted(series.counts, key=list(_TITLES).index)
+    counts = ", ".join(f"{series.counts[kind]:,} {_TITLES[kind]}" for kind in order)
+    drawing.text(WIDTH - RIGHT, top - 5, counts or ("no evaluations" if is_margin else "no rows"), "tick", "end")
     for value, text in number_ticks(low, high):
         drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
         drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
@@ -157,9 +175,10 @@ def _panel(drawing: Drawing, series: Series, x: Scale, top: float, *, is_margin:
             drawing.dots((place for place, mine in zip(points, series.kind, strict=True) if mine == kind), kind)
     else:
         for i, (place, kind) in enumerate(zip(points, series.kind, strict=True)):
-            drawing.dot(*place, 2.5, kind, f"{date(int(series.time[i]))}: {series.value[i]:.6g} ({kind})")
+            shown, time = format_number(float(series.value[i])), format_event_time(int(series.time[i]))
+            drawing.dot(*place, 2.5, kind, f"{series.name}: {shown} at {time} ({_TITLES[kind]})")
     if series.witness is not None:
-        drawing.dot(*points[series.witness], 6, "witness", "witness: this row decided the alert")
+        drawing.dot(*points[series.witness], 6, "witness", "row of the witness")
 
 
 def _bounds(value: Float, *, with_zero: bool) -> tuple[float, float]:

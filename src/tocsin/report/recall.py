@@ -13,7 +13,7 @@ from statistics import median_low
 
 from tocsin.plan import Plan
 from tocsin.rules.durations import duration_text
-from tocsin.rules.waiting import FIXED, RECALL, Waiting
+from tocsin.rules.quality import FIXED, RECALL, ReorderWait
 
 # Periods of event time by their first microsecond: results in order, and in all.
 Periods = Mapping[int, tuple[int, int]]
@@ -53,7 +53,7 @@ class Recall:
     """
 
     alert: str
-    waiting: Waiting
+    waiting: ReorderWait
     periods: tuple[Period, ...]
     waits_us: tuple[int, ...] = ()
     longest_us: int = 0
@@ -66,9 +66,9 @@ class Recall:
 
     @property
     def asked_text(self) -> str:
-        """What the rule asks for, in words."""
+        """Requested recall or wait as text."""
         if self.asked is not None:
-            return f"recall {self.asked:g} over {duration_text(self.waiting.over_us)}"
+            return f"recall {self.asked:g} over {duration_text(self.waiting.period_us)}"
         return f"wait {duration_text(self.waiting.wait_us) if self.waiting.kind == FIXED else 'max'}"
 
     @property
@@ -101,7 +101,7 @@ class Recall:
         for begin, end in pairwise(cuts):
             mine = self.periods[begin:end]
             lowest = min(mine, key=lambda period: period.recall)
-            yield Stretch(mine[0].start_us, mine[-1].start_us + self.waiting.over_us, lowest, len(mine))
+            yield Stretch(mine[0].start_us, mine[-1].start_us + self.waiting.period_us, lowest, len(mine))
 
 
 def recall_text(period: Period | None) -> str:
@@ -113,17 +113,6 @@ def recall_text(period: Period | None) -> str:
     if period is None:
         return "-"
     return "1" if period.in_order == period.true else f"{period.in_order * 10_000 // period.true / 10_000:.4f}"
-
-
-def share_text(share: float | None) -> str:
-    """Write a share of periods; it is 100 % only where all are meant.
-
-    >>> share_text(1.0), share_text(0.9999), share_text(None)
-    ('100 %', '99.9 %', '-')
-    """
-    if share is None:
-        return "-"
-    return "100 %" if share == 1.0 else f"{int(share * 1000) / 10:.1f} %"
 
 
 def recalls(
@@ -161,7 +150,7 @@ def _periods(found: Periods, true: Periods) -> Iterator[Period]:
 
 def alike(given: Sequence[Recall]) -> list[tuple[list[str], Recall]]:
     """Bring together rules that wait together: the names of all, and one recall for them."""
-    found: dict[tuple[Waiting, tuple[Period, ...]], tuple[list[str], Recall]] = {}
+    found: dict[tuple[ReorderWait, tuple[Period, ...]], tuple[list[str], Recall]] = {}
     for recall in given:
         names, _ = found.setdefault((recall.waiting, recall.periods), ([], recall))
         names.append(recall.alert)

@@ -9,31 +9,47 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocsin.logic import FATES, Found, Out
-from tocsin.plan import Plan, RangeWatch, Threshold, Watch
-from tocsin.plan.steps import Silence
+from tocsin.plan import Plan, RangeWatch, Silence, Threshold, Watch
 from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
-from tocsin.rundir.manifest import passing_of
-from tocsin.rundir.progress import unusable_streams
+from tocsin.run_directory.manifest import pass_through_shares
+from tocsin.run_directory.progress import unusable_streams
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
 MOST_WITNESSES = 50_000
 
-# Counts that are told where there are any; they tell more of rows that have their fate among the others.
-RARE = {
-    "duplicates": "duplicates",
-    "shed": "shed",
-    "unprocessed": "not all pairs looked at",
-    "out_of_domain": "outside domain",
+
+class Outcome(NamedTuple):
+    """Name and meaning of a row outcome, as tables, legends and bars show them."""
+
+    title: str
+    meaning: str
+
+
+# Row outcomes in the order of bars and tables. Each received row has exactly one outcome.
+OUTCOMES = {
+    "held": Outcome("buffered", "waiting in the reorder buffer"),
+    "retained": Outcome("retained", "in state now"),
+    "expired": Outcome("expired", "was in state until no partner could arrive"),
+    # Range requests: the counts have them as expired.
+    "done": Outcome("completed", "a request that matured or was terminated"),
+    "passed": Outcome("pass-through", "evaluated once, never in state"),
+    "omitted": Outcome("omitted", "proved to affect no alert"),
+    "duplicates": Outcome("duplicate", "equal to an earlier row"),
+    "shed": Outcome("shed", "evicted because the memory budget was exceeded"),
+    "late": Outcome("late", "dropped, beyond the allowed lateness"),
+    "quarantined": Outcome("invalid", "no valid key, time or value"),
+    "unprocessed": Outcome("unprocessed", "evicted before all work on it was done, because of the CPU budget"),
+}
+# Counts that tables show only if there are any. The last two count rows that have an outcome among the others.
+RARE = {name: OUTCOMES[name].title for name in ("duplicates", "shed", "unprocessed")} | {
+    "out_of_domain": "outside the domain",
     "without_limits": "without limits",
 }
-
-# Fates in the order in which they are drawn; rows that pass are those that a way without partners looks at.
-PARTS = ("held", "retained", "expired", "passed", *FATES[FATES.index("expired") + 1 :])
 
 _NONE: Mapping[str, Any] = {}
 
@@ -111,7 +127,7 @@ class StoreSummary:
         """What became of the rows; the numbers add up to those received."""
         found = {name: self.counts.get(name, 0) for name in FATES}
         found |= {"expired": found["expired"] - self.passed, "passed": self.passed}
-        return {name: number for name in PARTS if (number := found[name])}
+        return {name: number for name in OUTCOMES if (number := found.get(name))}
 
 
 @dataclass(frozen=True)
@@ -246,7 +262,7 @@ class Gatherer:
         lives = sorted([*self.lives, *self._open.values()], key=lambda life: (life.start_us, life.alert))
         sums = {name: numbers for name, numbers in self._sums.counts.items() if name}
         state_bytes = self._sums.counts.get("", {}).get("state_bytes", 0)
-        passing = passing_of(self.plan)
+        passing = pass_through_shares(self.plan)
         times = self._sums.newest
         oldest = [-time for name, time in times.items() if name.startswith("-")]
         newest = {name: time for name, time in times.items() if not name.startswith("-")}

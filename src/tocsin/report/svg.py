@@ -1,4 +1,4 @@
-"""Drawings as SVG text: every text and attribute is escaped, colours are classes, so that one style serves all."""
+"""Drawings: SVG with escaped texts and attributes. Colours are CSS classes, so pages and reports share one style."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
+from tocsin.report.markup import visible
+
 
 def number(value: float) -> str:
-    """Write a coordinate: a tenth of a pixel is enough.
+    """Return a coordinate as text, rounded to a tenth of a pixel.
 
     >>> number(3.0), number(3.14159)
     ('3', '3.1')
@@ -16,17 +18,17 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def visible(text: str) -> str:
-    r"""Put a sign in the place of characters that no page may hold.
+def fit_label(text: str, most: int = 26) -> str:
+    """Return the label of a line or bar, cut to `most` characters.
 
-    >>> visible("a\x00b")
-    'a\ufffdb'
+    >>> fit_label("humidity", 4)
+    'hum…'
     """
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class Drawing:
-    """Marks on an area of some size; `title` is read to those who do not see it."""
+    """Drawing of a size in pixels. Screen readers read the `title`."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.width, self.height, self.title = width, height, title
@@ -37,7 +39,7 @@ class Drawing:
         self._add("line", kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
     def box(self, x: float, y: float, width: float, height: float, kind: str, hint: str = "") -> None:
-        """Draw a rectangle; the hint is shown where the pointer rests."""
+        """Draw a rectangle. Browsers show the hint when the pointer rests on it."""
         self._add("rect", kind, hint, x=x, y=y, width=max(width, 0.0), height=height)
 
     def dot(self, x: float, y: float, radius: float, kind: str, hint: str = "") -> None:
@@ -45,7 +47,7 @@ class Drawing:
         self._add("circle", kind, hint, cx=x, cy=y, r=radius)
 
     def dots(self, points: Iterable[tuple[float, float]], kind: str) -> None:
-        """Draw many small dots as one mark: lines without length, with round ends."""
+        """Draw many small dots as one element: lines of length 0 with round ends."""
         steps = "".join(f"M{number(x)},{number(y)}h0" for x, y in points)
         if steps:
             self._parts.append(Markup('<path class="dots {}" d="{}"/>').format(kind, steps))
@@ -57,12 +59,12 @@ class Drawing:
             self._parts.append(Markup('<polyline class="{}" points="{}"/>').format(kind, steps))
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> None:
-        """Write words."""
+        """Draw a text."""
         parts = (kind, number(x), number(y), anchor, visible(words))
         self._parts.append(Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(*parts))
 
     def markup(self) -> Markup:
-        """The drawing as text for a page."""
+        """Return the drawing as HTML."""
         head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             self.width, self.height, visible(self.title)
         )

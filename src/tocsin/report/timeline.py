@@ -1,4 +1,4 @@
-"""The alerts of one rule over the whole range: a line per key, the busiest first."""
+"""Timeline of the alerts of one rule: one line per key. The keys with the longest time firing are first."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tocsin.formatting import format_count, format_duration, format_event_time, format_number
 from tocsin.report.axis import Scale, time_ticks
 from tocsin.report.result import Result
-from tocsin.report.svg import Drawing
-from tocsin.rules.durations import duration_text
+from tocsin.report.svg import Drawing, fit_label
 from tocsin.trace.model import Life
-from tocsin.trace.words import date
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 960, 190, 12, 20, 6, 24
 MOST_KEYS = 20
 MATCH = "match"
-# More bars than pixels show nothing more: those that fall on one another are drawn as one.
+# A line with more bars than this merges bars that are less than one pixel apart.
 _MOST_BARS = 400
 
 
 def timeline(
     result: Result, lives: Sequence[Life], on: Sequence[str], axis: tuple[int, int] | None = None
 ) -> tuple[Markup, int]:
-    """Draw the lives of a rule; give the drawing, and how many keys it leaves out.
+    """Draw the alerts of a rule by key. Return the drawing and the number of keys without a line.
 
-    `axis` is from when to when it is drawn, if not over the whole range.
+    `axis` has the first and the last time of the drawing; without it, the drawing covers all rows and alerts.
     """
     keys: dict[tuple[str, ...], list[Life]] = {}
     for life in lives:
@@ -34,7 +33,8 @@ def timeline(
     shown = busiest[:MOST_KEYS]
     low, high = axis or _range(result, lives)
     height = TOP + ROW * len(shown) + BOTTOM
-    drawing = Drawing(WIDTH, height, f"time line of {len(lives)} alerts of {len(keys)} keys")
+    title = f"{format_count(len(lives), 'alert')} of {format_count(len(keys), 'key')} over event time"
+    drawing = Drawing(WIDTH, height, title)
     x = Scale(low, high, LEFT, WIDTH - RIGHT)
     base = TOP + ROW * len(shown)
     for time, text in time_ticks(low, high):
@@ -42,14 +42,14 @@ def timeline(
         drawing.text(x(time), base + 16, text, "tick", "middle")
     for row, key in enumerate(shown):
         y = TOP + ROW * row
-        drawing.text(LEFT - 8, y + 14, _cut(", ".join(key) or "all rows"), "label", "end")
+        drawing.text(LEFT - 8, y + 14, fit_label(", ".join(key) or "all rows"), "label", "end")
         drawing.line(LEFT, y + ROW / 2, WIDTH - RIGHT, y + ROW / 2, "rule")
         _bars(drawing, result, keys[key], x, y)
     return drawing.markup(), len(keys) - len(shown)
 
 
 def _range(result: Result, lives: Sequence[Life]) -> tuple[int, int]:
-    """From the first row to the last, and all alerts."""
+    """Return the first and the last time of all rows and alerts."""
     times = [life.start_us for life in lives] + [result.end_of(life) for life in lives]
     times += [time for time in (result.oldest_us, result.newest_us) if time is not None]
     return min(times, default=0), max(times, default=1)
@@ -65,24 +65,21 @@ def _bars(drawing: Drawing, result: Result, lives: Sequence[Life], x: Scale, y: 
         else:
             drawn.append((begin, end, life, 1))
     for begin, end, life, count in drawn:
-        hint = _hint(result, life) if count == 1 else f"{count} alerts from {date(life.start_us)}"
+        hint = _hint(result, life) if count == 1 else f"{count:,} alerts from {format_event_time(life.start_us)} on"
         drawing.box(begin, y + 4, max(end - begin, 2), ROW - 8, kind_of(life.state, is_late=life.is_late), hint)
 
 
 def kind_of(state: str, *, is_late: bool) -> str:
-    """How a life is drawn: what was found late and what only matched apart from what fired."""
+    """Return the CSS class of an alert: `late`, `match` or `firing`."""
     return "late" if is_late else MATCH if state == MATCH else "firing"
 
 
 def _hint(result: Result, life: Life) -> str:
-    length = duration_text(result.end_of(life) - life.start_us)
-    ends = "not ended" if life.end_us is None else date(life.end_us)
-    return f"{date(life.start_us)} to {ends} ({length}), margin {life.margin:.6g}{', late' * life.is_late}"
+    length = format_duration(result.end_of(life) - life.start_us)
+    end = f"still open after {length}" if life.end_us is None else f"to {format_event_time(life.end_us)} ({length})"
+    margin = f"margin {format_number(life.margin)}"
+    return f"{format_event_time(life.start_us)} {end}, {margin}{', late alert' * life.is_late}"
 
 
 def _length(result: Result, lives: Sequence[Life]) -> int:
     return sum(result.end_of(life) - life.start_us + 1 for life in lives)
-
-
-def _cut(text: str, most: int = 26) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tocsin.errors import ExprError, TocsinError
-from tocsin.expr.nodes import Compare, Condition, Node, Variable, children, with_children
+from tocsin.expr.syntax_tree import Compare, Condition, Node, Variable, child_nodes, replace_children
 from tocsin.rules import compose
 from tocsin.rules.compose import ListNode, MapNode, Scalar
 from tocsin.rules.model import Rule
@@ -23,7 +23,7 @@ from tocsin.rules.template import parse_template
 # A stream that a rule may read where nothing is known of those it does read.
 _ANY = Variable("any_stream")
 
-_FIELD = re.compile(r"`(\w+)")
+_FIELD = re.compile(r"`(\w+)((?:\.\w+)*)")
 _GOT = re.compile(r"got '([^']*)'$")
 
 
@@ -34,7 +34,8 @@ def check_rule(placed: Placed, rule: Rule, read: Read, known: Known) -> Any:
         if without:
             has = ", ".join(without[0].keys) or "none"
             message = (
-                f"`on` must name key columns of all streams of `expr`; {without[0].name!r} has {has}, not {column!r}"
+                f"`on` must name key columns of all streams of `expr`; the keys of {without[0].name!r} are {has}; "
+                f"got {column!r}"
             )
             placed.report(message, "on", column)
     if read.is_whole:
@@ -116,7 +117,7 @@ def _check_plan(placed: Placed, rule: Rule, read: Read, known: Known) -> Any:
         except TocsinError as error:
             if is_mended and isinstance(error, ExprError):
                 return None  # A condition that was mended may have become too long.
-            message = str(error).splitlines()[0].removeprefix(f"{rule.place}: ")
+            message = str(error).splitlines()[0].removeprefix(f"{rule.location}: ")
         field, found = _report_planner(placed, message.replace(f"`{rule.expr}`", f"`{written}`"))
         if field == "shapes" and found in rule.shapes:
             rule = replace(rule, shapes={name: word for name, word in rule.shapes.items() if name != found})
@@ -136,22 +137,27 @@ def _mended(rule: Rule, read: Read, condition: Condition) -> Rule:
     def mend(node: Node) -> Node:
         if isinstance(node, Variable):
             return node if node.key in good else instead
-        return with_children(node, tuple(mend(part) for part in children(node)))
+        return replace_children(node, tuple(mend(part) for part in child_nodes(node)))
 
     # What stands alone on the right side may be meant as a limit.
     right = condition.right if isinstance(condition, Compare) else None
     is_open = isinstance(right, Variable) and right.key not in good
     within = "1s" if isinstance(rule.within, Mapping) else rule.within
     recovery = None if is_open else rule.recovery
-    return replace(rule, expr=str(mend(condition)), within=within, shapes={}, domains={}, recovery=recovery)
+    # The condition now reads fewer streams, which decides whether a budget is possible.
+    changes: dict[str, Any] = {"within": within, "shapes": {}, "domains": {}, "recovery": recovery, "quality": None}
+    return replace(rule, expr=str(mend(condition)), **changes)
 
 
 def _report_planner(placed: Placed, message: str) -> tuple[str, str]:
     """Report what the planner said; give the field that it names, and what it found there."""
     named, got = _FIELD.match(message), _GOT.search(message)
     name, found = named[1] if named else "", got[1] if got else ""
+    inner = named[2].split(".")[1:] if named else []
     node = _below(placed.places.get((name,)), found)
-    if (name, found) not in placed.places and node is not None:
+    if inner:
+        placed.report(message, name, *inner)
+    elif (name, found) not in placed.places and node is not None:
         placed.context.report(node, placed.where, message)
     else:
         placed.report(message, name, found, "name")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from tocsin.rules.compose import MapNode, Node
 from tocsin.rules.field_error import FieldError
+from tocsin.rules.quality import remove_option
 from tocsin.rules.references import Placed
 
 # Stands for a name that is missing, so that the rest of its rule is checked.
@@ -42,8 +43,7 @@ def _leave_out(given: dict[str, Any], path: tuple[object, ...], offset: int | No
         start, end = text.rindex("{{", 0, offset + 2), text.index("}}", offset) + 2
         inner[path[1]] = text[:start] + " " * (end - start) + text[end:]
     elif path[0] == "quality" and len(path) > 1 and isinstance(inner, dict):
-        del inner[path[1]]
-        inner.setdefault("recall", 1.0)  # There must be one.
+        remove_option(inner, path[1:])
     elif len(path) > 1 and isinstance(inner, dict):
         del inner[path[1]]
     elif len(path) > 1 and isinstance(inner, tuple):

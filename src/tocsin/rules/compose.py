@@ -75,7 +75,9 @@ def compose(text: str, report: Report) -> Node | None:
     if found:
         breaks = [0, *(match.end() for match in _BREAK.finditer(text, 0, found.start()))]
         shown = f"U+{ord(found.group()):04X}"
-        report(len(breaks), found.start() - breaks[-1] + 1, f"a file must hold printable characters; got {shown}")
+        report(
+            len(breaks), found.start() - breaks[-1] + 1, f"a file must contain only printable characters; got {shown}"
+        )
         return None
     try:
         return _Composer(report).document(text)
@@ -89,7 +91,7 @@ def compose(text: str, report: Report) -> Node | None:
             # What is missing at the end of a file is missing at the end of its last line.
             line, column = len(lines), len(lines[-1]) + 1
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        report(line, column, f"a file must be YAML; {said}")
+        report(line, column, f"invalid YAML: {said}")
     return None
 
 
@@ -111,7 +113,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _Unreadable(*_place(event), "a file must be one YAML document; another begins here")
+                    raise _Unreadable(*_place(event), "a file must contain one YAML document; a second one begins here")
             elif isinstance(event, yaml.AliasEvent):
                 self._put(self._aliased(event))
             elif isinstance(event, yaml.NodeEvent):
@@ -154,18 +156,22 @@ class _Composer:
         line, column = _place(event)
         node = self._anchors.get(str(event.anchor))
         if node is None:
-            message = f"an alias must follow the end of its anchor; `*{event.anchor}` has none before it"
+            message = f"an alias must follow the end of its anchor; `*{event.anchor}` has no anchor before it"
             raise _Unreadable(line, column, message)
         self._nodes += node.size
         if self._nodes > MOST_NODES:
-            message = f"a file must have at most {MOST_NODES:,} nodes, aliases expanded; here there are more"
+            message = (
+                f"a file must have at most {MOST_NODES:,} nodes after the expansion of aliases; this file has more"
+            )
             raise _Unreadable(line, column, message)
         return node
 
     def _count(self, node: Node) -> None:
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise _Unreadable(node.line, node.column, f"a file must have at most {MOST_NODES:,} nodes; here are more")
+            raise _Unreadable(
+                node.line, node.column, f"a file must have at most {MOST_NODES:,} nodes; this file has more"
+            )
 
     def _put(self, node: Node) -> None:
         """Give a finished node to the container that is open."""
@@ -184,13 +190,13 @@ class _Composer:
 
     def _enter(self, container: MapNode, key: Node, value: Node) -> None:
         if not isinstance(key, Scalar):
-            self._report(key.line, key.column, "a key must be a word; got a list or a mapping")
+            self._report(key.line, key.column, "a key must be a scalar; got a list or a mapping")
         elif key.text in container.entries:
             first = container.entries[key.text][0].line
-            self._report(key.line, key.column, f"a key must stand once; `{key.text}` stands in line {first} too")
+            self._report(key.line, key.column, f"keys must be unique; `{key.text}` is already in line {first}")
         elif key.text == "<<" and not key.style:
             self._report(
-                key.line, key.column, "`<<` does not merge here; write the keys out, or use an alias as a value"
+                key.line, key.column, "merge keys (`<<`) are not supported; write the keys, or use an alias as a value"
             )
         else:
             container.entries[key.text] = (key, value)

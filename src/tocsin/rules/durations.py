@@ -7,11 +7,13 @@ that of a time is ISO 8601.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from tocsin.errors import RuleError
+from tocsin.errors import RuleError, value_text
 from tocsin.logic import FIRST_US, LAST_US
+from tocsin.times import parse_iso_time
 
 # A number has no unit, so only 0 is a duration.
 Duration = str | timedelta | Literal[0]
@@ -31,28 +33,30 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_US = 10**17
 # Default limit for times in the future. It is longer than any offset of a time zone, so a local time without a zone
 # stays usable, and shorter than a wrong date.
-AHEAD = "1d"
+MAX_AHEAD = "1d"
 
 
-def microseconds(duration: Duration, where: str, *, signed: bool = False) -> int:
+def microseconds(duration: Duration, where: str, *, signed: bool = False, others: Sequence[str] = ()) -> int:
     """Return a duration in microseconds. The only number that is a duration is the integer 0.
+
+    `others` are words that the field accepts besides durations. The error for other text lists them.
 
     >>> microseconds("1h30m", "rule")
     5400000000
     >>> microseconds("-5s", "rule", signed=True)
     -5000000
     """
-    value = _read(duration, where)
+    value = _read(duration, where, others)
     if value < 0 and not signed:
-        message = f"{where} must not be negative; got {duration!r}"
+        message = f"{where} must not be negative; got {value_text(duration)}"
         raise RuleError(message)
     if abs(value) > MOST_US:
-        message = f"{where} must be shorter than 3,000 years; got {duration!r}"
+        message = f"{where} must be shorter than 3,000 years; got {value_text(duration)}"
         raise RuleError(message)
     return value
 
 
-def _read(duration: Duration, where: str) -> int:
+def _read(duration: Duration, where: str, others: Sequence[str]) -> int:
     if isinstance(duration, timedelta):
         return duration // timedelta(microseconds=1)
     if isinstance(duration, int) and not isinstance(duration, bool) and duration == 0:
@@ -66,25 +70,25 @@ def _read(duration: Duration, where: str) -> int:
         parts = _PART.findall(body)
         if parts and "".join(number + unit for number, unit in parts) == body:
             return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
-    message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'; got {duration!r}"
-    number = str(duration).strip().removesuffix(".0")
-    if re.fullmatch(r"[+-]?[0-9]+", number):
+    words = f", or one of {', '.join(others)}" if others else ""
+    message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'{words}; got {value_text(duration)}"
+    number = value_text(duration).strip("' ").removesuffix(".0")
+    if re.fullmatch(r"[+-]?[0-9]{1,50}", number):
         message += f", a number without a unit; for seconds write '{number}s'"
     raise RuleError(message)
 
 
 def time_us(text: str, where: str) -> int:
-    """Read a time in ISO 8601 as microseconds since 1970; one without an offset is UTC.
+    """Parse a time in ISO 8601 to microseconds since 1970. A time without an offset is in UTC.
 
     >>> time_us("1970-01-01T00:01:00Z", "rule"), time_us("1970-01-02", "rule")
     (60000000, 86400000000)
     """
     try:
-        time = datetime.fromisoformat(text)
+        return parse_iso_time(text)
     except ValueError:
         message = f"{where} must be a time such as 2026-01-01T00:00:00Z; got {text!r}"
         raise RuleError(message) from None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def duration_text(value_us: int) -> str:

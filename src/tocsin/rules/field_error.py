@@ -11,12 +11,12 @@ class FieldError(RuleError):
     """A mistake in one field of a rule.
 
     `path` leads to it, as in `("labels", "team")`, with `"name"` behind if the name itself is wrong; `sentence` says it
-    without the rule's place; `offset` is the place inside a text.
+    without the location of the rule; `offset` is the position inside a text.
     """
 
-    def __init__(self, sentence: str, path: Sequence[object], *, place: str = "", offset: int | None = None) -> None:
+    def __init__(self, sentence: str, path: Sequence[object], *, location: str = "", offset: int | None = None) -> None:
         self.sentence, self.path, self.offset = sentence, tuple(path), offset
-        super().__init__(f"{place}: {sentence}" if place else sentence)
+        super().__init__(f"{location}: {sentence}" if location else sentence)
 
 
 class FieldErrors(RuleError):

@@ -10,6 +10,7 @@ from tocsin.rules.compose import MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
 from tocsin.rules.nearest import nearest
 from tocsin.rules.options import Field, Kind
+from tocsin.rules.renamed import renamed_hint
 from tocsin.rules.values import default_value, read_value
 
 
@@ -50,7 +51,8 @@ def read_fields(context: Context, node: Node, table: Sequence[Field], where: str
 def _check_keys(context: Context, node: MapNode, known: Mapping[str, Field], where: str, what: str) -> None:
     for name, (key, _) in node.entries.items():
         if name not in known:
-            hint = nearest(name, known) or (f"; known are {', '.join(known)}" if known else "; it has none")
+            hint = renamed_hint(name, known) or nearest(name, known)
+            hint = hint or (f"; expected one of {', '.join(known)}" if known else "; it has no keys")
             context.report(key, where, f"`{name[:60]}` is not a key of {what}{hint}")
     missing = [name for name, entry in known.items() if entry.required and name not in node.entries]
     for name in missing:
@@ -67,7 +69,7 @@ def read_kind(
         return None
     name, (key, options) = next(iter(node.entries.items()))
     if name not in kinds:
-        hint = nearest(name, kinds) or f"; known are {', '.join(kinds)}"
+        hint = nearest(name, kinds) or f"; expected one of {', '.join(kinds)}"
         context.report(key, where, f"`{name[:60]}` is not a kind of {what}{hint}")
         return None
     if isinstance(options, Scalar) and options.is_nothing:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.options import GROUP, PAIR, RULE
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.ranges import RangeRule
+from tocsin.rules.read_quality import read_quality_block
 from tocsin.rules.read_ranges import read_ranges
 from tocsin.rules.references import Known, Placed, read_condition, settings
 from tocsin.rules.rulefile import Group
@@ -25,11 +27,13 @@ from tocsin.rules.values import MOST_NAMES
 # Name, labels, key columns.
 _Identity = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
-_DURATIONS = ("for", "keep_firing_for", "stale", "outage", "hop", "deadline")
+_DURATIONS = ("for", "keep_firing_for", "stale", "allowed_lateness", "hop")
 
 
-def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]:
-    """Read all groups; rules with mistakes are left out of them."""
+def read_groups(
+    context: Context, node: Node, known: Known, report: Callable[[int, int], None] | None = None
+) -> tuple[Group, ...]:
+    """Read all groups; rules with mistakes are left out of them. Call `report` with each number of read rules."""
     groups: list[Group] = []
     taken = {
         _identity(watch): f"`no_data` of stream {name!r}"
@@ -37,6 +41,7 @@ def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]
         if stream is not None and (watch := stream.no_data) is not None
     }
     names: dict[str, int] = {}
+    begin_rule = _counting(node, report)
     for number, item in enumerate(_items(context, node, "rule file", "groups"), 1):
         where = _called(item, "name", "group", number)
         fields = read_fields(context, item, GROUP, where, "a group")
@@ -44,11 +49,11 @@ def read_groups(context: Context, node: Node, known: Known) -> tuple[Group, ...]
             continue
         name = fields["name"] or ""
         if name in names:
-            message = f"`name` must be unique in the file; the group of line {names[name]} has it too"
+            message = f"`name` must be unique in the file; the group in line {names[name]} has the same name"
             context.report(fields.at("name"), where, message)
         elif name:
             names[name] = item.line
-        groups.append(_group(context, fields, where, known, taken))
+        groups.append(_group(context, fields, where, known, taken, begin_rule))
     return tuple(groups)
 
 
@@ -79,15 +84,34 @@ def _items(context: Context, node: Node, where: str, name: str) -> list[Node]:
     return []
 
 
-def _group(context: Context, fields: Fields, where: str, known: Known, taken: dict[_Identity, str]) -> Group:
+def _counting(node: Node, report: Callable[[int, int], None] | None) -> Callable[[], None]:
+    """Return a function that reports one more rule of all rules of the groups."""
+    if report is None:
+        return lambda: None
+    groups = [item for item in node.items if isinstance(item, MapNode)] if isinstance(node, ListNode) else []
+    rules = [group.entries["rules"][1] for group in groups if "rules" in group.entries]
+    total = sum(len(one.items) for one in rules if isinstance(one, ListNode))
+    done = itertools.count()
+    return lambda: report(next(done), total)
+
+
+def _group(
+    context: Context,
+    fields: Fields,
+    where: str,
+    known: Known,
+    taken: dict[_Identity, str],
+    begin_rule: Callable[[], None],
+) -> Group:
     labels = good_labels(context, fields, where)
-    rules: list[Rule | Ranges] = []
+    rules: list[Rule | RangeRule] = []
     seen: dict[Any, int] = {}
     items = _items(context, fields.nodes["rules"], where, "rules") if "rules" in fields.nodes else []
     for number, item in enumerate(items, 1):
+        begin_rule()
         place = f"{where}: {_called(item, 'alert', 'rule', number)}"
         shared = labels, fields.nodes.get("labels")
-        rule: Rule | Ranges | None
+        rule: Rule | RangeRule | None
         if isinstance(item, MapNode) and not item.entries.keys().isdisjoint({"ranges", "requests"}):
             rule = read_ranges(context, item, place, known, *shared)
         else:
@@ -103,7 +127,7 @@ def _group(context: Context, fields: Fields, where: str, known: Known, taken: di
             twin = f"among rules with the same `on`; {taken[identity]} has the same"
         if twin:
             at = item.entries["alert"][1] if isinstance(item, MapNode) else item
-            context.report(at, f"{where}: {rule.place}", f"`alert` and `labels` together must be unique {twin}")
+            context.report(at, f"{where}: {rule.location}", f"`alert` and `labels` together must be unique {twin}")
         seen.setdefault(identity[:2], number)
         taken.setdefault(identity, f"rule {number} of {where}")
     interval = fields["interval"]
@@ -112,7 +136,7 @@ def _group(context: Context, fields: Fields, where: str, known: Known, taken: di
         0 if interval is None else interval // MICROSECOND,
         labels,
         tuple(rule for rule in rules if isinstance(rule, Rule)),
-        tuple(rule for rule in rules if isinstance(rule, Ranges)),
+        tuple(rule for rule in rules if isinstance(rule, RangeRule)),
     )
 
 
@@ -149,9 +173,9 @@ class _RuleReader:
 
     def _given(self, fields: Fields, where: str) -> dict[str, Any]:
         """The arguments of a Rule, each with its place."""
-        plain = ("alert", "expr", "recovery", "wait", "quality", "memory", "model", "cpu")
+        plain = ("alert", "expr", "recovery")
         given: dict[str, Any] = {name: fields[name] for name in plain}
-        words = ("emit", "closed", "prefer", "weight")
+        words = ("emit", "closed")
         given |= {name: fields[name] for name in words if fields[name] is not None}
         for name in _DURATIONS:
             if fields[name] is not None:
@@ -164,10 +188,7 @@ class _RuleReader:
             given[name] = dict(fields[name] or {})
             place_entries(self.places, name, fields.nodes.get(name))
         given["tolerance"] = {name: _number(text) for name, text in given["tolerance"].items()}
-        for name in ("quality", "model"):
-            place_entries(self.places, name, fields.nodes.get(name))
-            if not isinstance(fields.nodes.get(name), MapNode):
-                given[name] = None
+        given["quality"] = read_quality_block(self.context, fields.nodes.get("quality"), where, self.places)
         given["labels"] = {**self.group_labels, **(fields["labels"] or {})}
         place_entries(self.places, "labels", self.group_node)
         place_entries(self.places, "labels", fields.nodes.get("labels"))
@@ -192,7 +213,7 @@ class _RuleReader:
             bounds = self._two(inner, "bounds", where) if inner else None
             if pair in pairs:
                 self.context.report(
-                    item, where, f"`within` must bound a pair once; {pair[0]} and {pair[1]} stand twice"
+                    item, where, f"`within` must have one bound per pair; {pair[0]} and {pair[1]} have two"
                 )
             elif pair and bounds:
                 pairs[pair] = bounds

@@ -34,7 +34,7 @@ class Limits:
         if column in self.columns:
             return ""
         found = f"{column or 'no column'}{nearest(column, self.columns) if column else ''}"
-        return f"`{name}` must be read by a column of its table ({', '.join(self.columns)}); got {found}"
+        return f"`{name}` must name a column of its table ({', '.join(self.columns)}); got {found}"
 
     def column(self, name: str) -> list[float]:
         """Give one column, a number per key."""
@@ -51,17 +51,17 @@ def read_limits(path: Path, on: Sequence[str], report: Report) -> Limits:
         raw = file.read(MOST_BYTES + 1)
     limits = Limits(str(path), tuple(on), (), {})
     if len(raw) > MOST_BYTES:
-        report(1, 1, f"a table must have at most {MOST_BYTES // 2**20} MiB; it has more")
+        report(1, 1, f"a table must have at most {MOST_BYTES // 2**20} MiB; this table is larger")
         return limits
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        report(raw.count(b"\n", 0, error.start) + 1, 1, "a table must be UTF-8; a byte here is not")
+        report(raw.count(b"\n", 0, error.start) + 1, 1, "a table must be in UTF-8; a byte of this line is invalid")
         return limits
     try:
         return _Table(text, report).read(limits)
     except csv.Error as error:
-        report(1, 1, f"a table must be CSV; {error}")
+        report(1, 1, f"invalid CSV: {error}")
     except _Enough:
         pass
     return limits
@@ -93,10 +93,10 @@ class _Table:
                 continue
             key = tuple(cells[at] for at in keys)
             if key in rows:
-                self._note(keys[0], cells, f"a key must stand once; {', '.join(map(repr, key))} stands above too")
+                self._note(keys[0], cells, f"keys must be unique; {', '.join(map(repr, key))} is in an earlier row")
             rows[key] = tuple(self._number(at, cells, header[at]) for at in numbers)
         if not rows and not self._mistakes:
-            self._note(0, [], "a table must have at least one row below its header; it has none")
+            self._note(0, [], "a table must have at least one row below its header; got no row")
         return Limits(limits.file, limits.on, tuple(header[at] for at in numbers), rows)
 
     def _check_header(self, header: list[str], on: Sequence[str]) -> bool:
@@ -105,12 +105,12 @@ class _Table:
         twice = [name for name in header if counts[name] > 1]
         if missing:
             self._note(
-                0, [], f"a header must have the key columns {', '.join(on)}; it has {', '.join(header) or 'nothing'}"
+                0, [], f"a header must have the key columns {', '.join(on)}; got {', '.join(header) or 'nothing'}"
             )
         elif twice:
-            self._note(header.index(twice[0]), header, f"a column must stand once; {twice[0]!r} stands twice")
+            self._note(header.index(twice[0]), header, f"columns must be unique; got {twice[0]!r} twice")
         elif len(header) == len(on):
-            self._note(0, [], f"a table must have a column of numbers besides {', '.join(on)}; it has none")
+            self._note(0, [], f"a table must have a column of numbers besides {', '.join(on)}; got no other column")
         return not self._mistakes
 
     def _number(self, at: int, cells: list[str], column: str) -> float:
@@ -119,7 +119,7 @@ class _Table:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            self._note(at, cells, f"column {column!r} must hold finite numbers; got {cells[at][:40]!r}")
+            self._note(at, cells, f"column {column!r} must contain finite numbers; got {cells[at][:40]!r}")
         return value
 
     def _note(self, at: int, cells: list[str], message: str) -> None:
@@ -127,7 +127,7 @@ class _Table:
         self._mistakes += 1
         line = max(1, self._reader.line_num)
         if self._mistakes > MOST_MISTAKES:
-            self._report(line, 1, f"this table has more than {MOST_MISTAKES} mistakes; the rest is not checked")
+            self._report(line, 1, f"this table has more than {MOST_MISTAKES} errors; the rest is not checked")
             raise _Enough
         plain = line <= len(self._lines) and '"' not in self._lines[line - 1]
         self._report(line, sum(len(cell) + 1 for cell in cells[:at]) + 1 if plain else 1, message)

@@ -15,12 +15,11 @@ from typing import Any
 from tocsin.errors import RuleError
 from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, compose, split_lines
 from tocsin.rules.context import Context, found
-from tocsin.rules.cpu import Cpu, check_apart, read_cpu
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.groups import read_groups
-from tocsin.rules.memory import Memory, read_memory
 from tocsin.rules.mistakes import NOTE, WARNING, Mistake, Mistakes, RuleFileError, TooManyMistakes
 from tocsin.rules.options import ARCHIVE, FILE, SINKS
+from tocsin.rules.read_quality import read_run_quality
 from tocsin.rules.references import Known, Planner
 from tocsin.rules.rulefile import RuleFile, Sink
 from tocsin.rules.streams import read_streams, read_tables
@@ -53,7 +52,11 @@ def load_rule_file(
 
 
 def check_rule_file(
-    path: str | Path, plan: Planner, environment: Mapping[str, str], make_sink: MakeSink | None = None
+    path: str | Path,
+    plan: Planner,
+    environment: Mapping[str, str],
+    make_sink: MakeSink | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Checked:
     """Read a rule file and say all that is wrong with it.
 
@@ -66,14 +69,16 @@ def check_rule_file(
     environment
         Where `${VAR}` is looked up.
     make_sink
-        Who makes sinks, such as `tocsin.deliver.make_sink`; what it refuses is a mistake too.
+        Who makes sinks, such as `tocsin.delivery.make_sink`; what it refuses is a mistake too.
+    report
+        Called before each rule with the number of checked rules and of all rules.
     """
     mistakes = Mistakes(str(path))
     context = Context(mistakes, Path(path).parent, environment)
     file = None
     with contextlib.suppress(TooManyMistakes):
         node = compose_file(context, Path(path))
-        file = None if node is None else _read(context, node, plan, make_sink)
+        file = None if node is None else _read(context, node, plan, make_sink, report)
     file = None if mistakes.count else file
     return Checked(str(path), file, mistakes.sorted(), mistakes.sorted(WARNING), mistakes.sorted(NOTE))
 
@@ -89,10 +94,10 @@ def compose_file(context: Context, path: Path) -> Node | None:
             raw = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such path"
-        report(1, 1, f"a file must be readable; {reason.lower()}")
+        report(1, 1, f"the file cannot be read: {reason.lower()}")
         return None
     if len(raw) > MOST_BYTES:
-        report(1, 1, f"a file must have at most {MOST_BYTES // 2**20} MiB; it has more")
+        report(1, 1, f"a file must have at most {MOST_BYTES // 2**20} MiB; this file is larger")
         return None
     try:
         text = raw.decode("utf-8-sig")
@@ -100,17 +105,25 @@ def compose_file(context: Context, path: Path) -> Node | None:
         begin = raw.rfind(b"\n", 0, error.start) + 1
         column = len(raw[begin : error.start].decode("utf-8-sig", "replace")) + 1
         report(
-            raw.count(b"\n", 0, error.start) + 1, column, f"a file must be UTF-8; got the byte 0x{raw[error.start]:02x}"
+            raw.count(b"\n", 0, error.start) + 1,
+            column,
+            f"a file must be in UTF-8; got the byte 0x{raw[error.start]:02x}",
         )
         return None
     context.lines = split_lines(text)
     node = compose(text, report)
     if node is None and not context.mistakes.count:
-        report(1, 1, "a file must have `streams` and `groups`; it is empty")
+        report(1, 1, "a file must have `streams` and `groups`; this file is empty")
     return node
 
 
-def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | None) -> RuleFile | None:
+def _read(
+    context: Context,
+    node: Node,
+    plan: Planner,
+    make_sink: MakeSink | None,
+    report: Callable[[int, int], None] | None,
+) -> RuleFile | None:
     fields = read_fields(context, node, FILE, WHERE, "a rule file")
     if fields is None:
         return None
@@ -118,13 +131,12 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
     streams = read_streams(context, fields.nodes.get("streams", nothing))
     limits = read_tables(context, fields.nodes.get("limits", nothing), streams)
     sections = [fields.nodes.get(name, nothing) for name in ("streams", "limits")]
-    known = Known(
-        streams, limits, plan, all(isinstance(section, MapNode) for section in sections), "memory" in fields.nodes
-    )
-    groups = read_groups(context, fields.nodes["groups"], known) if "groups" in fields.nodes else ()
+    block = fields.nodes.get("quality")
+    quality = read_run_quality(context, block, WHERE)
+    is_whole = all(isinstance(section, MapNode) for section in sections)
+    known = Known(streams, limits, plan, is_whole, isinstance(block, MapNode) and "memory" in block.entries)
+    groups = read_groups(context, fields.nodes["groups"], known, report) if "groups" in fields.nodes else ()
     sinks, archive = _sinks(context, fields, make_sink), _archive(context, fields)
-    memory = _memory(context, fields)
-    cpu = _cpu(context, fields, memory)
     if context.mistakes.count:
         return None
     _warn_of_unused(context, fields, known)
@@ -136,8 +148,7 @@ def _read(context: Context, node: Node, plan: Planner, make_sink: MakeSink | Non
         groups,
         sinks,
         archive,
-        memory,
-        cpu,
+        quality,
     )
 
 
@@ -172,7 +183,7 @@ def _check_sink(
         context.report(_option(node, sentence), where, sentence)
         return
     if target in targets:
-        context.report(node, where, f"a sink must have a target of its own; sink {targets[target]} has the same")
+        context.report(node, where, f"sinks must have different targets; sink {targets[target]} has the same target")
     targets.setdefault(target, number)
 
 
@@ -191,26 +202,6 @@ def _archive(context: Context, fields: Fields) -> str | None:
     return inner["path"] if inner else None
 
 
-def _memory(context: Context, fields: Fields) -> Memory | None:
-    if fields["memory"] is None:
-        return None
-    try:
-        return read_memory(fields["memory"])
-    except RuleError as error:
-        context.report(fields.nodes["memory"], WHERE, str(error))
-        return None
-
-
-def _cpu(context: Context, fields: Fields, memory: Memory | None) -> Cpu | None:
-    try:
-        cpu = read_cpu(fields["cpu"], fields["deadline"])
-        check_apart(cpu, memory)
-        return cpu
-    except RuleError as error:
-        context.report(fields.nodes["cpu" if "cpu" in fields.nodes else "deadline"], WHERE, str(error))
-        return None
-
-
 def _warn_of_unused(context: Context, fields: Fields, known: Known) -> None:
     """Warn of streams and tables that no rule reads; a stream that is watched for silence is of use."""
     for section, names in (("streams", known.streams), ("limits", known.limits)):
@@ -220,4 +211,4 @@ def _warn_of_unused(context: Context, fields: Fields, known: Known) -> None:
             if name not in known.used and not watched and isinstance(node, MapNode):
                 key: Scalar = node.entries[name][0]
                 kind = "stream" if section == "streams" else "limits"
-                context.warn(key, f'{kind} "{name}"', "it should be read by a rule; none does")
+                context.warn(key, f'{kind} "{name}"', "no rule reads it")

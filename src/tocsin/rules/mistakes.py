@@ -58,7 +58,7 @@ class Mistakes:
         if mistake in self._found:
             return
         if self.count == MOST and kind == ERROR:
-            message = f"a file must have fewer than {MOST:,} mistakes to be checked whole; the rest is not"
+            message = f"only the first {MOST:,} errors are reported; the rest of the file is not checked"
             self._found[Mistake(self.file, line, column, "", message)] = None
             raise TooManyMistakes
         self._found[mistake] = None

@@ -8,31 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 from tocsin.errors import RuleError
-from tocsin.rules.cpu import Cpu, read_cpu
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.field_error import FieldError, written
 from tocsin.rules.labels import check_annotations, check_label, check_label_name
 from tocsin.rules.limits import Limits
-from tocsin.rules.memory import PARTS, PREFERS, SAMPLE, SUBSET, read_memory, read_model
-from tocsin.rules.waiting import NONE, Waiting, read_waiting, unknown_parts
+from tocsin.rules.quality import SAMPLE, Quality, parse_quality
+from tocsin.rules.renamed import reject_renamed_parameters, renamed_hint
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
-WHOLE = "whole"
+UNREDUCED = "unreduced"
 CLOSED = ("both", "neither", "left", "right")
 EMITS = ("witness", "all")
 
 Bounds = Mapping[tuple[str, str], tuple[Duration, Duration]]
 
-# Beyond these, what memory is divided by has no meaning any more.
-_LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
-
+@reject_renamed_parameters
 @dataclass(frozen=True)
 class Rule:
-    """Raise `alert` while `expr` holds for rows of several streams that belong together.
+    """Rule: raise `alert` while `expr` is true for a combination of rows of its streams.
 
     A duration is text such as `10s` or `1h30m`, a `datetime.timedelta`, or 0. Other numbers are rejected.
 
@@ -44,68 +42,66 @@ class Rule:
         The condition, such as `ln(humidity/100) + 18.678*air/(257.14+air) - surface > 0`.
     within
         Largest distance in event time between any two rows of a combination, or bounds per pair:
-        `{("r", "s"): ("-5s", "10s")}` means -5 s <= t_s - t_r <= 10 s. Of a rule of one stream it is the interval: with
-        a shape and without `for`, `expr` is called only on rows that some window of this length cannot do without.
+        `{("r", "s"): ("-5s", "10s")}` means -5 s <= t_s - t_r <= 10 s. For a rule of one stream it is the interval of
+        the reduction: without `for`, `expr` is evaluated only on the extremes of windows of this length.
     on
         Key columns that must be equal.
     shapes
-        What `expr` does as one variable grows while the others stand: `increasing`, `decreasing` or `quasiconvex`
-        (falls, then rises), where that cannot be proved; it is believed unless it is refuted. `whole`, or None: nothing
-        is left out of that stream.
+        Shape of `expr` in a variable, if it cannot be proved: `increasing`, `decreasing` or `quasiconvex` (decreases,
+        then increases). It is accepted unless it is refuted. `unreduced` or None: no row of the stream is omitted.
     domains
-        (low, high) of a variable, on which its shape holds; a value outside is kept and counted, and excuses no other
-        row.
+        Range (low, high) of a variable, on which its shape is proved. A value outside is retained and counted, and
+        covers no other row.
     for_, keep_firing_for, stale
-        The life of an alert as in Prometheus, in event time; `stale` is the silence that ends it (default: the span of
-        the rule; of one stream `within`, and twice that where rows are left out before `expr` is called).
-    outage
-        How far a row may lie behind the newest of its key and still find every partner: 1 h, unless it is said; with
-        `cpu`, `deadline` or `prefer` sample the span of the rule; with `cpu` or `deadline` of one stream the deadline.
-    idle
-        How far a stream may lie behind before alerts stop waiting for it (default: the span of the rule).
+        Durations of an alert as in Prometheus, in event time. `stale` is the time without evaluations that ends it
+        (default: the span of the rule; for one stream `within`, or twice `within` if the rule is reduced).
+    allowed_lateness
+        Age of a row, compared with the newest row of its key, up to which it is joined with all partners. Default: 1 h;
+        with `cpu`, `deadline` or `prefer` sample the span of the rule; with `cpu` or `deadline` of one stream the
+        deadline.
+    idle_timeout
+        Age of the newest row of a stream at which alerts do not wait for it (default: the span of the rule).
     labels
         Labels of the alert besides the key columns.
     emit
-        `witness`: alerts, each with the best combination. `all`: every true combination; nothing is left out.
+        `witness`: alerts, each with the best combination. `all`: every true combination; no row is omitted.
     closed
-        Which ends of the bounds belong to them: `both`, `neither`, `left`, `right`.
+        Ends that belong to the bounds: `both`, `neither`, `left` or `right`.
     hop
         Join inside hopping windows [k*hop, k*hop + within] instead of sliding ones.
     annotations
-        Texts for people, with templates such as `{{ $labels.machine }}: {{ $value | printf "%.1f" }}`.
+        Texts with templates such as `{{ $labels.machine }}: {{ $value | printf "%.1f" }}`.
     recovery
-        A threshold apart from the firing one: the alert is resolved only when the left side of `expr`, a single
-        comparison with a number or a limit, is past this too.
+        Second threshold: the alert is resolved only when the left side of `expr` is beyond it too. `expr` must be one
+        comparison with a number or a limit.
     tolerance
-        Per variable, how far apart two values may be and still stand for each other: fewer rows are remembered, and an
-        alarm whose margin is smaller than what that costs, which `explain` shows, may be missed.
+        Step in which the values of a variable are compared: fewer rows are retained. An alarm with a margin below the
+        cost that `explain` shows can be missed.
     limits
-        Tables of numbers that differ per key, by the name that `expr` reads them by. A key that a table does not have
-        has no limit: what needs it is undefined, and so never true.
-    wait
-        How long rows wait so that they are taken in order: a duration, `max` (the largest delay so far) or `none`.
+        Tables with numbers per key, by the name that `expr` uses. A condition is never true for a key that a table does
+        not have.
     quality
-        `{"recall": 0.99, "over": "1m"}`: rows wait as long as that needs, and no longer; with `"in_order": True`
-        for results in order even where none is lost out of order.
-    memory
-        How much state its join may keep, over all buckets: `200MB`, or `10000 rows`; never more. What does not fit is
-        shed by a model of the streams. Without it, the rule shares what the run may keep, if that is limited.
-    model
-        By what rows are judged when memory is short, where that is not to be found out: `{"by": "key"}`, `age` or
-        `none` (the newest rows stay; of a sample, all rows have the same chance); `{"granularity": "10s"}` says how
-        finely ages are told apart.
-    prefer
-        What to keep when memory is short: `subset`, the rows that give most results, or `sample`, a random sample of
-        all results, each with its chance (with `emit` all, of two streams).
-    cpu
-        How much processor time it may use, over all buckets: `50%` of one core, or `2 cores` (with `emit` all, of one
-        or two streams). When that is short, rows, or pairs of them, that promise most results are looked at first.
-    deadline
-        How long after a row, in time of the streams, it, or its pairs, may still be looked at; what is left then is
-        counted as unprocessed. Of one stream a minute, unless it is said.
-    weight
-        Of joins that share memory, one with the weight 2 is to find twice the share of its results that one with the
-        weight 1 finds, where not all can be found.
+        Options of the answer, such as `{"recall": 0.99, "period": "1m"}`, `{"wait": "5s"}`, `{"memory": "200MB"}` or
+        `{"cpu": "50%"}`. Without options, every alarm is found and no row waits.
+
+        - `recall`: target share of the results that are found in order. Rows wait as long as this needs. `period` is
+          the event time over which the recall is measured, `adapt_every` the event time between two changes of the
+          wait, `step` its granularity, `strategy` how it is chosen. With `in_order`, results out of order count as lost
+          even if every alarm is raised without a wait.
+        - `wait`: how long rows wait for older rows: a duration, `max` (the largest delay so far) or `none`.
+        - `memory`: maximum state of the join over all buckets: `200MB`, or `10000 rows`. Further rows are shed. Without
+          it, the rule shares the memory budget of the run, if there is one.
+        - `prefer`: results that are kept if the memory budget is exceeded: `subset`, as many as possible, or `sample`,
+          a random sample of all results with their probabilities (with `emit` all and two streams).
+        - `model`: ranking of rows if the memory budget is exceeded: `{"by": "key"}`, `age`, `none` (the newest rows
+          stay; in a sample, all rows have the same probability) or `auto`. `{"granularity": "10s"}` is the length of an
+          age class.
+        - `weight`: among joins with a common memory budget, a join with weight 2 finds twice the share of its results
+          that a join with weight 1 finds, if not all results can be found.
+        - `cpu`: CPU budget over all buckets: `50%` of a core, or `2 cores` (with `emit` all and one or two streams). If
+          it is exceeded, the rows or pairs with the highest priority are processed first.
+        - `deadline`: event time after a row within which the row or its pairs can be processed. Later, they
+          count as unprocessed. The default for one stream is a minute.
     """
 
     alert: str
@@ -117,8 +113,8 @@ class Rule:
     for_: Duration = 0
     keep_firing_for: Duration = 0
     stale: Duration | None = None
-    outage: Duration | None = None
-    idle: Duration | None = None
+    allowed_lateness: Duration | None = None
+    idle_timeout: Duration | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     emit: str = "witness"
     closed: str = "both"
@@ -127,14 +123,7 @@ class Rule:
     recovery: float | None = None
     limits: Mapping[str, Limits] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=dict)
-    wait: Duration | None = None
     quality: Mapping[str, Any] | None = None
-    memory: str | int | None = None
-    prefer: str = SUBSET
-    weight: float = 1.0
-    model: Mapping[str, Any] | None = None
-    cpu: str | None = None
-    deadline: Duration | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked without knowing the streams."""
@@ -148,33 +137,26 @@ class Rule:
         for check in (_check_kinds, _check_words, _check_durations, _check_domains):
             check(self)
         # Files say it in a word.
-        object.__setattr__(self, "shapes", {name: None if s == WHOLE else s for name, s in self.shapes.items()})
+        object.__setattr__(self, "shapes", {name: None if s == UNREDUCED else s for name, s in self.shapes.items()})
         _check_labels(self)
-        check_annotations(self.annotations, [*self.on, *self.labels], self.place)
+        check_annotations(self.annotations, [*self.on, *self.labels], self.location)
         for check in (_check_recovery, _check_limits, _check_tolerance):
             check(self)
-        _check_waiting(self)
-        _check_memory(self)
-        _check_cpu(self)
+        _check_quality(self)
 
     @property
-    def place(self) -> str:
-        """How messages name this rule."""
+    def location(self) -> str:
+        """Name of the rule in messages."""
         return f'rule "{self.alert}"'
 
-    @property
-    def waiting(self) -> Waiting:
-        """How long rows are to wait."""
-        return read_waiting(self.wait, self.quality)
-
-    @property
-    def spending(self) -> Cpu | None:
-        """How much processor time its join may use, if it says so."""
-        return read_cpu(self.cpu, self.deadline)
+    @cached_property
+    def quality_options(self) -> Quality:
+        """Parsed quality block."""
+        return parse_quality(self.quality)
 
 
 def _refuse(rule: Rule, sentence: str, *path: object) -> NoReturn:
-    raise FieldError(sentence, path, place=rule.place) from None
+    raise FieldError(sentence, path, location=rule.location) from None
 
 
 def _check_kinds(rule: Rule) -> None:
@@ -189,17 +171,17 @@ def _check_words(rule: Rule) -> None:
     words: list[tuple[tuple[str, ...], object, tuple[str, ...]]] = [
         (("emit",), rule.emit, EMITS),
         (("closed",), rule.closed, CLOSED),
-        (("prefer",), rule.prefer, PREFERS),
     ]
     shapes = [(name, shape) for name, shape in rule.shapes.items() if shape is not None]
-    words += [(("shapes", name), shape, (*SHAPES, WHOLE)) for name, shape in shapes]
+    words += [(("shapes", name), shape, (*SHAPES, UNREDUCED)) for name, shape in shapes]
     for path, word, known in words:
         if word not in known:
-            _refuse(rule, f"`{written(path)}` must be one of {', '.join(known)}; got {word!r}", *path)
+            hint = renamed_hint(word, known)
+            _refuse(rule, f"`{written(path)}` must be one of {', '.join(known)}; got {word!r}{hint}", *path)
 
 
 def _check_durations(rule: Rule) -> None:
-    for name in ("for_", "keep_firing_for", "stale", "outage", "idle", "hop", "deadline"):
+    for name in ("for_", "keep_firing_for", "stale", "allowed_lateness", "idle_timeout", "hop"):
         value = getattr(rule, name)
         if value is not None:
             _duration(rule, value, name.rstrip("_"))
@@ -213,7 +195,7 @@ def _check_durations(rule: Rule) -> None:
     elif rule.within is not None:
         _duration(rule, rule.within, "within")
     elif rule.hop is not None:
-        _refuse(rule, "`hop` needs `within`, the length of its windows; got none", "hop")
+        _refuse(rule, "`hop` needs `within`, the length of its windows; `within` is not set", "hop")
 
 
 def _check_pair(rule: Rule, pair: object, bounds: object) -> None:
@@ -244,9 +226,9 @@ def _check_domains(rule: Rule) -> None:
 
 def _check_labels(rule: Rule) -> None:
     for name in rule.on:
-        check_label_name(name, rule.place, "on", name)
+        check_label_name(name, rule.location, "on", name)
     for name, value in rule.labels.items():
-        check_label(name, value, rule.place)
+        check_label(name, value, rule.location)
         if name in rule.on:
             sentence = f"`labels` must not repeat key columns; both have {name!r}"
             _refuse(rule, sentence, "labels", name, "name")
@@ -259,7 +241,7 @@ def _check_recovery(rule: Rule) -> None:
     if not number or not math.isfinite(rule.recovery):
         _refuse(rule, f"`recovery` must be a finite number; got {rule.recovery!r}", "recovery")
     if rule.emit == "all":
-        _refuse(rule, "`recovery` needs alerts that live on; got `emit` all, which has none", "recovery")
+        _refuse(rule, "`recovery` needs `emit: witness`, because a match has no end; got `emit: all`", "recovery")
 
 
 def _check_limits(rule: Rule) -> None:
@@ -269,64 +251,29 @@ def _check_limits(rule: Rule) -> None:
         missing = [key for key in table.on if key not in rule.on]
         if missing:
             sentence = f"`on` must have the key columns of the limits {name!r} ({', '.join(table.on)})"
-            _refuse(rule, f"{sentence}; {missing[0]!r} is not in it", "limits", name)
+            _refuse(rule, f"{sentence}; add {missing[0]!r}", "limits", name)
 
 
 def _check_tolerance(rule: Rule) -> None:
     for name, value in rule.tolerance.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < math.inf:
-            sentence = f"`tolerance[{name!r}]` must be a number, not negative; got {value!r}"
+            sentence = f"`tolerance[{name!r}]` must be a number of at least 0; got {value!r}"
             _refuse(rule, sentence, "tolerance", name)
 
 
-def _check_waiting(rule: Rule) -> None:
-    if rule.quality is not None and not isinstance(rule.quality, Mapping):
-        _refuse(
-            rule, f"`quality` must be a mapping such as {{recall: 0.99, over: 1m}}; got {rule.quality!r}", "quality"
-        )
-    for part, sentence in unknown_parts(rule.quality or {}).items():
-        _refuse(rule, sentence, "quality", part, "name")
+def _check_quality(rule: Rule) -> None:
+    """Reject a quality block with an error, and options that need `emit: all`."""
     try:
-        read_waiting(rule.wait, rule.quality)
-    except RuleError as error:
-        name, _, part = str(error).split("`")[1].partition(".")
-        _refuse(rule, str(error), name, *([part] if part in (rule.quality or {}) else []))
-
-
-def _check_memory(rule: Rule) -> None:
-    number = isinstance(rule.weight, int | float) and not isinstance(rule.weight, bool)
-    if not number or not _LEAST_WEIGHT <= rule.weight <= _MOST_WEIGHT:
-        ends = f"at least {_LEAST_WEIGHT:f} and at most {_MOST_WEIGHT:,}"
-        message = f"`weight` must be a number of {ends}; got {rule.weight!r:.40}"
-        _refuse(rule, message, "weight")
-    if rule.prefer == SAMPLE and rule.emit != "all":
-        _refuse(rule, f"`prefer` sample needs `emit` all: a sample is of every result; got {rule.emit!r}", "prefer")
-    if rule.memory is not None:
-        try:
-            read_memory(rule.memory)
-        except RuleError as error:
-            _refuse(rule, str(error), "memory")
-    try:
-        read_model(rule.model)
-    except RuleError as error:
-        part = str(error).split("`")[1].partition(".")[2]
-        inner = [part] if isinstance(rule.model, Mapping) and part in rule.model else []
-        _refuse(rule, str(error), "model", *inner, *(["name"] if inner and part not in PARTS else []))
-
-
-def _check_cpu(rule: Rule) -> None:
-    names = [name for name in ("cpu", "deadline") if getattr(rule, name) is not None]
-    if not names:
+        quality = rule.quality_options
+    except FieldError as error:
+        _refuse(rule, error.sentence, *error.path)
+    if rule.emit == "all":
         return
-    try:
-        read_cpu(rule.cpu, rule.deadline)
-    except RuleError as error:
-        _refuse(rule, str(error), str(error).split("`")[1])
-    if rule.emit != "all":
-        _refuse(rule, f"`{names[0]}` needs `emit` all: a part of all results is found; got {rule.emit!r}", names[0])
-    if rule.memory is not None:
-        _refuse(rule, f"`{names[0]}` must not stand beside `memory`; got {rule.memory!r}", names[0])
-    if rule.waiting.kind != NONE:
-        sentence = f"`{names[0]}` must not stand beside a wait: rows are joined as they come; got {rule.waiting}"
-        _refuse(rule, sentence, names[0])
+    if quality.prefer == SAMPLE:
+        sentence = "`quality.prefer: sample` needs `emit: all`, because a sample carries no information about a maximum"
+        _refuse(rule, f"{sentence}; got `emit: {rule.emit}`", "quality", "prefer")
+    if quality.cpu is not None:
+        name = "deadline" if quality.cpu.cores is None else "cpu"
+        sentence = f"`quality.{name}` needs `emit: all`, because a CPU budget can omit results"
+        _refuse(rule, f"{sentence}; got `emit: {rule.emit}`", "quality", name)

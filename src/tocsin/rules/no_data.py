@@ -11,24 +11,24 @@ from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.field_error import FieldError
 from tocsin.rules.labels import check_label, check_label_name
 from tocsin.rules.model import Rule
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.ranges import RangeRule
 
 
 @dataclass(frozen=True)
 class NoData:
-    """Raise `alert` for each key of a stream that falls silent.
+    """No-data rule: raise `alert` for each key of a stream without rows.
 
     Parameters
     ----------
     stream
-        The stream that must be heard. Its values do not matter: a row with a time and a key is a sign of life.
+        Name of the stream. A row with a time and a key counts, even if its values are invalid.
     for_
-        How far event time may pass the newest row of a key. Event time passes with the rows of the key in any stream of
-        the same key columns, and with the clock of a running query once all of them are silent.
+        Distance of event time from the newest row of a key at which the alert fires. Rows of the key in all streams
+        with the same key columns advance event time; without rows, processing time advances it.
     on
-        Key columns; without any, the stream as a whole.
+        Key columns; without key columns, the stream as a whole.
     labels
-        Labels of the alert besides the key columns, and besides `stream`, which it always has.
+        Labels of the alert in addition to the key columns and `stream`.
     alert
         Name of the alert.
     """
@@ -55,22 +55,22 @@ class NoData:
         self._check_labels()
 
     @property
-    def place(self) -> str:
-        """How messages name this rule."""
+    def location(self) -> str:
+        """Name of the rule in messages."""
         return f'rule "{self.alert}" of stream "{self.stream}"'
 
     @property
     def for_us(self) -> int:
-        """The length in microseconds."""
+        """Duration `for_` in microseconds."""
         return microseconds(self.for_, "`for`")
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """Its labels, with that of the stream."""
+        """Labels of the rule, with the label `stream`."""
         return {**{str(name): str(value) for name, value in self.labels.items()}, "stream": self.stream}
 
     def _refuse(self, sentence: str, *path: object) -> NoReturn:
-        raise FieldError(sentence, path, place=self.place) from None
+        raise FieldError(sentence, path, location=self.location) from None
 
     def _check_length(self) -> None:
         try:
@@ -82,18 +82,18 @@ class NoData:
 
     def _check_labels(self) -> None:
         for name in self.on:
-            check_label_name(name, self.place, "on", name)
+            check_label_name(name, self.location, "on", name)
         for name, value in self.labels.items():
-            check_label(name, value, self.place)
+            check_label(name, value, self.location)
             if name in self.on:
                 self._refuse(f"`labels` must not repeat key columns; both have {name!r}", "labels", name, "name")
         if "stream" in self.labels:
-            self._refuse("`labels` must leave `stream` to the name of the stream; got one", "labels", "stream", "name")
-        if "stream" in self.on:
             self._refuse(
-                "`on` must leave the label `stream` to the name of the stream; a key column has it", "on", "stream"
+                "`labels` must not contain `stream`, the label with the name of the stream", "labels", "stream", "name"
             )
+        if "stream" in self.on:
+            self._refuse("`on` must not contain `stream`, the label with the name of the stream", "on", "stream")
 
 
 # What a plan is made of.
-AnyRule = Rule | NoData | Ranges
+AnyRule = Rule | NoData | RangeRule

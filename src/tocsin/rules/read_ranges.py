@@ -11,7 +11,7 @@ from tocsin.rules.context import Context
 from tocsin.rules.field_error import FieldErrors
 from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.options import RANGES
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.ranges import RangeRule
 from tocsin.rules.references import TIME, Known, Placed
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.streams import item_named
@@ -24,7 +24,7 @@ def read_ranges(
     known: Known,
     group_labels: Mapping[str, str],
     group_node: Node | None,
-) -> Ranges | None:
+) -> RangeRule | None:
     """Read a rule; None if there is a mistake in it. `group_labels` are the group's, which the rule's own hide."""
     before = context.mistakes.count
     fields = read_fields(context, node, RANGES, where, "a rule with `ranges`")
@@ -40,13 +40,13 @@ def read_ranges(
     return rule if context.mistakes.count == before else None
 
 
-def _make(**given: Any) -> Ranges:
+def _make(**given: Any) -> RangeRule:
     """Build a rule; what is left out because of a mistake is stood in for, so that the rest is checked."""
-    return Ranges(**({"values": (UNNAMED,), "requests": UNNAMED} | given))
+    return RangeRule(**({"values": (UNNAMED,), "requests": UNNAMED} | given))
 
 
 def _given(fields: Fields, group_labels: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of a Ranges."""
+    """The arguments of a RangeRule."""
     given: dict[str, Any] = {
         "alert": fields["alert"] or UNNAMED,
         "values": (UNNAMED,) if fields["ranges"] is None else fields["ranges"],
@@ -55,7 +55,7 @@ def _given(fields: Fields, group_labels: Mapping[str, str]) -> dict[str, Any]:
         "annotations": dict(fields["annotations"] or {}),
         "labels": {**group_labels, **(fields["labels"] or {})},
     }
-    given |= {name: fields[name] for name in ("weight", "within", "rearm", "spread") if fields[name] is not None}
+    given |= {name: fields[name] for name in ("weight", "within", "rearm", "shards") if fields[name] is not None}
     return given
 
 
@@ -73,19 +73,21 @@ def _places(fields: Fields, group_node: Node | None) -> dict[tuple[object, ...],
     return places
 
 
-def _check_keys(placed: Placed, rule: Ranges, known: Known, names: Mapping[str, Any]) -> None:
+def _check_keys(placed: Placed, rule: RangeRule, known: Known, names: Mapping[str, Any]) -> None:
     """Check that both streams have the key columns."""
     found: list[Stream] = [stream for name in names if (stream := known.streams.get(name)) is not None]
     for column in rule.on:
         for stream in found:
             if column not in stream.keys:
                 has = ", ".join(stream.keys) or "none"
-                message = f"`on` must name key columns of both streams; {stream.name!r} has {has}, not {column!r}"
+                message = (
+                    f"`on` must name key columns of both streams; the keys of {stream.name!r} are {has}; got {column!r}"
+                )
                 placed.report(message, "on", column)
                 break
 
 
-def _check_plan(placed: Placed, rule: Ranges, known: Known) -> None:
+def _check_plan(placed: Placed, rule: RangeRule, known: Known) -> None:
     """Plan a rule; what the planner refuses is a mistake, told at the part that it names."""
     columns = {name: [*rule.on, TIME, *(stream.values if stream else ())] for name, stream in known.streams.items()}
     try:
@@ -93,11 +95,11 @@ def _check_plan(placed: Placed, rule: Ranges, known: Known) -> None:
     except FieldErrors as several:
         for error in several.errors:
             if not any(name == UNNAMED or known.is_unsure(name) for name in _streams_of(rule, error.path)):
-                # What files call `ranges` are the `values` of a Ranges.
+                # What files call `ranges` are the `values` of a RangeRule.
                 placed.report(error.sentence.replace("`values`", "`ranges`"), *error.path)
 
 
-def _streams_of(rule: Ranges, path: Sequence[object]) -> set[str]:
+def _streams_of(rule: RangeRule, path: Sequence[object]) -> set[str]:
     """The streams that a mistake in some field may be about."""
     if path[0] == "requests":
         return {rule.requests}

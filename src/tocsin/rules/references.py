@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from tocsin.errors import TocsinError
-from tocsin.expr.nodes import Condition, Key, Variable
-from tocsin.expr.parse import draft_condition
+from tocsin.expr.parser import parse_condition_with_errors
+from tocsin.expr.syntax_tree import Condition, Key, Variable
 from tocsin.rules import compose
 from tocsin.rules.compose import Scalar
 from tocsin.rules.context import Context
 from tocsin.rules.limits import Limits
 from tocsin.rules.model import Rule
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.ranges import RangeRule
 from tocsin.rules.rulefile import DOUBTFUL, Domain, Stream
 
 # No column of a file can have this name, so it is never taken for a value.
@@ -28,7 +28,7 @@ TIME = " time"
 class Planner(Protocol):
     """Plan a rule over columns of streams, or raise what is wrong with it."""
 
-    def __call__(self, rules: Rule | Ranges, columns: Mapping[str, Sequence[str]], *, time: str) -> Any:
+    def __call__(self, rules: Rule | RangeRule, columns: Mapping[str, Sequence[str]], *, time: str) -> Any:
         """Plan a rule."""
 
 
@@ -73,7 +73,7 @@ class Known:
         try:
             self.plan(probe, self._columns, time=TIME)
         except TocsinError as error:
-            return str(error).removeprefix(f"{probe.place}: ")
+            return str(error).removeprefix(f"{probe.location}: ")
         return ""
 
 
@@ -129,11 +129,11 @@ def read_condition(placed: Placed, text: str | None, known: Known) -> Read:
     """Parse a condition and check its variables: all its mistakes are reported."""
     if text is None:
         return Read()
-    draft = draft_condition(text)
-    for error in draft.mistakes:
+    result = parse_condition_with_errors(text)
+    for error in result.errors:
         placed.report(f"`expr`: {error.message}", "expr", offset=error.start)
     good = []
-    for variable in draft.variables:
+    for variable in result.variables:
         known.used.add(variable.stream)
         if known.is_unsure(variable.stream):
             continue
@@ -141,13 +141,13 @@ def read_condition(placed: Placed, text: str | None, known: Known) -> Read:
             placed.report(f"`expr`: {message}", "expr", offset=variable.start)
         else:
             good.append(variable)
-    streams = {v.stream: stream for v in draft.variables if (stream := known.streams.get(v.stream)) is not None}
-    is_whole = not draft.mistakes and len(good) == len(draft.variables)
-    return Read(draft.condition, tuple(good), streams, is_whole)
+    streams = {v.stream: stream for v in result.variables if (stream := known.streams.get(v.stream)) is not None}
+    is_whole = not result.errors and len(good) == len(result.variables)
+    return Read(result.condition, tuple(good), streams, is_whole)
 
 
 def settings(placed: Placed, read: Read, known: Known) -> dict[str, Any]:
-    """What a rule takes from the streams and tables that it reads: domains, tables, the longest `idle`."""
+    """What a rule takes from the streams and tables that it reads: domains, tables, the longest `idle_timeout`."""
     domains, tables = {}, {}
     for variable in read.variables:
         domain, table = read.domain(variable), known.limits.get(variable.stream)
@@ -156,8 +156,10 @@ def settings(placed: Placed, read: Read, known: Known) -> dict[str, Any]:
         if variable.stream not in read.streams and table is not None:
             tables[variable.stream] = table
             placed.places["limits", variable.stream] = _spot(placed, variable)
-    idle = [stream.idle_us for stream in read.streams.values() if stream.idle_us is not None]
-    return {"domains": domains, "limits": tables} | ({"idle": timedelta(microseconds=max(idle))} if idle else {})
+    idle = [stream.idle_timeout_us for stream in read.streams.values() if stream.idle_timeout_us is not None]
+    return {"domains": domains, "limits": tables} | (
+        {"idle_timeout": timedelta(microseconds=max(idle))} if idle else {}
+    )
 
 
 def _spot(placed: Placed, variable: Variable) -> compose.Node:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.rules.cpu import Cpu
 from tocsin.rules.limits import Limits
-from tocsin.rules.memory import Memory
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import NoData
-from tocsin.rules.ranges import Ranges
+from tocsin.rules.quality import NO_QUALITY, Quality
+from tocsin.rules.ranges import RangeRule
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,8 @@ class Stream:
     time_unit: str = "us"
     arrival: str | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
-    idle_us: int | None = None
-    ahead_us: int | None = None
+    idle_timeout_us: int | None = None
+    max_ahead_us: int | None = None
     no_data: NoData | None = None
     # Of a stream of requests a row may lack all values: one that terminates has none.
     is_requests: bool = False
@@ -99,7 +98,7 @@ class Group:
     interval_us: int
     labels: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
-    ranges: tuple[Ranges, ...] = ()
+    ranges: tuple[RangeRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,7 @@ class RuleFile:
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...] = ()
     archive: str | None = None
-    memory: Memory | None = None
-    cpu: Cpu | None = None
+    quality: Quality = NO_QUALITY
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -121,7 +119,7 @@ class RuleFile:
         return tuple(rule for group in self.groups for rule in group.rules)
 
     @property
-    def ranges(self) -> tuple[Ranges, ...]:
+    def ranges(self) -> tuple[RangeRule, ...]:
         """The rules with ranges of all groups, in order."""
         return tuple(rule for group in self.groups for rule in group.ranges)
 

@@ -59,7 +59,7 @@ def substitute(text: str, environment: Mapping[str, str]) -> str:
         raise RuleError(message)
     for name in _REFERENCE.findall(text):
         if name not in environment:
-            message = f"`${{{name}}}` must be set in the environment; it is not"
+            message = f"`${{{name}}}` must be set in the environment; this variable is not set"
             raise RuleError(message)
     return _REFERENCE.sub(lambda match: environment[match[1]], text)
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tocsin.errors import ExprError
-from tocsin.expr.nodes import Variable
-from tocsin.expr.parse import parse_number
+from tocsin.expr.parser import parse_number
+from tocsin.expr.syntax_tree import Variable
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
 from tocsin.rules.field_error import FieldError
@@ -49,7 +49,7 @@ def _named(context: Context, node: Node, section: str) -> list[tuple[str, Scalar
 
 def _check_name(context: Context, key: Scalar, name: str, where: str) -> None:
     if not _is_variable(name, Variable(name)):
-        message = "a name must be usable in `expr`: letters, digits and `_`, no function and no reserved word"
+        message = "a name must consist of letters, digits and `_` and must not be a function or a reserved word"
         context.report(key, where, f"{message}; got {found(key)}")
 
 
@@ -80,8 +80,8 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
         time_unit=fields["time_unit"] or "us",
         arrival=fields["arrival"],
         values={name: Value(name) for name in columns},
-        idle_us=None if fields["idle"] is None else fields["idle"] // MICROSECOND,
-        ahead_us=fields["ahead"] // MICROSECOND,
+        idle_timeout_us=None if fields["idle_timeout"] is None else fields["idle_timeout"] // MICROSECOND,
+        max_ahead_us=fields["max_ahead"] // MICROSECOND,
     )
     _check_columns(context, fields, stream, where)
     is_clear = context.mistakes.count == before and _is_whole(fields, keys)
@@ -120,7 +120,7 @@ def _check_columns(context: Context, fields: Fields, stream: Stream, where: str)
     for role, name in (("time", stream.time), ("arrival", stream.arrival)):
         if name in roles:
             context.report(
-                fields.at(role), where, f"`{role}` must be a column of its own; {name!r} is {roles[name]} too"
+                fields.at(role), where, f"`{role}` must be a separate column; {name!r} is also {roles[name]}"
             )
         elif name is not None:
             roles[name] = f"the column of `{role}`"
@@ -128,7 +128,7 @@ def _check_columns(context: Context, fields: Fields, stream: Stream, where: str)
     for name in stream.values:
         if name in roles:
             at = node.entries[name][0] if isinstance(node, MapNode) and name in node.entries else node
-            context.report(at, where, f"a value must have a column of its own; {name!r} is {roles[name]} too")
+            context.report(at, where, f"a value must be a separate column; {name!r} is also {roles[name]}")
 
 
 def _value_columns(context: Context, node: Node, where: str) -> dict[str, Node | None]:
@@ -138,7 +138,7 @@ def _value_columns(context: Context, node: Node, where: str) -> dict[str, Node |
         return {"value": None}
     for name, (key, _) in node.entries.items():
         if not _is_variable(f"s.{name}", Variable("s", name)):
-            message = f"a column must have a name of letters, digits and `_`; got {found(key)}"
+            message = f"the name of a column must consist of letters, digits and `_`; got {found(key)}"
             context.report(key, f"{where}: value {name!r}", message)
     return {name: settings for name, (_, settings) in node.entries.items()}
 
@@ -214,7 +214,7 @@ def read_tables(context: Context, node: Node, streams: Mapping[str, object]) -> 
         where = f'limits "{name}"'
         _check_name(context, key, name, where)
         if name in streams:
-            context.report(key, where, f"a table must have a name of its own; {name!r} is a stream too")
+            context.report(key, where, f"a table must not have the name of a stream; got {name!r}")
         tables[name] = _table(context, value, where)
     return tables
 
@@ -233,6 +233,6 @@ def _table(context: Context, node: Node, where: str) -> Limits | None:
         table = read_limits(path, fields["on"], report)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such path"
-        context.report(fields.at("file"), where, f"`file` must be a readable table; {path}: {reason.lower()}")
+        context.report(fields.at("file"), where, f"`file` cannot be read; {path}: {reason.lower()}")
         return None
     return table if context.mistakes.count == before else None

@@ -92,11 +92,11 @@ def _action(text: str, start: int) -> tuple[Action, int]:
         if end:
             return Action(words, tuple(pipes), offset), place
         if not pipe:
-            _fail(f"a template must go on with `|` or `}}}}`; got `{_shown(text, at, start)}`", at)
+            _fail(f"a template must continue with `|` or `}}}}`; got `{_shown(text, at, start)}`", at)
         (_, _, word, _, _), at, place = _token(text, place, start)
         if word == "humanize":
             if not is_number:
-                _fail("`humanize` needs a number; it is given text", at)
+                _fail("`humanize` needs a number; got text", at)
             pipes.append("")
         elif word == "printf":
             (_, _, _, written, _), here, place = _token(text, place, start)
@@ -113,7 +113,7 @@ def _token(text: str, place: int, start: int) -> tuple[tuple[Any, ...], int, int
     if found:
         return found.groups(), found.start(found.lastindex or 0) - (found[4] is not None), found.end()
     if "}}" not in text[place:]:
-        _fail("a template must end with `}}`; got the end of the text", start)
+        _fail("a template must end with `}}`; the text ends before", start)
     _fail(f"a template must name {_KNOWN}; got `{_shown(text, at, start)}`", at)
 
 
@@ -129,11 +129,11 @@ def _format(written: str | None, at: int, *, is_number: bool) -> str:
     text = re.sub(r"\\([\"\\])", r"\1", written or "").replace("%%", "\0")
     verbs = _VERB.findall(text)
     if written is None or len(verbs) != 1 or "%" in _VERB.sub("", text) or re.search(r"\\[^\"\\]", written):
-        _fail('`printf` must be given a text with one verb such as `"%.1f"`', at)
+        _fail('`printf` needs a text with one verb such as `"%.1f"`', at)
     verb = verbs[0][3]
     if verb != "v" and is_number == (verb == "s"):
         kind = "a number" if is_number else "text"
-        _fail(f"`%{verb}` must fit what it prints; it is given {kind}", at)
+        _fail(f"`%{verb}` cannot format {kind}", at)
     return text
 
 

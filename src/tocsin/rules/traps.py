@@ -18,16 +18,20 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: 
     (threshold,) = watch.rules
     if delay := watch.delay_text(threshold):
         placed.note(delay, "alert")
-    _warn_of_idle(placed, rule, shares=shared and len(read.streams) > 1 and rule.spending is None)
+    _warn_of_missing_keys(placed, rule, read)
+    _warn_of_unused_options(placed, rule, shares=shared and len(read.streams) > 1 and rule.quality_options.cpu is None)
     if threshold.no_wait:
-        placed.warn(f"`quality` changes nothing ({threshold.no_wait})", "quality")
+        placed.warn(f"`quality.recall` has no effect ({threshold.no_wait})", "quality", "recall")
     if rule.emit == "all":
+        for name in ("for", "keep_firing_for", "stale"):
+            if (name,) in placed.places:
+                placed.warn(f"`{name}` has no effect with `emit: all`, because a match has no end", name)
         return
     for_us = microseconds(rule.for_, "`for`")
     if len(read.streams) > 1 and not for_us and not _has_band(rule):
         message = (
-            "`keep_firing_for` should be given where streams are joined: each row finds other partners, so near its "
-            "threshold the alert flaps; got neither it nor `for` nor `recovery`"
+            "`keep_firing_for` should be set for a join: each row joins with other rows, so the alert flaps near its "
+            "threshold; got no `for`, `keep_firing_for` or `recovery`"
         )
         placed.warn(message, "alert")
     if rule.stale is None:
@@ -35,15 +39,30 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: 
     _warn_of_beliefs(placed, rule, read, threshold)
 
 
-def _warn_of_idle(placed: Placed, rule: Rule, *, shares: bool) -> None:
-    """Warn of what says how memory is used where the rule neither has a limited one nor shares that of the file."""
+def _warn_of_missing_keys(placed: Placed, rule: Rule, read: Read) -> None:
+    """Warn of a rule without `on` if its streams have common key columns: it would join rows of different keys."""
+    streams = list(read.streams.values())
+    common = [key for key in streams[0].keys if all(key in stream.keys for stream in streams)] if streams else []
+    if common and ("on",) not in placed.places:
+        message = (
+            f"`on` should be set to key columns of the streams ({', '.join(common)}): without it, rows of all keys "
+            "are evaluated together and share one alert; write `on: []` if that is intended"
+        )
+        placed.warn(message, "alert")
+
+
+def _warn_of_unused_options(placed: Placed, rule: Rule, *, shares: bool) -> None:
+    """Warn of options that need a memory budget if the rule has no budget and no share of the budget of the file."""
+    has_memory = rule.quality_options.memory is not None
     for name in ("prefer", "model", "weight"):
-        if (name,) not in placed.places:
+        if ("quality", name) not in placed.places:
             continue
-        if rule.memory is None and not shares:
-            placed.warn(f"`{name}` changes nothing: the memory of this rule is not limited, by `memory`", name)
-        elif name == "weight" and rule.memory is not None:
-            placed.warn("`weight` changes nothing: the rule has a `memory` of its own, and shares none", name)
+        if not has_memory and not shares:
+            message = f"`quality.{name}` has no effect, because the rule has no `quality.memory`"
+            placed.warn(message, "quality", name)
+        elif name == "weight" and has_memory:
+            message = "`quality.weight` has no effect, because the rule shares no memory: it has a `quality.memory`"
+            placed.warn(message, "quality", name)
 
 
 def _has_band(rule: Rule) -> bool:
@@ -60,8 +79,8 @@ def _warn_of_pauses(placed: Placed, read: Read, for_us: int, stale_us: int) -> N
     longest = max(quiet, key=lambda name: quiet[name], default="")
     if for_us > stale_us and longest and quiet[longest] > stale_us:
         message = (
-            f"`stale` should be given: in a pause of more than {duration_text(stale_us)}, its default here, `for` "
-            f"begins anew; `no_data` of {longest!r} takes up to {duration_text(quiet[longest])} for normal"
+            f"`stale` should be set: after a pause of more than {duration_text(stale_us)}, the default here, `for` "
+            f"starts again, but `no_data` of {longest!r} allows pauses of up to {duration_text(quiet[longest])}"
         )
         placed.warn(message, "for")
 
@@ -77,5 +96,5 @@ def _warn_of_beliefs(placed: Placed, rule: Rule, read: Read, threshold: Any) -> 
         believed = column in proofs and not proofs[column].proved
         for name in dict.fromkeys((str(variable), column)):
             if believed and rule.shapes.get(name) is not None:
-                message = f"`shapes` of {name!r} is stated, not proved: if it is false, alarms are lost"
+                message = f"`shapes` of {name!r} is stated but not proved: alarms are lost if it is false"
                 placed.warn(message, "shapes", name)

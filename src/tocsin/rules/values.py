@@ -169,7 +169,7 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
             context.report(item, where, message + nearest(item.text, entry.words))
         elif item.text in names:
             what = "word" if entry.words else "column"
-            context.report(item, where, f"`{entry.name}` must name each {what} once; {found(item)} stands twice")
+            context.report(item, where, f"`{entry.name}` must list each {what} once; got {found(item)} twice")
         else:
             names.append(item.text)
     return tuple(names)
@@ -178,9 +178,6 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
 def _texts(context: Context, node: Node, entry: Field, where: str) -> dict[str, Any]:
     """Read a mapping of names to text; where the field is secret, to Secrets."""
     texts: dict[str, Any] = {}
-    if entry.example and not isinstance(node, MapNode):
-        context.report(node, where, f"`{entry.name}` must be a mapping such as {entry.example}; got {found(node)}")
-        return texts
     for name, (_, value) in read_map(context, node, entry.name, where).items():
         if entry.secret:
             inner = Field(f"{entry.name}.{name}", "text", "", secret=True)
@@ -199,11 +196,11 @@ def _secret(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
         return _url(context, node, entry, where)
     if not has_reference(node.text):
         context.warn(
-            node, where, f"`{entry.name}` should come from the environment, as `${{VAR}}`; it stands in the file"
+            node, where, f"`{entry.name}` should come from the environment, as `${{VAR}}`; the file contains the value"
         )
     value = substitute(node.text, context.environment)
     if not value.isprintable():
-        message = f"`{entry.name}` must be one printable line; it is not"
+        message = f"`{entry.name}` must be one line of printable characters"
         raise RuleError(message)
     return Secret(value)
 
@@ -211,7 +208,7 @@ def _secret(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
 def _url(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
     """Read a URL; what stands before an `@` is shown by no message, even if it is no user-info after all."""
     rest = outside_user_info(node.text)
-    shown = "something with an `@` in it" if "@" in rest[1] else f"`{''.join(rest)}`"
+    shown = "a text that contains `@`" if "@" in rest[1] else f"`{''.join(rest)}`"
     if has_reference(rest[1]):
         message = f"`{entry.name}` may use `${{...}}` for user and password only, before the `@`; got {shown}"
         raise RuleError(message)

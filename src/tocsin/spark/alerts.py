@@ -10,23 +10,23 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.errors import PlanError
-from tocsin.plan import Plan, make_plan
-from tocsin.plan.calibrate import unit_nanoseconds
+from tocsin.plan import Plan, make_plan, unit_nanoseconds
 from tocsin.rules import AnyRule
-from tocsin.rules.cpu import read_cpu
-from tocsin.rules.durations import AHEAD, Duration, microseconds
-from tocsin.rules.memory import read_memory
+from tocsin.rules.durations import MAX_AHEAD, Duration, microseconds
+from tocsin.rules.quality import NO_QUALITY, RUN_KEYS, Quality, parse_quality
 from tocsin.spark.feeds import feeds_of, without_future
 from tocsin.spark.results import alerts as public_alerts
 from tocsin.spark.results import counted, total
 from tocsin.spark.rows import MOST_BUCKETS
-from tocsin.spark.stateful import NO_DATA_BATCHES, SETTINGS, run_stateful
+from tocsin.spark.stateful import LOCAL_DISK_CONF, LOCAL_MASTER_CONF, NO_DATA_BATCHES, SETTINGS, run_stateful
 from tocsin.spark.worker_python import check_worker_python
 
 METRICS = "tocsin"
 _SPARK_DEFAULT_PARTITIONS = "200"
 
 log = logging.getLogger(__name__)
+# Applications of Spark for which `warn_of_settings` has run.
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -37,79 +37,75 @@ class Beside:
     ----------
     passing
         Is called with each stream that is read, and gives the rows to read instead.
-    ticks
+    control
         Each of its rows lets all keys act, as rows of their own would; its text may be a control row in JSON.
     aside
         A folder that driver and workers share, for rows not usable that are too many to travel.
     """
 
     passing: Callable[[str, DataFrame], DataFrame] | None = None
-    ticks: DataFrame | None = None
+    control: DataFrame | None = None
     aside: str | None = None
 
 
 _NOTHING = Beside()
-_NO_LIMITS: Mapping[str, Any] = {}
 
 
-def alerts(  # noqa: PLR0913 - all but two are options by name
+def alerts(
     streams: Mapping[str, DataFrame],
     rules: AnyRule | Iterable[AnyRule],
     *,
     time: str = "ts",
     arrival: str | None = None,
-    ahead: Duration | None = AHEAD,
+    max_ahead: Duration | None = MAX_AHEAD,
     buckets: int | None = None,
     key_ttl: Duration | None = None,
-    act_in_silence: bool = False,
-    memory: str | int | None = None,
-    cpu: str | None = None,
+    idle_timers: bool = False,
+    quality: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Watch streams by rules and give their alerts as a DataFrame, streaming if the streams are.
+    """Return the alerts of rules over streams as a DataFrame, which is streaming if the streams are.
 
     Parameters
     ----------
     streams
         A DataFrame per stream, all streaming or all bounded. A variable `air` of a rule reads its column `value`, or
-        the only column besides time and keys; `air.temp` reads `temp`; the columns that no rule reads travel with a row
-        as payload.
+        the only column besides time and keys; `air.temp` reads `temp`. The other columns are the payload of
+        a row for this rule.
     rules
-        One or several Rules, Ranges for standing queries, and NoData for streams whose keys must be heard (with
-        `act_in_silence`, also when all streams are silent).
+        One or several Rules, RangeRules for range requests, and NoData for keys without rows (with `idle_timers`, also
+        while all streams are silent).
     time
-        Column of event time: a timestamp, or whole microseconds since 1970.
+        Column of event time: a timestamp, or integer microseconds since 1970.
     arrival
-        Column by which rows arrived (a timestamp or a whole number); without it the rows of a micro-batch are taken in
-        order of event time.
-    ahead
+        Column of the arrival (a timestamp or an integer). Without it, the rows of a micro-batch are processed in order
+        of event time.
+    max_ahead
         In a streaming query, a row whose event time is later than the time of its micro-batch by more than this is
-        quarantined: otherwise one row with a wrong date makes all later rows of its key late. None accepts all times.
-        A bounded input is not checked, because its rows need not come from the present.
+        invalid: otherwise one row with a wrong date makes all later rows of its key late. None accepts all times. A
+        bounded input is not checked.
     buckets
-        Into how many parts keys are divided, at most 32,767; default: as many as shuffle partitions. State is bound to
-        this number.
+        Number of buckets of keys, at most 32,767; default: the number of shuffle partitions. State depends on it.
     key_ttl
-        Forget keys that were silent for this long, in processing time, and have no open alert but NoData, which is
-        resolved then.
-    act_in_silence
-        Let a streaming query also act while all its input is silent (resolve, stop waiting, raise NoData, forget keys),
-        at the price of empty micro-batches; such a query never ends by itself, so not with `availableNow`. Without it,
-        what is due happens with the next rows of any key. It is a setting of the session, read when a query starts:
-        start each query before the next one is made, or it is refused.
-    memory
-        How much state all joins together may keep, as `200MB`: an even part of it in each bucket.
-    cpu
-        How much processor time all joins of two streams that emit all may use together, as `50%` of a core: an even
-        part of it in each bucket. What a unit of work takes is measured when a streaming query is made, and kept in its
-        state; for bounded input it is a fixed number.
+        Evict keys without rows for this processing time and without open alerts. No-data alerts are resolved then.
+    idle_timers
+        Run timers of a streaming query while all its input is silent: resolve alerts, release buffered rows, raise
+        no-data alerts, evict keys. This needs empty micro-batches, and such a query never ends, so it is not for
+        `availableNow`. Without it, timers run with the next rows of any key. It is a setting of the session,
+        read at the start of a query: start each query before you create the next one, otherwise an error is raised.
+    quality
+        Budgets of all rules together, divided evenly between buckets: `{"memory": "200MB"}` for the state of joins,
+        `{"cpu": "50%", "deadline": "5s"}` for the processing of rules with `emit` all. A streaming query measures the
+        time per unit of work when it is created and keeps it in its state. For bounded input, this time is a constant.
 
-    Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `counts_of` reads
+    Notes
+    -----
+    Counts per stream (received, retained, omitted, late, ...) are observed metrics of the query; `row_outcomes` reads
     them.
     """
-    ahead_us = None if ahead is None else microseconds(ahead, "`ahead`")
+    max_ahead_us = None if max_ahead is None else microseconds(max_ahead, "`max_ahead`")
 
     def passing(_: str, frame: DataFrame) -> DataFrame:
-        return frame if ahead_us is None or not frame.isStreaming else without_future(frame, time, ahead_us)
+        return frame if max_ahead_us is None or not frame.isStreaming else without_future(frame, time, max_ahead_us)
 
     return public_alerts(
         rows_of(
@@ -119,9 +115,9 @@ def alerts(  # noqa: PLR0913 - all but two are options by name
             arrival=arrival,
             buckets=buckets,
             key_ttl=key_ttl,
-            act_in_silence=act_in_silence,
+            idle_timers=idle_timers,
             beside=Beside(passing),
-            limits={"memory": None if memory is None else read_memory(memory), "cpu": read_cpu(cpu, None)},
+            quality=parse_quality(quality, RUN_KEYS),
         )
     )
 
@@ -134,13 +130,13 @@ def rows_of(
     arrival: str | None = None,
     buckets: int | None = None,
     key_ttl: Duration | None = None,
-    act_in_silence: bool = False,
+    idle_timers: bool = False,
     beside: Beside = _NOTHING,
-    limits: Mapping[str, Any] = _NO_LIMITS,
+    quality: Quality = NO_QUALITY,
 ) -> DataFrame:
     """Watch streams like `alerts`, and give all that the operator says: alerts, counts and rows not usable, as text.
 
-    Rules may be planned already; else `limits` are those of `make_plan`.
+    `rules` can be a plan; otherwise `quality` has the budgets of the run.
     """
     check_frames(streams)
     columns = {name: frame.columns for name, frame in streams.items()}
@@ -148,11 +144,11 @@ def rows_of(
     first = next(iter(streams.values()))
     plan = rules
     if not isinstance(plan, Plan):
-        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl, **limits)
+        plan = make_plan(plan, columns, time=time, arrival=arrival, key_ttl=key_ttl, quality=quality)
         if first.isStreaming and plan.is_limited_in_work:
             plan = plan.calibrated(unit_nanoseconds())
-    acts = act_in_silence if first.isStreaming else None
-    partitions = prepare(first.sparkSession, act_in_silence=acts)
+    acts = idle_timers if first.isStreaming else None
+    partitions = prepare(first.sparkSession, idle_timers=acts)
     number = partitions if buckets is None else buckets
     check_buckets(number)
     plan = plan if planned else plan.over(number)
@@ -161,22 +157,22 @@ def rows_of(
     frames = {name: passing(name, streams[name]) for name in streams if name in read}
     feeds = feeds_of(frames, plan.key_sets, time, arrival)
     plan.warm_up()
-    rows = run_stateful(feeds, plan, number, beside.ticks, acts=acts, aside=beside.aside)
+    rows = run_stateful(feeds, plan, number, beside.control, acts=acts, aside=beside.aside)
     return counted(rows, f"{METRICS}_{plan.fingerprint}")
 
 
 def check_buckets(number: int) -> None:
     """Refuse a number of buckets that is no number of parts, or more than rows can be sorted by."""
     if not isinstance(number, int) or number < 1:
-        message = f"`buckets` must be a whole number from 1; got {number!r}"
+        message = f"`buckets` must be an integer from 1; got {number!r}"
         raise PlanError(message)
     if number > MOST_BUCKETS:
         message = f"`buckets` must be at most {MOST_BUCKETS}; got {number}"
         raise PlanError(message)
 
 
-def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Read the counts per stream out of the observed metrics of a query's progress (`progress.observedMetrics`)."""
+def row_outcomes(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the row outcomes per stream from the observed metrics of a query (`progress.observedMetrics`)."""
     for name, row in metrics.items():
         if name.startswith(f"{METRICS}_"):
             return total(row["counts"] or ())[0].counts
@@ -186,32 +182,33 @@ def counts_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 def check_frames(streams: Mapping[str, DataFrame]) -> None:
     """Refuse what is no stream, and streams of both kinds together."""
     if not isinstance(streams, Mapping) or not streams:
-        found = "none" if isinstance(streams, Mapping) else type(streams).__name__
+        found = "an empty mapping" if isinstance(streams, Mapping) else type(streams).__name__
         message = f"`streams` must map names to DataFrames; got {found}"
         raise PlanError(message)
     for name, frame in streams.items():
         if not hasattr(frame, "isStreaming") or not hasattr(frame, "sparkSession"):
             kind = type(frame)
             found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-            message = f"stream `{name}` must be a DataFrame of Spark (pyspark.sql.DataFrame); got {found}"
+            message = f"stream `{name}` must be a Spark DataFrame (pyspark.sql.DataFrame); got {found}"
             raise PlanError(message)
     kinds = {name: frame.isStreaming for name, frame in streams.items()}
     if len(set(kinds.values())) > 1:
         first = {kind: name for name, kind in kinds.items()}
         streaming, bounded = first[True], first[False]
-        message = f"streams must be all streaming or all bounded; `{streaming}` is streaming and `{bounded}` is not"
+        message = f"streams must be all streaming or all bounded; `{streaming}` is streaming and `{bounded}` is bounded"
         raise PlanError(message)
 
 
-def prepare(session: SparkSession, *, act_in_silence: bool | None) -> int:
+def prepare(session: SparkSession, *, idle_timers: bool | None) -> int:
     """Set what the operator needs, for all queries of the session started from now on; give the shuffle partitions.
 
-    `act_in_silence` is None where the input is bounded: then it is left to the streaming queries of the session.
+    `idle_timers` is None where the input is bounded: then it is left to the streaming queries of the session.
     """
     check_worker_python(session)
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
-    if act_in_silence is not None:
-        session.conf.set(NO_DATA_BATCHES, str(act_in_silence).lower())
+    if idle_timers is not None:
+        session.conf.set(NO_DATA_BATCHES, str(idle_timers).lower())
+        warn_of_settings(session)
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     partitions = session.conf.get("spark.sql.shuffle.partitions") or _SPARK_DEFAULT_PARTITIONS
@@ -221,6 +218,27 @@ def prepare(session: SparkSession, *, act_in_silence: bool | None) -> int:
         session.conf.set("spark.sql.shuffle.partitions", partitions)
         log.info("spark.sql.shuffle.partitions was Spark's default of 200; set to %s", partitions)
     return int(partitions)
+
+
+def warn_of_settings(session: SparkSession) -> None:
+    """Log one warning per session with the settings that would make its micro-batches or its start faster."""
+    context = getattr(session, "_sc", None)
+    # A remote session and a cluster have other settings.
+    if context is None or not context.master.startswith("local") or context.applicationId in _warned:
+        return
+    _warned.add(context.applicationId)
+    given = session.conf.get("spark.sql.streaming.checkpointLocation", "") or ""
+    is_remote = ":" in given and not given.startswith("file:")
+    wanted = [] if is_remote else [("LOCAL_DISK_CONF", LOCAL_DISK_CONF)]
+    for name, settings in [*wanted, ("LOCAL_MASTER_CONF", LOCAL_MASTER_CONF)]:
+        missing = [key for key in settings if not session.conf.get(key, None)]
+        if missing:
+            log.warning(
+                "the session does not set %s, so a query starts later or its micro-batches take longer; "
+                "add `tocsin.spark.%s` to the settings of the session before it starts",
+                ", ".join(missing),
+                name,
+            )
 
 
 def _parallelism(session: SparkSession) -> int:

@@ -47,7 +47,7 @@ class Archive:
 
     def __init__(self, folder: str, run: str, first_batch: int = 0) -> None:
         if "://" in folder:
-            message = f"archive: `path` must be a folder that driver and workers share; got an address, {folder!r}"
+            message = f"archive: `path` must be a directory that driver and workers share; got the address {folder!r}"
             raise RunError(message)
         self.folder, self.run, self.first_batch = Path(folder).absolute(), run, first_batch
         self.staging = self.folder / STAGING / run

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from tocsin.deliver import AlertLog
+from tocsin.delivery import AlertLog
 from tocsin.logic import ALERT_TIMES
 from tocsin.pages import unpack
 from tocsin.rules.rulefile import RuleFile
-from tocsin.rundir import Progress, RunDir
+from tocsin.run_directory import Progress, RunDir
 from tocsin.spark.run import Options, run
 from tocsin.spark.session import run_session
 from tocsin.spark.stateful import HEAD

@@ -1,197 +1,209 @@
-"""The factory as a source: rows by number, so offsets are row numbers and replay exactly.
+"""Factory source: generated rows of a factory, by row number.
 
-Without `rows`, those rows are there that have arrived in the time since the first start, which the offsets keep: a
-query that was down finds what would have come meanwhile. Such a factory is live: its event times are those of the
-clock, unless `start` says otherwise. With `rows`, or a rate of 0, rows come as fast as they are taken, and begin at a
-fixed time, so that they are the same in every run.
+Spark's own sources deliver ranges of row numbers, or seconds of the clock. A Python function replaces each of them by
+its rows (`mapInArrow`), so that a stream needs no Python process of its own.
+
+| stream | source of the ranges |
+| --- | --- |
+| bounded | `range` |
+| streaming, with `rows` | text files in `RUN/factory/<stream>`, one per range; a start with more `rows` adds files |
+| streaming, by the clock | `rate`: one row per second since the first start of the query |
+| streaming, `rate: 0` | `rate-micro-batch`: the next ranges in each micro-batch |
+
+Guarantee: the offsets of these sources and the arguments determine the rows. A repeated micro-batch has the same rows.
+
+With `rows`, or a rate of 0, rows arrive as fast as Spark reads them, and their event times begin at a fixed time. Other
+factories are live: a row is there at most one second after its arrival time, and after a pause of the query it reads
+the rows of the pause. Their event times are the present unless `start` is set.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from tocsin.errors import PlanError, RunError
 from tocsin.factory import SENSORS, START_US, Factory
 from tocsin.rules.durations import time_us
 from tocsin.rules.rulefile import Stream
-from tocsin.rundir import read_manifest
+from tocsin.run_directory import read_manifest
 from tocsin.spark.fields import Fields, of_columns
-from tocsin.spark.readers import Declared, load
+from tocsin.spark.readers import stream_reader
 
-NAME, NOW = "tocsin_factory", "now"
+FOLDER, NOW = "factory", "now"
 SCHEMA = "machine string, ts timestamp, arrived long, value double"
-BATCH_ROWS, PARTITION_ROWS = 500_000, 100_000
+# Rows of a range, and ranges of a micro-batch. A task reads some ranges.
+RANGE_ROWS, BATCH_RANGES = 100_000, 5
+_STEP_ROWS = 20_000
+_SECOND_US = 1_000_000
+# Spark reads files in the order of their modification times.
+_FIRST_FILE_S = 1_700_000_000
 _MICROSECOND = timedelta(microseconds=1)
+
+# The row numbers of a range: the first row, and the row after the last row.
+Ranges = Iterator[tuple[int, int]]
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Path | str | None = None) -> Fields:
     """Open a factory; its columns are `machine`, `ts` and `value`, and rows arrive by its own clock."""
     _check(stream, streaming=streaming)
-    session.dataSource.register(FactorySource)
-    options = _options(stream) | {"since_us": str(_since_us(run_dir))}
-    fields = of_columns(load(session, NAME, stream.name, options, streaming=streaming))
-    return replace(fields, rest=lambda used: None, arrived=F.col("arrived"))
-
-
-def _check(stream: Stream, *, streaming: bool) -> None:
-    place = f"stream `{stream.name}`: source factory"
-    odd = [*(set(stream.keys) - {"machine"}), *({stream.time} - {"ts"}), *(set(stream.values) - {"value"})]
-    if odd:
-        message = f"{place} has the columns `machine` (a key), `ts` (the time) and `value`; got {sorted(odd)[0]!r}"
+    if not streaming:
+        frame = _bounded(session, stream)
+    elif run_dir is None:
+        message = f"stream `{stream.name}`: source factory needs a run directory"
         raise PlanError(message)
-    if not streaming and not stream.source.options.get("rows"):
-        message = f"{place} must be told `rows` where its end is wanted; it has none"
-        raise PlanError(message)
-    if stream.source.options.get("start") == NOW and not _is_live(stream):
-        message = f"{place} must have a time as `start` where its rows do not come by the clock; got `now`"
-        raise PlanError(message)
+    elif _is_live(stream):
+        frame = _live(session, stream, first_start_us(run_dir))
+    else:
+        frame = _streaming(session, stream, Path(run_dir))
+    return replace(of_columns(frame), rest=lambda used: None, arrived=F.col("arrived"))
 
 
-def _is_live(stream: Stream) -> bool:
-    """Whether rows come as the clock goes."""
-    return not stream.source.options.get("rows") and stream.source.options.get("rate") != 0
+def check_end(streams: Iterable[Stream]) -> None:
+    """Raise a RunError if `--once` would read a factory that has no end and does not follow the clock."""
+    for stream in streams:
+        options = stream.source.options
+        if stream.source.kind == "factory" and not options.get("rows") and not _is_live(stream):
+            message = f"stream `{stream.name}`: source factory needs `rows` or a `rate` above 0 with --once"
+            raise RunError(message)
 
 
-def _since_us(run_dir: Path | str | None) -> int:
-    """When the first row comes: the first start of the run, so that sensors of one machine belong together."""
-    manifest = None if run_dir is None else read_manifest(run_dir)
+def first_start_us(run_dir: Path | str) -> int:
+    """Return the time of the first start of a run; all sensors of a machine begin at this time."""
+    manifest = read_manifest(run_dir)
     return time_us(manifest.started[0], "started") if manifest and manifest.started else time.time_ns() // 1_000
 
 
-def _options(stream: Stream) -> dict[str, str]:
+def factory_of(stream: Stream, since_us: int = START_US) -> Factory:
+    """Return the generator of a stream. The event times of a live factory begin at `since_us`."""
     given = {name: value for name, value in stream.source.options.items() if value is not None}
     disorder = given.get("disorder", 0)
-    told = {
-        "machines": given.get("machines", 10),
-        "seed": given.get("seed", 0),
-        "rate": given.get("rate", 100),
-        "outages": given.get("outages", 0),
-        "disorder_us": disorder // _MICROSECOND if isinstance(disorder, timedelta) else disorder,
-        "rows": given.get("rows", 0),
-        "sensor": given.get("sensor", stream.name if stream.name in SENSORS else SENSORS[0]),
-        "start": given.get("start", NOW if _is_live(stream) else START_US),
-    }
-    return {name: str(value) for name, value in told.items()}
+    start = given.get("start", NOW if _is_live(stream) else START_US)
+    return Factory(
+        machines=int(given.get("machines", 10)),
+        seed=int(given.get("seed", 0)),
+        rate=float(given.get("rate", 100)),
+        disorder_us=disorder // _MICROSECOND if isinstance(disorder, timedelta) else int(disorder),
+        outages=int(given.get("outages", 0)),
+        start_us=since_us if start == NOW else int(start),
+    )
 
 
-class FactorySource(Declared):
-    """The source as Spark knows it; a row per reading."""
+def write_ranges(folder: Path, rows: int) -> None:
+    """Write the ranges up to `rows` that are not in the folder yet, one file per range.
 
-    word, columns = NAME, SCHEMA
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Read all rows."""
-        return _Bounded(self._factory, self.options["sensor"], int(self.options["rows"]))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read rows as they come to be."""
-        return _Running(self._factory, self.options)
-
-    @property
-    def _factory(self) -> Factory:
-        given = self.options
-        return Factory(
-            int(given["machines"]),
-            int(given["seed"]),
-            float(given["rate"]),
-            int(given["disorder_us"]),
-            int(given["outages"]),
-            START_US if given["start"] == NOW else int(given["start"]),
-        )
+    The name of a file has the end of its range.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    first, number = (written[-1] if written else 0), len(written)
+    while first < rows:
+        stop = min(first + RANGE_ROWS, rows)
+        hidden = folder / f".{stop:016}"
+        hidden.write_text(f"{first} {stop}\n", "ascii")
+        os.utime(hidden, (_FIRST_FILE_S + number, _FIRST_FILE_S + number))
+        hidden.replace(folder / f"{stop:016}")
+        first, number = stop, number + 1
 
 
-class Range(InputPartition):
-    """Rows of a sensor by number."""
+def ranges_by_time(seconds: Iterable[tuple[int, int]], factory: Factory, sensor: str, since_us: int) -> Ranges:
+    """Return the rows that arrive in the second after each (number, time in microseconds).
 
-    def __init__(self, factory: dict[str, Any], sensor: str, first: int, stop: int) -> None:
-        self.factory, self.sensor, self.first, self.stop = factory, sensor, first, stop
+    Second 0 has all rows since the first start, because the query starts later than the run.
+    """
+    begun_us = factory.start_us - since_us
+    for number, time_us_ in seconds:
+        first = factory.arrived_by(sensor, time_us_ + begun_us) if number else 0
+        yield first, factory.arrived_by(sensor, time_us_ + begun_us + _SECOND_US)
 
 
-def _ranges(factory: Factory, sensor: str, first: int, stop: int) -> list[Range]:
-    cuts = [*range(first, stop, PARTITION_ROWS), stop]
-    return [Range(asdict(factory), sensor, begin, end) for begin, end in pairwise(cuts)]
+def _bounded(session: SparkSession, stream: Stream) -> DataFrame:
+    rows = int(stream.source.options["rows"])
+    parts = -(-rows // RANGE_ROWS)
+    first = F.col("id") * RANGE_ROWS
+    ranges = session.range(0, parts, 1, parts).select(first, F.least(first + RANGE_ROWS, F.lit(rows)))
+    return _generated(ranges, factory_of(stream), _sensor(stream))
 
 
-def _batches(part: Range) -> Iterator[pa.RecordBatch]:
-    factory, step = Factory(**part.factory), 20_000
-    for first in range(part.first, part.stop, step):
-        columns = factory.read(part.sensor, first, min(first + step, part.stop))
-        stamps = pa.array(columns["ts"], pa.int64()).cast(pa.timestamp("us", "UTC"))
+def _streaming(session: SparkSession, stream: Stream, run_dir: Path) -> DataFrame:
+    reader = stream_reader(session, stream.name)
+    if rows := stream.source.options.get("rows"):
+        folder = run_dir.absolute() / FOLDER / stream.name
+        write_ranges(folder, int(rows))
+        lines = reader.option("maxFilesPerTrigger", BATCH_RANGES).text(str(folder))
+        ranges = lines.select(*(F.split_part("value", F.lit(" "), F.lit(part)).cast("long") for part in (1, 2)))
+    else:
+        numbers = reader.format("rate-micro-batch").option("rowsPerBatch", BATCH_RANGES).load()
+        ranges = numbers.select(F.col("value") * RANGE_ROWS, (F.col("value") + 1) * RANGE_ROWS)
+    return _generated(ranges, factory_of(stream), _sensor(stream))
+
+
+def _live(session: SparkSession, stream: Stream, since_us: int) -> DataFrame:
+    factory, sensor = factory_of(stream, since_us), _sensor(stream)
+    seconds = stream_reader(session, stream.name).format("rate").option("numPartitions", 1).load()
+
+    def ranges(rows: Iterable[tuple[int, int]]) -> Ranges:
+        return ranges_by_time(rows, factory, sensor, since_us)
+
+    return _generated(seconds.select("value", F.unix_micros("timestamp")), factory, sensor, ranges)
+
+
+def _generated(
+    frame: DataFrame,
+    factory: Factory,
+    sensor: str,
+    ranges: Callable[[Iterable[tuple[int, int]]], Iterable[tuple[int, int]]] = iter,
+) -> DataFrame:
+    """Replace each row of two numbers by the rows of its range. `ranges` converts the numbers to row numbers."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            for first, stop in ranges(pairs):
+                yield from _batches(factory, sensor, first, stop)
+
+    return frame.mapInArrow(run, SCHEMA)
+
+
+def _batches(factory: Factory, sensor: str, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    for begin in range(first, stop, _STEP_ROWS):
+        columns = factory.read(sensor, begin, min(begin + _STEP_ROWS, stop))
         yield pa.RecordBatch.from_pydict(
             {
                 "machine": pa.array(columns["machine"], pa.string()),
-                "ts": stamps,
+                "ts": pa.array(columns["ts"], pa.int64()).cast(pa.timestamp("us", "UTC")),
                 "arrived": pa.array(columns["arrived"]),
                 "value": pa.array(columns["value"]),
             }
         )
 
 
-class _Bounded(DataSourceReader):
-    def __init__(self, factory: Factory, sensor: str, rows: int) -> None:
-        self.factory, self.sensor, self.rows = factory, sensor, rows
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return _ranges(self.factory, self.sensor, 0, self.rows)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return _batches(partition)
+def _sensor(stream: Stream) -> str:
+    return str(stream.source.options.get("sensor") or (stream.name if stream.name in SENSORS else SENSORS[0]))
 
 
-class _Running(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, factory: Factory, options: Mapping[str, str]) -> None:
-        self.factory, self.sensor, self.rows = factory, options["sensor"], int(options["rows"])
-        self.since_us, self.by_clock = int(options["since_us"]), options["start"] == NOW
-        self._now_us: int | None = None
+def _check(stream: Stream, *, streaming: bool) -> None:
+    place = f"stream `{stream.name}`: source factory"
+    odd = [*(set(stream.keys) - {"machine"}), *({stream.time} - {"ts"}), *(set(stream.values) - {"value"})]
+    if odd:
+        message = f"{place} has only the columns `machine` (key), `ts` (time) and `value`; got {sorted(odd)[0]!r}"
+        raise PlanError(message)
+    if not streaming and not stream.source.options.get("rows"):
+        message = f"{place} needs `rows` for a bounded input"
+        raise PlanError(message)
+    if stream.source.options.get("start") == NOW and not _is_live(stream):
+        message = f"{place} needs a time as `start` unless it has a `rate` above 0 and no `rows`; got `now`"
+        raise PlanError(message)
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"next": 0, "since_us": self.since_us}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(BATCH_ROWS)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        if not self.rows and not self.factory.rate:
-            message = "source factory must be told `rows` or a `rate` above 0 where all that is there is wanted"
-            raise RunError(message)
-        self._now_us = time.time_ns() // 1_000
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        first = start["next"]
-        due = min(self._due(start["since_us"]), first + BATCH_ROWS)
-        return {"next": max(first, due), "since_us": start["since_us"]}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return _ranges(self._since(start["since_us"]), self.sensor, start["next"], end["next"])
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return _batches(partition)
-
-    def _since(self, since_us: int) -> Factory:
-        """The factory as of its first start, which the offsets have, however often the stream was opened since."""
-        return replace(self.factory, start_us=since_us) if self.by_clock else self.factory
-
-    def _due(self, since_us: int) -> int:
-        """How many rows there are by now."""
-        if self.rows:
-            return self.rows
-        if not self.factory.rate:
-            return 1 << 62
-        now_us = time.time_ns() // 1_000 if self._now_us is None else self._now_us
-        factory = self._since(since_us)
-        return factory.arrived_by(self.sensor, factory.start_us + now_us - since_us)
+def _is_live(stream: Stream) -> bool:
+    """Return whether rows arrive by the clock."""
+    return not stream.source.options.get("rows") and stream.source.options.get("rate") != 0

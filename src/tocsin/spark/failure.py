@@ -75,7 +75,7 @@ def _reduced(text: str) -> str:
         return str(ours[-1])
     if files := _FILE.findall(text):
         causes = [": ".join(part for part in cause if part) for cause in _CAUSE.findall(text)]
-        return f"file {unquote(files[-1])} must be readable; {causes[-1] if causes else 'Spark failed to read it'}"
+        return f"file {unquote(files[-1])} cannot be read; {causes[-1] if causes else 'Spark reports no cause'}"
     # A traceback of Python inside a stack of Java: its last line says it. What wraps it says less.
     if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
         return ": ".join(part for part in found[-1] if part)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from tocsin.formatting import format_event_time
 from tocsin.rules.rulefile import Stream
-from tocsin.rundir import Progress
+from tocsin.run_directory import Progress
 from tocsin.spark.usable import PER_UNIT
-from tocsin.trace.words import date
 
 log = logging.getLogger("tocsin.run")
 # Ten years. History that old is rare; seconds read as milliseconds lie in 1970.
@@ -24,7 +24,7 @@ def far_off(stream: Stream, newest_us: int, now_us: int) -> str:
 
     >>> from tocsin.rules.rulefile import Source
     >>> far_off(Stream("air", Source("json"), time_unit="ms"), 1_370_000_000_000, 1_790_000_000_000_000)
-    'stream `air`: its newest row is at 1970-01-16T20:33:20Z, more than ten years ago; is `time_unit: s` meant?'
+    'stream `air`: its newest row is at 1970-01-16T20:33:20Z, more than ten years ago; did you mean `time_unit: s`?'
     """
     if abs(newest_us - now_us) <= FAR_US:
         return ""
@@ -33,8 +33,10 @@ def far_off(stream: Stream, newest_us: int, now_us: int) -> str:
     units = [unit for unit, time in times.items() if unit == stream.time_unit or abs(time) > _NEAR_1970_US]
     closest = min(units, key=lambda unit: abs(times[unit] - now_us))
     side = "ago" if newest_us < now_us else "from now"
-    hint = "" if closest == stream.time_unit else f"; is `time_unit: {closest}` meant?"
-    return f"stream `{stream.name}`: its newest row is at {date(newest_us)}, more than ten years {side}{hint}"
+    hint = "" if closest == stream.time_unit else f"; did you mean `time_unit: {closest}`?"
+    return (
+        f"stream `{stream.name}`: its newest row is at {format_event_time(newest_us)}, more than ten years {side}{hint}"
+    )
 
 
 class Warner:

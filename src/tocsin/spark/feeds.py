@@ -53,7 +53,9 @@ def _feeds(
     columns.append(micros(name, time, kinds[time]).alias(TIME))
     for column in dict.fromkeys(column for _, watch in mine for column in watch.columns(name)):
         if not isinstance(kinds[column], NUMBERS):
-            message = f"stream `{name}`: column {column!r} must hold numbers; it holds {kinds[column].simpleString()}"
+            message = (
+                f"stream `{name}`: column {column!r} must contain numbers; its type is {kinds[column].simpleString()}"
+            )
             raise PlanError(message)
         columns.append(by_name(column).cast("double").alias(VALUE + column))
     if arrival is not None:
@@ -65,7 +67,7 @@ def _feeds(
     for number, watch in mine:
         shown = bool(payload) and not watch.is_only_heard(name)
         read = tuple(watch.columns(name))
-        parts, parted = (watch.spread, name == watch.requests) if isinstance(watch, RangeWatch) else (1, False)
+        parts, parted = (watch.shards, name == watch.requests) if isinstance(watch, RangeWatch) else (1, False)
         feeds.append(Feed(number, name, watch.on, read, arrival is not None, shown, dead, parts, parted))
     return frame.select(*columns), feeds
 
@@ -107,20 +109,20 @@ def _key(stream: str, column: str, kind: DataType) -> Column:
         return by_name(column)
     if not isinstance(kind, TEXTS):
         place, found = f"stream `{stream}`: key column {column!r}", kind.simpleString()
-        message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
+        message = f"{place} must contain strings, integers or booleans; its type is {found}"
         raise PlanError(message)
     text = by_name(column).cast("string")
     return F.when(F.is_valid_utf8(text), text).alias(column)
 
 
-def latest_us(ahead_us: int) -> Column:
-    """Return the time of the micro-batch plus `ahead_us`; a repeated micro-batch has the time of its first run."""
-    return F.unix_micros(F.current_timestamp()) + F.lit(ahead_us)
+def latest_us(max_ahead_us: int) -> Column:
+    """Return the time of the micro-batch plus `max_ahead_us`; a repeated micro-batch has the time of its first run."""
+    return F.unix_micros(F.current_timestamp()) + F.lit(max_ahead_us)
 
 
-def without_future(frame: DataFrame, time: str, ahead_us: int) -> DataFrame:
+def without_future(frame: DataFrame, time: str, max_ahead_us: int) -> DataFrame:
     """Return the rows with null for each time that is after `latest_us`, so that they are quarantined."""
-    latest, kind = latest_us(ahead_us), frame.schema[time].dataType
+    latest, kind = latest_us(max_ahead_us), frame.schema[time].dataType
     if isinstance(kind, TimestampType):
         latest = F.timestamp_micros(latest)
     elif isinstance(kind, TimestampNTZType):
@@ -141,5 +143,5 @@ def micros(stream: str, column: str, kind: DataType) -> Column:
     if isinstance(kind, WHOLE):
         return by_name(column).cast("long")
     found = kind.simpleString()
-    message = f"stream `{stream}`: column {column!r} must be a timestamp or whole microseconds; it is {found}"
+    message = f"stream `{stream}`: column {column!r} must be a timestamp or integer microseconds; its type is {found}"
     raise PlanError(message)

@@ -63,7 +63,7 @@ def of_json(lines: DataFrame) -> Fields:
         others = F.map_filter(_PARSED, lambda name, _: ~name.isin(*used))
         return F.nullif(F.to_json(others), F.lit("{}"))
 
-    broken = F.when(F.col(_PARSED).isNull(), "it is not a JSON object in UTF-8")
+    broken = F.when(F.col(_PARSED).isNull(), "the line is not a JSON object in UTF-8")
     return Fields(frame, lambda name: (F.col(_PARSED)[name], StringType()), rest, F.col(LINE), broken, _arrived(lines))
 
 
@@ -84,7 +84,7 @@ def of_csv(lines: DataFrame, names: Sequence[str]) -> Fields:
         return _json([F.col(_PARSED)[place].alias(name) for name, place in places.items() if name not in used])
 
     no_fields = F.col(_PARSED).isNull() | F.col(_PARSED)["broken"].isNotNull()
-    broken = F.when(no_fields, f"it is not a line of CSV in UTF-8 with {len(names)} fields")
+    broken = F.when(no_fields, f"the line is not CSV in UTF-8 with {len(names)} fields")
     return Fields(frame, field, rest, F.col(LINE), broken, _arrived(lines))
 
 

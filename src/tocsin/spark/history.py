@@ -122,7 +122,7 @@ def buckets_for(plans: Iterable[Plan]) -> int:
 def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan]) -> Iterator[Rows]:
     """Run plans side by side over bounded streams; what they gave can be read until the context ends."""
     session, buckets = next(iter(frames.values())).sparkSession, buckets_for(plans)
-    prepare(session, act_in_silence=None)
+    prepare(session, idle_timers=None)
     versions = Versions.of([plan.with_emission_times().over(buckets) for plan in plans])
     versions.warm_up()
     feeds = feeds_of(dict(frames), versions.watches(), TIME, ARRIVAL)
@@ -193,7 +193,9 @@ def rows_of_keys(
             inside |= _is_wanted(watch, one)
         table = frame.where(inside).limit(most + 1).toArrow()
         if table.num_rows > most:
-            message = f"stream `{name}`: a key must have at most {most:,} rows to be traced; it has more: use --from"
+            message = (
+                f"stream `{name}`: a key must have at most {most:,} rows to be traced; this key has more: use --from"
+            )
             raise TooManyRowsError(message)
         for (rows, dead), one in zip(found, wanted, strict=True):
             rows[name], gone = _key_rows(table.filter(_mask(table, watch, one)), name, watch)
@@ -234,7 +236,7 @@ def _key_rows(table: pa.Table, stream: str, watch: Watch) -> tuple[KeyRows, list
     arrival, arrived = _whole(table, ARRIVAL if ARRIVAL in table.column_names else TIME)
     fine = table.column(REASON).is_null().to_numpy(zero_copy_only=False) & there
     texts = zip(*(table.filter(pa.array(~fine)).column(name).to_pylist() for name in (REASON, RAW)), strict=True)
-    dead = [Dead(stream, reason or "it has no time", raw or "") for reason, raw in texts]
+    dead = [Dead(stream, reason or "the row has no time", raw or "") for reason, raw in texts]
     values = {
         column: table.column(column).combine_chunks().cast(pa.float64()).to_numpy(zero_copy_only=False)[fine]
         for column in watch.columns(stream)

@@ -19,7 +19,7 @@ from tocsin.spark.readers import load
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:
-    """Open a topic; a bounded read takes all that the broker has, whatever `starting` says."""
+    """Open a topic; a bounded read takes all that the broker has, whatever `starting_offsets` says."""
     options = stream.source.options
     told = kafka_options(options, streaming=streaming)
     rows = load(session, "kafka", stream.name, told, streaming=streaming)
@@ -38,7 +38,7 @@ def kafka_options(options: Mapping[str, Any], *, streaming: bool) -> dict[str, s
     """What Spark's connector is told; what the user gives under `options` comes last and wins."""
     told = {"kafka.bootstrap.servers": str(options["servers"]), "subscribe": str(options["topic"])}
     if streaming:
-        told["startingOffsets"] = str(options.get("starting") or "latest")
+        told["startingOffsets"] = str(options.get("starting_offsets") or "latest")
     more = {str(name): str(value) for name, value in dict(options.get("options") or {}).items()}
     if options.get("username"):
         told |= _login(options, more.get("kafka.sasl.mechanism", "PLAIN"))

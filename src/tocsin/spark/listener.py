@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tocsin.logic import FATES
-from tocsin.rundir import Progress
+from tocsin.run_directory import Progress
 
 log = logging.getLogger("tocsin.run")
 # Told always; other fates where a row has one. Of rows that are there it is told how many there are now.

@@ -1,7 +1,7 @@
 """Metrics: the numbers of a run for Prometheus, out of the same progress that `RUN/progress.jsonl` has.
 
-`METRICS` is the one table of them; the reference page is made from it. Numbers go on after a restart, since progress
-does; only the histogram of batch times begins anew.
+`METRICS` is the one table of them; scripts/generate_reference.py writes the reference page. Numbers go on after a
+restart, since progress does; only the histogram of batch times begins anew.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tocsin.plan import Plan
-from tocsin.rundir import Progress, Tally
-from tocsin.rundir.manifest import package_version
+from tocsin.run_directory import Progress, Tally
+from tocsin.run_directory.manifest import package_version
 
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
@@ -40,95 +40,89 @@ def _rows(name: str, meaning: str, kind: str = "counter") -> Metric:
 
 
 _COUNTED = {
-    "omitted": _rows("omitted_total", "rows left out: no alarm can need them"),
-    "duplicates": _rows("duplicates_total", "rows equal to an earlier row of their key and stream: not used again"),
-    "expired": _rows("expired_total", "rows forgotten because they are too old for any partner"),
-    "late": _rows("late_total", "rows further behind than `outage`, not used"),
-    "quarantined": _rows("quarantined_total", "rows whose key, time or value cannot be used"),
-    "shed": _rows("shed_total", "rows given up for want of memory"),
-    "unprocessed": _rows("unprocessed_total", "rows that went before all their pairs were looked at"),
-    "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain: kept, and marked"),
-    "behind": _rows("behind_total", "rows that came later than they are waited for: used, out of order"),
-    "without_limits": _rows("without_limits_total", "rows of keys that a table of `limits` does not have"),
-    "retained": _rows("retained", "rows remembered now", "gauge"),
-    "held": _rows("held", "rows that wait now", "gauge"),
-    "freed_keys": Metric("tocsin_keys_freed_total", "counter", ("stream",), "keys forgotten after a long silence"),
+    "omitted": _rows("omitted_total", "rows omitted, because a proof shows that no alarm needs them"),
+    "duplicates": _rows("duplicates_total", "rows equal to an earlier row of their key and stream, not used again"),
+    "expired": _rows("expired_total", "rows expired, because no partner can arrive"),
+    "late": _rows("late_dropped_total", "rows dropped, because they are later than `allowed_lateness`"),
+    "quarantined": _rows("quarantined_total", "rows with an invalid key, time or value"),
+    "shed": _rows("shed_total", "rows evicted, because the memory budget was exceeded"),
+    "unprocessed": _rows("unprocessed_total", "rows evicted before all their pairs were processed"),
+    "out_of_domain": _rows("out_of_domain_total", "rows with a value outside its domain; they are used and marked"),
+    "behind": _rows("out_of_order_total", "rows that arrived after the reorder wait; they are used out of order"),
+    "without_limits": _rows("without_limits_total", "rows with a key that a table of `limits` does not contain"),
+    "retained": _rows("retained", "rows retained now", "gauge"),
+    "held": _rows("buffered", "rows in the reorder buffer now", "gauge"),
+    "freed_keys": Metric("tocsin_keys_expired_total", "counter", ("stream",), "keys expired, because they had no rows"),
 }
 _SINKS = {
     "delivered": Metric("tocsin_sink_delivered_total", "counter", ("sink",), "alerts delivered"),
-    "retries": Metric("tocsin_sink_failures_total", "counter", ("sink",), "tries that failed and are tried again"),
-    "rejected": Metric("tocsin_sink_rejected_total", "counter", ("sink",), "alerts that the receiver refuses for good"),
-    "pending": Metric("tocsin_sink_backlog", "gauge", ("sink",), "alerts of the log that are still to be delivered"),
-    "failing": Metric("tocsin_sink_failing", "gauge", ("sink",), "1 while the last try has failed"),
+    "retries": Metric("tocsin_sink_failures_total", "counter", ("sink",), "failed attempts that are repeated"),
+    "rejected": Metric("tocsin_sink_rejected_total", "counter", ("sink",), "alerts that the receiver rejected"),
+    "pending": Metric("tocsin_sink_backlog", "gauge", ("sink",), "alerts of the log that are not delivered yet"),
+    "failing": Metric("tocsin_sink_failing", "gauge", ("sink",), "1 if the last attempt failed, else 0"),
 }
 _RECEIVED = _rows("received_total", "rows received")
-_DEAD = _rows("dead_total", "rows written to `RUN/dead`, with the reason")
+_DEAD = _rows("dead_letter_total", "rows written to `RUN/dead`, with the reason")
 _UNREADABLE = Metric(
     "tocsin_files_unreadable_total", "counter", ("stream",), "source files with damaged content, skipped"
 )
-_ALERTS = Metric("tocsin_alerts_total", "counter", ("alert", "state"), "changes of state")
-_FIRING = Metric("tocsin_alerts_firing", "gauge", ("alert",), "alerts that fire now")
-_BATCHES = Metric("tocsin_batches_total", "counter", (), "micro-batches in which something happened")
+_ALERTS = Metric("tocsin_alerts_total", "counter", ("alert", "state"), "state changes of alerts")
+_FIRING = Metric("tocsin_alerts_firing", "gauge", ("alert",), "alerts firing now")
+_BATCHES = Metric("tocsin_batches_total", "counter", (), "micro-batches with rows, alerts or changed state")
 _BATCH_ROWS = Metric("tocsin_batch_rows", "gauge", (), "rows of the last micro-batch")
-_BATCH_TIME = Metric("tocsin_batch_timestamp_seconds", "gauge", (), "when the last micro-batch was done")
-_SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-batches, Spark's own work included")
+_BATCH_TIME = Metric("tocsin_batch_timestamp_seconds", "gauge", (), "time at which the last micro-batch finished")
+_SECONDS = Metric("tocsin_batch_seconds", "histogram", (), "duration of micro-batches, including the work of Spark")
 _STATE = Metric("tocsin_state_bytes", "gauge", (), "bytes of state")
 _SOURCE_UP = Metric(
     "tocsin_source_up", "gauge", ("stream",), "1 if the Kafka or MQTT broker of the stream accepts connections, else 0"
 )
-_NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time seen")
+_NEWEST = Metric("tocsin_newest_event_timestamp_seconds", "gauge", ("stream",), "newest event time")
 _LAG = Metric(
     "tocsin_lag_seconds",
     "gauge",
     ("stream",),
-    "distance of this time from the clock now; absent if the stream holds history",
+    "time from the newest event time to now; absent if the stream holds history",
 )
-_WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "how long rows wait to be taken in order")
-_RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "share of results in order that this is to give")
+_WAIT = Metric("tocsin_wait_seconds", "gauge", ("alert",), "reorder wait of rows")
+_RECALL = Metric("tocsin_recall_estimated", "gauge", ("alert",), "estimated share of results in order with this wait")
 _PREDICTED = Metric(
-    "tocsin_memory_recall_predicted", "gauge", ("alert",), "share of results that limited memory is to find"
+    "tocsin_memory_recall_predicted", "gauge", ("alert",), "predicted share of results found with the memory budget"
 )
-_REACHED = Metric(
-    "tocsin_memory_recall_reached", "gauge", ("alert",), "share of results that it has found, as measured"
+_MEASURED = Metric(
+    "tocsin_memory_recall_measured", "gauge", ("alert",), "measured share of results found with the memory budget"
 )
-_ERROR_PREDICTED = Metric(
+_PREDICTED_ERROR = Metric(
     "tocsin_memory_error_predicted",
     "gauge",
     ("alert",),
-    "standard error of sampled results, by their number",
+    "predicted standard error of sampled results, from their number",
 )
-_ERROR_REACHED = Metric(
-    "tocsin_memory_error_reached", "gauge", ("alert",), "the same, by the chances with which rows were kept"
+_MEASURED_ERROR = Metric(
+    "tocsin_memory_error_reached",
+    "gauge",
+    ("alert",),
+    "standard error of sampled results, from the probabilities of their rows",
 )
-_ROWS_SHARE = Metric(
-    "tocsin_cpu_rows_share", "gauge", ("alert",), "share of rows that limited processor time has worked on, of late"
+_ROWS_PROCESSED = Metric(
+    "tocsin_cpu_rows_processed_ratio", "gauge", ("alert",), "recent share of rows processed with the CPU budget"
 )
-_RESULTS_SHARE = Metric(
-    "tocsin_cpu_results_share", "gauge", ("alert",), "share of results that it is estimated to have found, of late"
+_CPU_RECALL = Metric(
+    "tocsin_cpu_recall_ratio", "gauge", ("alert",), "recent estimated share of results found with the CPU budget"
 )
 _INFO = Metric("tocsin_build_info", "gauge", ("version",), "1, with the version of Tocsin")
 # In the order of `Found`, and of the shares of `cpu`.
-_FOUND = (_PREDICTED, _REACHED, _ERROR_PREDICTED, _ERROR_REACHED)
-_BOUGHT = (_ROWS_SHARE, _RESULTS_SHARE)
+_MEMORY = (_PREDICTED, _MEASURED, _PREDICTED_ERROR, _MEASURED_ERROR)
+_CPU = (_ROWS_PROCESSED, _CPU_RECALL)
 
 METRICS = (
     *(_RECEIVED, _DEAD, _UNREADABLE, *_COUNTED.values()),
     *(_ALERTS, _FIRING),
     *(_BATCHES, _SECONDS, _BATCH_ROWS, _BATCH_TIME, _STATE, _SOURCE_UP, _NEWEST, _LAG),
-    *(_WAIT, _RECALL, *_FOUND, *_BOUGHT),
+    *(_WAIT, _RECALL, *_MEMORY, *_CPU),
     *_SINKS.values(),
     _INFO,
 )
 _BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0, 300.0)
-
-
-def markdown() -> str:
-    """The table of the reference page."""
-    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
-    return "\n".join(rows)
 
 
 class Meter(Collector):
@@ -203,7 +197,7 @@ def _of_progress(progress: Progress) -> Iterator[tuple[Metric, Samples]]:
     yield _LAG, {labels: now - seconds for labels, seconds in newest.items() if labels[0] not in progress.historic}
     yield _WAIT, {(alert,): wait_us / 1e6 for alert, (wait_us, _) in progress.waits.items()}
     yield _RECALL, {(alert,): recall for alert, (_, recall) in progress.waits.items() if recall is not None}
-    for metrics, known in ((_FOUND, progress.memory), (_BOUGHT, progress.cpu)):
+    for metrics, known in ((_MEMORY, progress.memory), (_CPU, progress.cpu)):
         for i, metric in enumerate(metrics):
             numbers = ((alert, told[i]) for alert, told in known.items())
             yield metric, {(alert,): number for alert, number in numbers if number is not None}

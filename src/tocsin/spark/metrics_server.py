@@ -113,7 +113,7 @@ def serve_metrics(registry: CollectorRegistry, address: str, port: int, names: I
         server = _Server((str(place[0]), port), family)
     except (OSError, OverflowError) as error:
         what = (getattr(error, "strerror", None) or str(error)).lower()
-        message = f"`--metrics-port` {port} must be free on {address}; {what}"
+        message = f"`--metrics-port` {port} cannot be opened on {address}; {what}"
         raise RunError(message) from None
     server.set_app(_with_host_check(make_wsgi_app(registry), KnownHosts([address, *names])))
     thread = threading.Thread(target=server.serve_forever, args=(_CHECK_S,), daemon=True)

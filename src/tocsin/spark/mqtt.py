@@ -37,7 +37,7 @@ NAME = "tocsin_mqtt"
 SCHEMA = "topic string, payload binary, size long, arrived long"
 # A micro-batch holds at most so many messages and bytes, a partition (a task) so many bytes.
 BATCH_ROWS, BATCH_BYTES, PARTITION_BYTES = 200_000, 32 << 20, 512 << 10
-_DAMAGED = "it was damaged in the spool"
+_DAMAGED = "the message was damaged in the spool"
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def read(session: SparkSession, stream: Stream, *, streaming: bool, run_dir: Pat
         column, kind = fields.field(name)
         return (F.coalesce(column, F.col("topic")) if name == "topic" else column), kind
 
-    size = f"its payload has more than {MOST_PAYLOAD:,} bytes"
+    size = f"the payload has more than {MOST_PAYLOAD:,} bytes"
     broken = F.when(F.col("size") > MOST_PAYLOAD, size).when(F.col("size") == LOST, _DAMAGED).otherwise(fields.broken)
     return Fields(fields.frame, field, fields.rest, fields.text, broken, fields.arrived)
 
@@ -68,7 +68,7 @@ def _options(stream: Stream, run_dir: Path | str | None) -> dict[str, str]:
     given = stream.source.options
     folder = given.get("spool") or (Path(run_dir) / "spool" / stream.name if run_dir is not None else None)
     if folder is None:
-        message = f"stream `{stream.name}`: source mqtt needs `spool`, a folder for messages, or the folder of a run"
+        message = f"stream `{stream.name}`: source mqtt needs a run directory, or `spool`, a directory for messages"
         raise PlanError(message)
     host, port, topic = str(given["host"]), int(given.get("port") or 1883), str(given["topic"])
     qos = given.get("qos")
@@ -193,7 +193,7 @@ class _Listening(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spool = self._open()
         if self._collector is not None and not self._collector.settle():
             self._check()
-            _log.warning("%s: the broker is not reached; the spool alone is read", self._collector.subscription.place)
+            _log.warning("%s: no connection to the broker; only the spool is read", self._collector.subscription.place)
         self._upto = spool.span()[1]
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -202,8 +202,10 @@ class _Listening(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, end = spool.span()
         begin = start["next"]
         if not first <= begin <= end:
-            place = f"spool {self.folder}: it must have message {begin}, where the checkpoint goes on"
-            message = f"{place}; it has those from {first} to before {end}"
+            message = (
+                f"spool {self.folder}: message {begin}, where the checkpoint continues, is missing; "
+                f"the spool begins with message {first} and ends before message {end}"
+            )
             raise RunError(message)
         end = end if self._upto is None else min(end, self._upto)
         return {"next": max(begin, spool.reach(begin, end, BATCH_ROWS, BATCH_BYTES))}
@@ -233,7 +235,7 @@ class _Listening(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._collector = Collector(_subscription(self.options), self.folder)
             except RunError as error:
-                _log.debug("%s; this reader follows", error)
+                _log.debug("%s; this reader only reads the spool", error)
         return self._spool
 
     def _check(self) -> None:

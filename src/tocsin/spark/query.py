@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, TimestampNTZType, TimestampType
 
-from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
+from tocsin.plan import selection_unit_nanoseconds, unit_nanoseconds
 from tocsin.query import Aggregates, Filter, Join, Selection, parse_sql, resolve
 from tocsin.query.model import ENDS, ERROR, KEY, NUMBER, ONE, ROW, TIME, Column, Value
 from tocsin.query.read import Script
@@ -41,27 +41,27 @@ def sql(
     time: str = "ts",
     buckets: int | None = None,
 ) -> DataFrame:
-    """Ask streams in SQL, with summaries, a preference and a budget; gives a DataFrame, streaming if the streams are.
+    """Return the result of a SQL query over streams as a DataFrame, which is streaming if the streams are.
 
     Parameters
     ----------
     text
-        Any number of `CREATE SUMMARY` and one `SELECT`, or several of one stream, divided by semicolons.
-        docs/sql.md has the syntax.
+        Any number of `CREATE SUMMARY` and one `SELECT`, or several of one stream, separated by semicolons.
+        docs/reference/sql.md has the syntax.
     streams
         A DataFrame per stream that the text names, all streaming or all bounded.
     spark
-        Where names that `streams` lacks are looked for as tables and views.
+        Session whose tables and views have the streams that `streams` lacks.
     time
-        Column of event time of all streams: a timestamp, or whole microseconds since 1970.
+        Column of event time of all streams: a timestamp, or integer microseconds since 1970.
     buckets
-        Into how many parts the keys of a join are divided; default: as many as shuffle partitions.
+        Number of buckets of the keys of a join; default: the number of shuffle partitions.
     """
     script = parse_sql(text)
     frames = _frames(script.stream_names(), dict(streams or {}), spark)
     asked, answer = ask(script, frames, time, buckets=buckets)
     if not asked.is_exact:
-        log.warning("the answer may not be exact: %s", asked.shortage)
+        log.warning("the result may be incomplete: %s", asked.shortage)
     return answer
 
 
@@ -83,7 +83,7 @@ def ask(
         return asked, _pairs(asked, used, time, buckets, seen)
     if isinstance(asked, Aggregates) and used[0].frame.isStreaming and asked.layout.window_us is None:
         script.refuse(
-            "an aggregate of a whole stream is told at its end, which a streaming DataFrame has not: give a WINDOW",
+            "an aggregate over the whole stream needs bounded input; add a WINDOW for a streaming DataFrame",
             script.select,
         )
     return asked, _of_one(asked, used[0], time, seen)
@@ -122,7 +122,7 @@ def _found(rows: DataFrame, seen: Observation | None) -> DataFrame:
 
 def _pairs(asked: Join, tables: Sequence[Table], time: str, buckets: int | None, seen: Observation | None) -> DataFrame:
     first = tables[0].frame
-    number = prepare(first.sparkSession, act_in_silence=None) if buckets is None else buckets
+    number = prepare(first.sparkSession, idle_timers=None) if buckets is None else buckets
     check_buckets(number)
     plan = plan_of(asked, bounded=not first.isStreaming).over(number)
     if first.isStreaming and plan.is_limited_in_work:
@@ -164,7 +164,7 @@ def _of_one(asked: Selection | Aggregates, table: Table, time: str, seen: Observ
     rows += [number.alias(blobs.VALUE + name) for name, number in numbers.items()]
     rows += [carry(table.columns(names)).alias(blobs.PAYLOAD)] * gives
     feed = blobs.Feed(0, source.alias, (), step.columns, payload=gives, dead=bool(table.dead))
-    prepare(frame.sparkSession, act_in_silence=False if frame.isStreaming else None)
+    prepare(frame.sparkSession, idle_timers=False if frame.isStreaming else None)
     if frame.isStreaming and asked.budget.cores is not None:
         step = replace(step, unit_ns=selection_unit_nanoseconds())
     step.warm_up()

@@ -1,28 +1,27 @@
-"""A session for one bounded piece of work, and how far it has come."""
+"""Bounded sessions: a Spark session for one bounded piece of work, and the rows that its jobs have processed."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tocsin.errors import TocsinError
-from tocsin.rundir import RunDir
+from tocsin.run_directory import RunDir
+from tocsin.spark.row_counter import EVALUATED, FOLDED, PROPERTY, sum_counters
 from tocsin.spark.session import partitions_of, run_session
 
-_EVERY_SECONDS = 0.5
 # The driver of a local master does all the work: room for sorting blobs, with the Python workers well below 8 GB.
 _LOCAL = {"spark.driver.memory": "2g"}
 
 # What a bounded run may end with, and that can be said in a sentence.
 FAILURES = (TocsinError, PySparkException, Py4JError)
-
-# Tasks done, tasks in all, of the stages that run now.
-Told = Callable[[int, int], None]
 
 
 @contextmanager
@@ -38,26 +37,54 @@ def bounded_session(run: RunDir, *, master: str, conf: Mapping[str, str], kafka:
         yield session
 
 
+class RowProgress(NamedTuple):
+    """Rows that the jobs of a measured context have read, folded for the shuffle, and evaluated."""
+
+    read: int
+    folded: int
+    evaluated: int
+
+
 @contextmanager
-def telling(session: SparkSession, told: Told | None) -> Iterator[None]:
-    """Tell twice a second how many tasks of the running stages are done."""
-    if told is None:
-        yield
-        return
-    done = threading.Event()
-    teller = threading.Thread(target=_tell, args=(session, told, done), daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
+def measure_rows(session: SparkSession) -> Iterator[Callable[[], RowProgress]]:
+    """Measure the jobs that this thread starts, and yield a function that returns their progress."""
+    context = session.sparkContext
+    with TemporaryDirectory(prefix="tocsin-rows-", ignore_cleanup_errors=True) as folder:
+        context.setLocalProperty(PROPERTY, folder)
+        try:
+            yield _RowMeter(session, Path(folder)).progress
+        finally:
+            # A JVM that is gone has no properties.
+            with suppress(Py4JError, OSError):
+                context.setLocalProperty(PROPERTY, "")
 
 
-def _tell(session: SparkSession, told: Told, done: threading.Event) -> None:
-    tracker = session.sparkContext.statusTracker()
-    while not done.wait(_EVERY_SECONDS):
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        if known:
-            told(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+class _RowMeter:
+    """Reads the counters of tasks, and the rows that Spark itself counts at sources.
+
+    Spark updates its counts when a task ends and every ten seconds; the counters of the fold are newer, but only jobs
+    with a fold have them.
+    """
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self._context, self._folder = session.sparkContext, folder
+        self._last = RowProgress(0, 0, 0)
+        self._before = self._read_by_stage()
+
+    def progress(self) -> RowProgress:
+        """Return the progress now, or the last known progress if Spark does not answer."""
+        try:
+            read = sum(rows for stage, rows in self._read_by_stage().items() if stage not in self._before)
+        except (Py4JError, OSError):
+            return self._last
+        folded, evaluated = (sum_counters(self._folder, kind) for kind in (FOLDED, EVALUATED))
+        self._last = RowProgress(max(read, folded), folded, evaluated)
+        return self._last
+
+    def _read_by_stage(self) -> dict[int, int]:
+        gateway = self._context._gateway
+        assert gateway is not None
+        nothing = gateway.new_array(gateway.jvm.double, 0), gateway.jvm.java.util.ArrayList()
+        stages = self._context._jsc.sc().statusStore().stageList(None, False, False, *nothing)
+        found = (stages.apply(at) for at in range(stages.size()))
+        return {stage.stageId(): stage.inputRecords() for stage in found}

@@ -45,8 +45,8 @@ def read_parquet(session: SparkSession, path: str) -> DataFrame:
         if error.getCondition() != "PARQUET_TYPE_ILLEGAL":
             raise
         message = (
-            f"{path} must have columns that Spark can read; {str(error).splitlines()[0]} Times in nanoseconds are "
-            'such: write microseconds, as pandas does with `to_parquet(..., coerce_timestamps="us")`'
+            f"{path} must have columns that Spark can read; {str(error).splitlines()[0]} If the times "
+            'are in nanoseconds, write microseconds, in pandas with `to_parquet(..., coerce_timestamps="us")`'
         )
         raise PlanError(message) from None
 

@@ -19,18 +19,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tocsin.deliver.encode import time_text
+from tocsin.delivery.alert_json import format_time
 from tocsin.logic import Out
-from tocsin.plan import Plan
-from tocsin.plan.agree import Agreement
-from tocsin.plan.allot import Allotment
-from tocsin.plan.said import Said
-from tocsin.rules import Ranges, Rule
-from tocsin.rundir import Progress, RunDir, Tally
-from tocsin.rundir.annotate import annotated
-from tocsin.rundir.checksums import measure_file
-from tocsin.rundir.dead import Aside, late_line
-from tocsin.rundir.progress import historic_streams, sums
+from tocsin.plan import Agreement, Allotment, Plan, Said
+from tocsin.rules import RangeRule, Rule
+from tocsin.run_directory import Progress, RunDir, Tally
+from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.checksums import measure_file
+from tocsin.run_directory.dead_letters import StagedRows, format_late_row
+from tocsin.run_directory.progress import add_counts_by_name, historic_streams
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays
@@ -52,7 +49,7 @@ class Recorder:
         self,
         run: RunDir,
         plan: Plan,
-        rules: Iterable[Rule | Ranges],
+        rules: Iterable[Rule | RangeRule],
         archive: Archive | None,
         hearers: Iterable[Callable[[Progress], None]],
         unreadable: UnreadableFiles,
@@ -93,16 +90,16 @@ class Recorder:
         if self.archive is not None:
             self.archive.commit(batch)
         archived = time.monotonic()
-        alerts = [annotated(json.loads(text), self.rules) for text in found["alert"]]
+        alerts = [annotate_alert(json.loads(text), self.rules) for text in found["alert"]]
         path = self.run.alerts.write(number, alerts)
         if path is not None:
             self.run.checksums.add(measure_file(path, len(alerts)))
         files = self.unreadable.take()
         for file in files:
             log.warning("%s", file)
-        aside = [Aside(**json.loads(text)) for text in found["aside"]]
+        aside = [StagedRows(**json.loads(text)) for text in found["aside"]]
         dead = self.run.dead.write(number, found["dead"], aside, [file.dead_line for file in files])
-        self.run.late.write(number, map(late_line, found["late"]))
+        self.run.late.write(number, map(format_late_row, found["late"]))
         self._control(number, found["stats"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
         out, state_bytes = total(found["counts"])
@@ -120,7 +117,7 @@ class Recorder:
             hears.hear(told["bucket"], told)
         rows = self.agreement.rows() + self.allotment.rows()
         if rows:
-            self.run.tick(f"agreed-{batch:012}", rows)
+            self.run.write_control_rows(f"agreed-{batch:012}", rows)
 
     def _gained(
         self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
@@ -158,12 +155,12 @@ class Recorder:
         said.drop_recalls(whole.alerts)
         shares = {**before.shares, **self.allotment.shares}
         now = time.time()
-        more = (said.waits, said.memory, sums(before.delays, late), shares, said.cpu)
+        more = (said.waits, said.memory, add_counts_by_name(before.delays, late), shares, said.cpu)
         historic = historic_streams(before, newest, now)
         unreadable = dict(Counter(before.unreadable) + Counter(files))
-        progress = Progress(batch, time_text(now), gained, whole, newest, milliseconds, *more, historic, unreadable)
+        progress = Progress(batch, format_time(now), gained, whole, newest, milliseconds, *more, historic, unreadable)
         if gained.is_quiet and not files and time.monotonic() - self._line_at < _QUIET_S:
-            self.log.note(progress)
+            self.log.record(progress)
         else:
             self.log.add(progress)
             self._line_at = time.monotonic()

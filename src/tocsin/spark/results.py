@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tocsin.logic import ALERT_TIMES, Out
-from tocsin.plan.said import Said
-from tocsin.rundir.progress import sums
+from tocsin.plan import Said
+from tocsin.run_directory.progress import add_counts_by_name
 from tocsin.spark.stateful import COUNTED
 
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
@@ -45,7 +45,7 @@ def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
     """Add up how late rows came, by stream and class."""
     whole: dict[str, dict[str, int]] = {}
     for text in texts:
-        whole = sums(whole, json.loads(text)["delays"])
+        whole = add_counts_by_name(whole, json.loads(text)["delays"])
     return whole
 
 

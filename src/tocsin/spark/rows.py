@@ -5,7 +5,7 @@ text and hashed once per distinct key. Each stream is folded by itself, so that 
 name, its key set, its columns) never travels with a row.
 
 Order: a blob's rows are in order of arrival, and blobs say from which partition and as which piece they come. Pieces
-laid side by side by (stream, partition, piece) and sorted stably by arrival are in the order semantics.md asks for.
+laid side by side by (stream, partition, piece) and sorted stably by arrival are in the order of D13 in semantics.md.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.logic import FIRST_US, LAST_US, Batch, Int
-from tocsin.plan.asked import part_of
-from tocsin.rundir.delays import delay_counts
+from tocsin.plan import part_of
+from tocsin.run_directory.delay_histogram import count_delays
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
 from tocsin.spark.buckets import buckets_of
+from tocsin.spark.row_counter import FOLDED, RowCounter
 
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
 PIECE_ROWS, PIECE_BYTES = 262_144, 128 << 20
 # Characters of rows not usable that travel with a piece; more go to a file, if there is a place for it.
 TRAVELLING_DEAD = 1 << 16
-# Rows that a bounded run hands to the logic in one call.
+# Rows of one `Session.push` in a bounded run.
 CALL_ROWS = 500_000
 # Rows are sorted by bucket as 16-bit numbers, for which NumPy has a radix sort.
 MOST_BUCKETS = 32_767
@@ -65,13 +66,15 @@ def fold_partition(
 
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-    for piece, table in enumerate(_pieces(batches)):
-        blobs: list[tuple[int, int, bytes]] = []
-        for place, (number, feed) in enumerate(feeds):
-            facts = {"feed": number, "partition": partition, "piece": piece}
-            # A row that cannot be used is shown once, and counted in every key set; so is how late rows came.
-            blobs += _blobs(table, feed, facts, len(ids), aside, shows=feed.dead and place == 0)
-        yield _blob_rows(blobs, ids)
+    with RowCounter(FOLDED) as counter:
+        for piece, table in enumerate(_pieces(batches)):
+            blobs: list[tuple[int, int, bytes]] = []
+            for place, (number, feed) in enumerate(feeds):
+                facts = {"feed": number, "partition": partition, "piece": piece}
+                # A row that cannot be used is shown once, and counted in every key set; so is how late rows came.
+                blobs += _blobs(table, feed, facts, len(ids), aside, shows=feed.dead and place == 0)
+            yield _blob_rows(blobs, ids)
+            counter.add(table.num_rows)
 
 
 def wake(feed: Feed, ids: Sequence[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -157,7 +160,7 @@ def _blobs(
 def _delays(table: pa.Table, columns: Mapping[str, NDArray[Any]], ok: Bools) -> dict[str, int]:
     """How late the rows came that say when they arrived, by classes."""
     told = ok & table.column(ARRIVAL).is_valid().to_numpy()
-    return delay_counts(columns["order"][told] - columns["time"][told])
+    return count_delays(columns["order"][told] - columns["time"][told])
 
 
 def _in_parts(

@@ -22,33 +22,32 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.deliver import Delivery, Sink, make_sink, name_sinks
-from tocsin.deliver.encode import time_text
+from tocsin.delivery import Delivery, Sink, make_sink, name_sinks
+from tocsin.delivery.alert_json import format_time
 from tocsin.errors import RunError, TocsinError
-from tocsin.plan import Plan, describe_plan, plan_changes
-from tocsin.plan.calibrate import unit_nanoseconds
-from tocsin.plan.file import plan_file
-from tocsin.rules import Ranges, Rule
+from tocsin.plan import Plan, describe_plan, plan_changes, plan_file, unit_nanoseconds
+from tocsin.rules import RangeRule, Rule
 from tocsin.rules.rulefile import RuleFile
-from tocsin.rundir import (
+from tocsin.run_directory import (
     Manifest,
     Progress,
     RepairPlan,
     RunDir,
     Tally,
     apply_repair,
-    format_refusal,
+    find_incompatibilities,
+    format_repair_needed,
     last_progress,
     plan_repair,
     read_facts,
     read_manifest,
-    refusals,
 )
-from tocsin.rundir.manifest import describe
-from tocsin.rundir.progress import sums, unusable_streams
+from tocsin.run_directory.manifest import build_manifest
+from tocsin.run_directory.progress import add_counts_by_name, unusable_streams
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
+from tocsin.spark.factory import check_end
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
@@ -64,7 +63,7 @@ from tocsin.spark.unreadable import UnreadableFiles, skip_settings
 log = logging.getLogger("tocsin.run")
 _LOOK_S = 0.1
 # The source that wakes the query and brings control rows; no stream can have this name.
-TICKS = "_tocsin_ticks"
+CONTROL = "_tocsin_control"
 
 
 @dataclass(frozen=True)
@@ -123,27 +122,42 @@ Sessions = Callable[[], contextlib.AbstractContextManager[SparkSession]]
 
 
 def run(
-    file: RuleFile, options: Options, stop: threading.Event, report: Report, sessions: Sessions | None = None
+    file: RuleFile,
+    options: Options,
+    stop: threading.Event,
+    report: Report,
+    sessions: Sessions | None = None,
+    show_phase: Callable[[str], None] = lambda phase: None,
 ) -> Ended:
     """Run a rule file until its input ends (`once`) or `stop` is set; what fails is a RunError of one sentence."""
     try:
-        return _run(file, options, stop, report, sessions)
+        return _run(file, options, stop, report, sessions, show_phase)
     except TocsinError:
         raise
     except Exception as error:
         log.debug("the run failed", exc_info=error)
         sentence = sentence_of(error, secrets_of(file, conf=options.conf))
         if not is_ours(error):
-            sentence += f" ({RunDir(options.run_dir).spark_log} has more)"
+            sentence += f" (details: {RunDir(options.run_dir).spark_log})"
         raise RunError(sentence) from error
 
 
-def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report, sessions: Sessions | None) -> Ended:
+def _run(
+    file: RuleFile,
+    options: Options,
+    stop: threading.Event,
+    report: Report,
+    sessions: Sessions | None,
+    show_phase: Callable[[str], None],
+) -> Ended:
+    show_phase("planning rules")
     plan = plan_file(file)
     streams = streams_of(file, plan)
     check_paths(streams.values(), options.master, options.conf)
+    if options.once:
+        check_end(streams.values())
     sinks = name_sinks(make_sink(sink.kind, sink.options) for sink in file.sinks)
-    with RunDir(options.run_dir).held() as place:
+    with RunDir(options.run_dir).lock() as place:
         manifest = _begin(place, file, plan, tuple(sinks), options)
         plan = (plan.sharing() if manifest.buckets > 1 else plan).over(manifest.buckets, told=True)
         plan = plan if manifest.unit_ns is None else plan.calibrated(manifest.unit_ns)
@@ -156,14 +170,17 @@ def _run(file: RuleFile, options: Options, stop: threading.Event, report: Report
             listener = BatchListener(meter.seconds.observe, manifest.first_batch)
             hearers = (meter.note, listener.note, report, Warner(streams).note)
             unreadable = UnreadableFiles(place.skipped, streams.values())
-            rules: list[Rule | Ranges] = [*file.rules, *file.ranges]
+            rules: list[Rule | RangeRule] = [*file.rules, *file.ranges]
             recorder = Recorder(place, plan, rules, archive, hearers, unreadable, manifest.first_batch)
             stopped = True
             with serve_metrics(meter.registry, options.metrics_address, options.metrics_port, options.metrics_names):
                 if probe.wait(stop, ONCE_WAIT_S if options.once else None):
                     log.info("starting Spark at %s", options.master)
+                    show_phase("starting Spark")
                     with open_session() as session:
+                        show_phase("opening streams")
                         rows = _rows(session, file, recorder, manifest, options)
+                        show_phase("waiting for the first micro-batch")
                         log.info(_opened(streams, manifest, place, probe))
                         with _listening(session, listener):
                             stopped = _query_until_end(
@@ -185,14 +202,14 @@ def _unusable(recorder: Recorder, before: Progress | None, after: Progress | Non
     negative = {name: {part: -number for part, number in parts.items()} for name, parts in old.total.counts.items()}
     pairs = ((new.total.dead, old.total.dead), (new.unreadable, old.unreadable))
     bad = [stream for now, then in pairs for stream, number in now.items() if number > then.get(stream, 0)]
-    return unusable_streams(recorder.streams.items(), sums(new.total.counts, negative), bad)
+    return unusable_streams(recorder.streams.items(), add_counts_by_name(new.total.counts, negative), bad)
 
 
 def _first_words(place: RunDir, progress: Progress | None, options: Options) -> str:
     """Return a line with the run directory and the address of the metrics."""
     where = f"http://{options.metrics_address}:{options.metrics_port}/metrics"
     return (
-        f"run directory {place.folder} {f'goes on after micro-batch {progress.batch}' if progress else 'is new'}; "
+        f"run directory {place.folder} {f'continues after micro-batch {progress.batch}' if progress else 'is new'}; "
         f"metrics {f'at {where}' if options.metrics_port else 'are not served'}"
     )
 
@@ -205,7 +222,7 @@ def _opened(streams: Iterable[str], manifest: Manifest, place: RunDir, probe: So
         f"{name} from {stream['source']} {stream['from']}".rstrip() + ("" if is_up.get(name, True) else " (down)")
         for name, stream in told
     )
-    return f"streams are open: {shown}; the first micro-batch begins, Spark's own log is {place.spark_log}"
+    return f"streams are open: {shown}; the first micro-batch begins; log of Spark: {place.spark_log}"
 
 
 def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], options: Options) -> Manifest:
@@ -213,14 +230,16 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     before = read_manifest(place.folder)
     if place.summary.exists():
         # Its alerts are history: sinks would wake somebody with them.
-        message = f"run directory {place.folder} must be new or that of a run; it is that of `tocsin backtest`"
+        message = (
+            f"run directory {place.folder} belongs to `tocsin backtest`; use a new directory or the directory of a run"
+        )
         raise RunError(message)
     chosen = partitions_of(options.master, options.conf)
     partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
-    now = replace(describe(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
-    now = now.after(before, time_text(time.time()))
+    now = replace(build_manifest(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
+    now = now.after(before, format_time(time.time()))
     measured = before.unit_ns if before else None
     now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)
     if before is None:
@@ -229,7 +248,7 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     facts = read_facts(place, before, has_new_rules=not now.has_rules_of(before))
     repair = plan_repair(facts)
     if repair.faults and not options.repair:
-        raise RunError(format_refusal(place, repair))
+        raise RunError(format_repair_needed(place, repair))
     now = apply_repair(place, repair, facts, admit(before, now))
     if options.repair:
         _log_repair(place, repair)
@@ -239,7 +258,7 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
 def _log_repair(place: RunDir, plan: RepairPlan) -> None:
     """Log the faults that were found and the steps that repaired them."""
     for text in plan.faults:
-        log.warning("repair: found: %s", text)
+        log.warning("repair: fault: %s", text)
     for text in plan.steps:
         log.warning("repair: done: %s", text)
     if not plan.faults:
@@ -248,11 +267,11 @@ def _log_repair(place: RunDir, plan: RepairPlan) -> None:
 
 def admit(before: Manifest, now: Manifest) -> Manifest:
     """Let a run go on from the state of an earlier start and say what becomes of it, or refuse it with the reason."""
-    found = refusals(before, now)
+    found = find_incompatibilities(before, now)
     if found:
         message = (
-            f"the run directory must be used with what its state was made for; {'; '.join(found)}: "
-            "run with what made it, or take a new run directory"
+            f"the run directory does not fit this run: {'; '.join(found)}; "
+            "run with the earlier settings, or use a new run directory"
         )
         raise RunError(message)
     changes = plan_changes(before.state, now.state)
@@ -266,7 +285,14 @@ def _session(
 ) -> contextlib.AbstractContextManager[SparkSession]:
     kafka = any(stream.source.kind == "kafka" for stream in file.streams.values())
     conf = {**skip_settings(options.master, options.conf), **options.conf}
-    return run_session(place, master=options.master, conf=conf, partitions=manifest.partitions, kafka=kafka)
+    return run_session(
+        place,
+        master=options.master,
+        conf=conf,
+        partitions=manifest.partitions,
+        kafka=kafka,
+        is_bounded=options.once,
+    )
 
 
 @contextlib.contextmanager
@@ -298,12 +324,12 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
     place, archive = recorder.run, recorder.archive
     # Spark runs no micro-batch without rows until there was one, and none calls a bucket without rows: what is due by
     # the clock, and what other rules have ended, would wait for the next row of each bucket.
-    place.tick(manifest.started[-1].replace(":", ""))
+    place.write_control_rows(manifest.started[-1].replace(":", ""))
     beside = Beside(
         None if archive is None else lambda name, frame: archive.passing(streams[name], frame),
         # What was read in a micro-batch that is done is deleted: waits that buckets agree on would fill the folder.
-        stream_reader(session, TICKS).option("cleanSource", "delete").text(str(place.ticks.absolute())),
-        str(place.dead.aside.absolute()),
+        stream_reader(session, CONTROL).option("cleanSource", "delete").text(str(place.control.absolute())),
+        str(place.dead.staging.absolute()),
     )
     return rows_of(
         frames,
@@ -311,7 +337,7 @@ def _rows(session: SparkSession, file: RuleFile, recorder: Recorder, manifest: M
         time=TIME,
         arrival=ARRIVAL,
         buckets=manifest.buckets,
-        act_in_silence=not options.once,
+        idle_timers=not options.once,
         beside=beside,
     )
 
@@ -353,7 +379,7 @@ def _query_until_end(
             log.warning("the query failed while a Kafka broker is down: %s", sentence_of(error, secrets))
             recorder.error = None
         if probe.wait(stop, 0.0 if once else None):
-            log.info("the query starts again")
+            log.info("the query is started again")
     return True
 
 

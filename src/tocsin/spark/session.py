@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,16 +20,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tocsin.errors import RunError
-from tocsin.rundir import RunDir
-from tocsin.rundir.folder import TICKS
+from tocsin.jvm import jvm_options
+from tocsin.run_directory import RunDir
+from tocsin.run_directory.layout import CONTROL
 from tocsin.spark.failure import blotted, secrets_of, sentence_of, text_of
 from tocsin.spark.readers import NAMED_SOURCES
-from tocsin.spark.stateful import ON_LOCAL_DISK, SETTINGS
+from tocsin.spark.stateful import LOCAL_DISK_CONF, LOCAL_MASTER_CONF, SETTINGS
 from tocsin.spark.unreadable import LINE_PATTERN, SCAN_LOGGER
 
 MASTER = "local[*]"
 PARTITIONS = "spark.sql.shuffle.partitions"
-_PACKAGES, _JARS, _JAVA_OPTIONS = "spark.jars.packages", "spark.jars", "spark.driver.extraJavaOptions"
+_PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
+_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS = "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"
 _CONNECTOR = "spark-sql-kafka-0-10"
 # For a cluster, whose cores are not known before it answers.
 _CLUSTER_PARTITIONS = 8
@@ -56,7 +58,7 @@ logger.scan.appenderRef.skipped.ref = skipped
 logger.delete.name = {delete_logger}
 logger.delete.level = warn
 logger.delete.filter.again.type = RegexFilter
-logger.delete.filter.again.regex = Failed to remove .*/{ticks}/.* / skip removing file.*
+logger.delete.filter.again.regex = Failed to remove .*/{control}/.* / skip removing file.*
 logger.delete.filter.again.onMatch = DENY
 logger.delete.filter.again.onMismatch = NEUTRAL
 """
@@ -70,7 +72,7 @@ def partitions_of(master: str, conf: Mapping[str, str]) -> int:
     """
     if PARTITIONS in conf:
         if not conf[PARTITIONS].isdecimal() or int(conf[PARTITIONS]) < 1:
-            message = f"`--conf {PARTITIONS}` must be a whole number from 1; got {conf[PARTITIONS]!r}"
+            message = f"`--conf {PARTITIONS}` must be an integer from 1; got {conf[PARTITIONS]!r}"
             raise RunError(message)
         return int(conf[PARTITIONS])
     found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", master)
@@ -88,9 +90,12 @@ def _cores() -> int:
 
 @contextmanager
 def run_session(
-    run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool
+    run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool, is_bounded: bool = True
 ) -> Iterator[SparkSession]:
-    """Start Spark for a run, and stop it in the end; what the JVM says goes to `RUN/spark.log`."""
+    """Start Spark for a run, and stop it in the end; the JVM writes its log to `RUN/spark.log`.
+
+    `is_bounded` states that the run ends with its input.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -102,7 +107,8 @@ def run_session(
     run.skipped.unlink(missing_ok=True)
     limit_log(run.spark_log)
     builder = SparkSession.builder.appName("tocsin-run")
-    for name, value in settings(run, master=master, conf=conf, partitions=partitions, kafka=kafka).items():
+    chosen = settings(run, master=master, conf=conf, partitions=partitions, kafka=kafka, is_bounded=is_bounded)
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     begun = run.spark_log.stat().st_size if run.spark_log.exists() else 0
     try:
@@ -127,7 +133,7 @@ def _log_settings(run: RunDir) -> str:
     """Return the settings of Log4j. A file of properties takes ASCII, with escapes for all other characters."""
     path = json.dumps(str(run.skipped.absolute()))[1:-1]
     return _LOG.format(
-        skipped=path, line_pattern=LINE_PATTERN, scan_logger=SCAN_LOGGER, delete_logger=_DELETE_LOGGER, ticks=TICKS
+        skipped=path, line_pattern=LINE_PATTERN, scan_logger=SCAN_LOGGER, delete_logger=_DELETE_LOGGER, control=CONTROL
     )
 
 
@@ -156,23 +162,39 @@ def _own_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def settings(run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool) -> dict[str, str]:
-    """All settings of the session; what the user says comes first, but for what the state is bound to."""
+def settings(
+    run: RunDir, *, master: str, conf: Mapping[str, str], partitions: int, kafka: bool, is_bounded: bool = True
+) -> dict[str, str]:
+    """Return the Spark settings. User settings win, except settings that the state depends on."""
     ours = {
         "spark.master": master,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(run.folder.absolute() / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **ON_LOCAL_DISK,
+        **checkpoint_settings(str(run.checkpoint), conf),
         **NAMED_SOURCES,
     }
+    given = conf.get(_JAVA_OPTIONS, "")
+    java = [f"-Dlog4j2.configurationFile={run.log_settings.absolute().as_uri()}"]
     if master.startswith("local"):
-        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    log = f"-Dlog4j2.configurationFile={run.log_settings.absolute().as_uri()}"
-    java = f"{log} {conf.get(_JAVA_OPTIONS, '')}".strip()
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **LOCAL_MASTER_CONF}
+        java += jvm_options(f"{conf.get(_DEFAULT_JAVA_OPTIONS, '')} {given}", is_bounded=is_bounded)
+    java += [given] if given else []
     packages = _with_connector(conf) if kafka else {}
-    return {**ours, **conf, **packages, _JAVA_OPTIONS: java, **SETTINGS, PARTITIONS: str(partitions)}
+    return {**ours, **conf, **packages, _JAVA_OPTIONS: " ".join(java), **SETTINGS, PARTITIONS: str(partitions)}
+
+
+def has_local_files(conf: Iterable[str]) -> bool:
+    """Return whether Spark reads a path without a scheme from the disks of this machine; `conf` names its settings."""
+    return "HADOOP_CONF_DIR" not in os.environ and not any("fs.default" in name for name in conf)
+
+
+def checkpoint_settings(location: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the file manager for checkpoints at `location`: that of local disks, or no setting for other places."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", location)
+    is_local = scheme[1] == "file" if scheme else has_local_files(conf)
+    return LOCAL_DISK_CONF if is_local else {}
 
 
 def _with_connector(conf: Mapping[str, str]) -> dict[str, str]:
@@ -206,10 +228,10 @@ def _end_of_jvm(session: SparkSession, log: Path, begun: int, error: Exception) 
         said, gone = _said_since(log, begun), True
     if "java.lang.OutOfMemoryError" in said:
         return (
-            "Spark's JVM must have memory enough; it ran out: give it more, as in `--conf spark.driver.memory=4g`, or "
-            f"let micro-batches take less (`max_files_per_batch`, `maxOffsetsPerTrigger`) ({log} has more)"
+            "the JVM of Spark ran out of memory; set more, for example `--conf spark.driver.memory=4g`, or use smaller "
+            f"micro-batches (`max_files_per_batch`, `maxOffsetsPerTrigger`) (details: {log})"
         )
-    return f"Spark's JVM must run to the end; it is gone ({log} has more)" if gone else ""
+    return f"the JVM of Spark ended during the run (details: {log})" if gone else ""
 
 
 def _said_since(log: Path, begun: int) -> str:
@@ -221,8 +243,8 @@ def _said_since(log: Path, begun: int) -> str:
 def _start_failure(log: Path, begun: int, error: Exception) -> str:
     """Say why Spark did not start; where the JVM itself gave up, its last words are in the log."""
     if not isinstance(error, PySparkException) or error.getCondition() != "JAVA_GATEWAY_EXITED":
-        return f"Spark must start; {sentence_of(error)}"
+        return f"Spark did not start; {sentence_of(error)}"
     said = _said_since(log, begun).splitlines()
     telling = [line.strip() for line in said if re.search(r"JAVA_HOME|[Ee]xception|Error:|unresolved|not found", line)]
-    last = (telling or [line.strip() for line in said if line.strip()] or ["it says nothing"])[-1]
-    return f"Spark must start, with Java 17 or newer; {last[:300]} ({log} has more)"
+    last = (telling or [line.strip() for line in said if line.strip()] or ["its log is empty"])[-1]
+    return f"Spark did not start; it needs Java 17 or newer; {last[:300]} (details: {log})"

@@ -60,7 +60,7 @@ class Broker:
         names = ", ".join(f"`{name}`" for name in self.streams)
         many = "s" if len(self.streams) > 1 else ""
         servers = ", ".join(f"{host}:{port}" for host, port in self.servers)
-        return f"stream{many} {names}: the {self.kind} broker {servers} must accept connections; {failure}"
+        return f"stream{many} {names}: the {self.kind} broker {servers} is not reachable; {failure}"
 
 
 def brokers_of(streams: Iterable[Stream]) -> list[Broker]:
@@ -162,7 +162,7 @@ class SourceProbe:
             for broker, failure in self.failures.items():
                 if broker not in before or now - self._logged_at[broker] >= _REMINDER_S:
                     self._logged_at[broker] = now
-                    log.warning("%s; trying again every %g s", broker.describe(failure), _DOWN_S)
+                    log.warning("%s; the next attempts follow every %g s", broker.describe(failure), _DOWN_S)
             for broker in before.keys() - self.failures.keys():
                 log.info("the %s broker of stream %s accepts connections", broker.kind, ", ".join(broker.streams))
 

@@ -7,7 +7,6 @@ cannot be used stays in the DataFrame with the reason and its text, so that it i
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.spark import factory, kafka, mqtt
 from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
 from tocsin.spark.readers import read_parquet, stream_reader
+from tocsin.spark.session import has_local_files
 from tocsin.spark.usable import usable
 
 # Kinds of sources that are files.
@@ -105,7 +105,9 @@ def _header(session: SparkSession, stream: Stream) -> str:
     first = _lines(session, stream, streaming=False).first()
     if first is None:
         path = stream.source.options["path"]
-        message = f"stream `{stream.name}`: {path} must have a CSV file with its header when a run starts; it has none"
+        message = (
+            f"stream `{stream.name}`: {path} must contain a CSV file with a header when a run starts; no file was found"
+        )
         raise PlanError(message)
     return str(first[0])
 
@@ -117,7 +119,7 @@ def _columns(stream: Stream, header: str) -> list[str]:
     _check_named(stream, names, place, header)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        message = f"stream `{stream.name}`: {place} must name each column once; got {header[:_MOST_SHOWN]!r}"
+        message = f"stream `{stream.name}`: {place} must list each column once; got {header[:_MOST_SHOWN]!r}"
         raise PlanError(message)
     return names
 
@@ -128,7 +130,7 @@ def _check_named(stream: Stream, names: Collection[str], place: str, shown: str)
     missing = [name for name in wanted if name not in names]
     if missing:
         listed = ", ".join(f"`{name}`" for name in missing)
-        message = f"stream `{stream.name}`: {place} must name {listed}; got {shown[:_MOST_SHOWN]!r}"
+        message = f"stream `{stream.name}`: {place} must have the columns {listed}; got {shown[:_MOST_SHOWN]!r}"
         raise PlanError(message)
 
 
@@ -137,11 +139,10 @@ def check_paths(streams: Iterable[Stream], master: str, conf: Mapping[str, str])
 
     Only where a plain path can mean nothing but this machine's files.
     """
-    elsewhere = "HADOOP_CONF_DIR" in os.environ or any("fs.default" in name for name in conf)
-    if elsewhere or not master.startswith("local"):
+    if not has_local_files(conf) or not master.startswith("local"):
         return
     for stream in streams:
         path = str(stream.source.options.get("path", "")) if stream.source.kind in FILES else ""
         if path and not re.search(r"[*?{}\[\]\\]|^[A-Za-z][A-Za-z0-9+.-]*:", path) and not Path(path).exists():
-            message = f"stream `{stream.name}`: path `{path}` must be there when a run starts; it is not"
+            message = f"stream `{stream.name}`: path `{path}` does not exist; it must exist when a run starts"
             raise PlanError(message)

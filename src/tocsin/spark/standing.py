@@ -17,8 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.plan.listed import Alive, alive_requests
-from tocsin.plan.ranged import RANGES
+from tocsin.plan import RANGES, Alive, alive_requests
 from tocsin.spark.stateful import SETTINGS
 
 # Columns that are JSON.
@@ -39,7 +38,7 @@ class Wanted:
 
 
 def find_requests(session: SparkSession, checkpoint: Path, wanted: Wanted) -> dict[str, Any]:
-    """Count the alive requests that are wanted, and give those nearest to their thresholds."""
+    """Return the number of active requests that match, and those that are closest to their thresholds."""
     found = standing(session, checkpoint)
     if wanted.rule is not None:
         found = found.where(F.col("alert") == wanted.rule)
@@ -51,12 +50,12 @@ def find_requests(session: SparkSession, checkpoint: Path, wanted: Wanted) -> di
     try:
         order = (F.col("total") / F.col("threshold")).desc()
         rows = [row.asDict() for row in found.orderBy(order, "alert", "key", "query").limit(wanted.most).collect()]
-        alive = found.count()
+        active = found.count()
     finally:
         found.unpersist()
     for row in rows:
         row |= {name: json.loads(row[name]) for name in _TEXTS}
-    return {"alive": alive, "requests": rows}
+    return {"active": active, "requests": rows}
 
 
 def standing(session: SparkSession, checkpoint: Path) -> DataFrame:

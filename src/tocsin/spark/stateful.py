@@ -1,4 +1,4 @@
-"""Run any step on Spark: rows fold into blobs, blobs go to their bucket, one stateful operator calls the logic there.
+"""Run any step on Spark: rows fold into blobs, blobs go to their bucket, one stateful operator calls a `Session` there.
 
 Streaming uses `transformWithStateInPandas`: its map state lets a batch write the pages that changed and no others,
 where `applyInPandasWithState` carries the whole state to Python and back in each batch. The price seen is about 7 s
@@ -30,11 +30,13 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from tocsin.errors import RunError
-from tocsin.logic import Logic, Out, Step
-from tocsin.rundir.progress import sums
+from tocsin.logic import Out, Step
+from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.session import Session
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids
-from tocsin.spark.logic_cache import LogicCache
+from tocsin.spark.plan_session_cache import PlanSessionCache
+from tocsin.spark.row_counter import EVALUATED, RowCounter
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
@@ -51,10 +53,17 @@ SETTINGS = {
 NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 # For sessions whose checkpoints lie on a local disk: the way Spark chooses by itself starts some 50 processes per
 # micro-batch there (`readlink`, `chmod`), a third of its time. Elsewhere Spark's own choice is right.
-ON_LOCAL_DISK = {
+LOCAL_DISK_CONF = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+}
+# For sessions with a local master: Spark forks its Python workers from a process that has imported Tocsin already. On a
+# cluster Tocsin may be shipped to the workers, where the process would not find it. Simplified tracebacks are an
+# environment variable of the workers of `mapInArrow` only, so that the operator would need a second process.
+LOCAL_MASTER_CONF = {
+    "spark.python.daemon.module": "tocsin.spark.worker_daemon",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
 # The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
 DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
@@ -103,15 +112,15 @@ def run_stateful(
     streams: Sequence[tuple[DataFrame, Sequence[Feed]]],
     step: Step,
     buckets: int = 4,
-    ticks: DataFrame | None = None,
+    control: DataFrame | None = None,
     *,
     acts: bool | None = None,
     aside: str | None = None,
 ) -> DataFrame:
     """Run a step over streaming or over bounded DataFrames, one per stream with the feeds that read it.
 
-    `spark/results.py` reads what it gives. A row of `ticks` calls every bucket, whether there are rows for it or not;
-    its text, if it has any, is a control row for the logic.
+    `spark/results.py` reads what it gives. A row of `control` calls every bucket, whether there are rows for it or not;
+    its text, if it has any, is a control row for the session.
 
     With `acts` a query acts in silence, and the time for which none ran is no silence: what is due by the clock waits
     for as long as it would have. A query that is started with another choice than this is refused. State is bound to
@@ -132,8 +141,8 @@ def run_stateful(
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
         blobs.append(frame.select(*columns).mapInArrow(fold(list(enumerate(feeds, number)), work.ids, aside), BLOBS))
         number += len(feeds)
-    if ticks is not None:
-        blobs.append(ticks.mapInArrow(wake(kinds[0], work.ids), BLOBS))
+    if control is not None:
+        blobs.append(control.mapInArrow(wake(kinds[0], work.ids), BLOBS))
     rows = blobs[0]
     for more in blobs[1:]:
         rows = rows.unionAll(more)
@@ -143,8 +152,8 @@ def run_stateful(
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
 
 
-# One per Python worker: a task finds the logics that earlier tasks of this worker kept.
-_logics = LogicCache()
+# One per Python worker. A task finds the plan sessions that earlier tasks of this worker kept.
+_sessions = PlanSessionCache()
 
 
 class _Operator(StatefulProcessor):
@@ -174,9 +183,9 @@ class _Operator(StatefulProcessor):
         control = sorted((row for piece in pieces for row in piece.control), key=json.dumps)
         control = [_unaddressed(row) for row in control if row.get("bucket", key[0]) == key[0]]
 
-        def call(logic: Logic, now_us: int) -> Out:
-            out = logic.on_control(control) if control else Out()
-            out.add(logic.on_data(batches, now_us))
+        def call(session: Session, now_us: int) -> Out:
+            out = session.control(control) if control else Out()
+            out.add(session.push(batches, now_us))
             return out
 
         yield from self._call(key, timerValues, call, dead, _delays(pieces, self.work.feeds))
@@ -184,8 +193,8 @@ class _Operator(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[pd.DataFrame]:
-        """Tell the time."""
-        yield from self._call(key, timerValues, lambda logic, now_us: logic.on_time(now_us), fired=True)
+        """Advance processing time."""
+        yield from self._call(key, timerValues, lambda session, now_us: session.advance(now_us), fired=True)
 
     def close(self) -> None:
         """Leave nothing open."""
@@ -194,7 +203,7 @@ class _Operator(StatefulProcessor):
         self,
         key: Any,
         times: TimerValues,
-        call: Callable[[Logic, int], Out],
+        call: Callable[[Session, int], Out],
         dead: Rows = (),
         delays: Delays = _NO_DELAYS,
         *,
@@ -203,18 +212,18 @@ class _Operator(StatefulProcessor):
         now_ms = times.getCurrentProcessingTimeInMs()
         head = self._head()
         rested = self._rested_ms(head, now_ms)
-        logic = self._logic(key[0], head)
-        out = call(logic, (now_ms - rested) * 1000)
-        sizes = self._write(logic.changed_pages(), head.get("sizes", {}))
+        session = self._session(key[0], head)
+        out = call(session, (now_ms - rested) * 1000)
+        sizes = self._write(session.changed_pages(), head.get("sizes", {}))
         gained = sum(sizes.values()) - sum(head.get("sizes", {}).values())
         old_ms = None if fired else head.get("timer")  # Spark removes a timer that has fired.
-        due_us = logic.next_timer()
+        due_us = session.next_timer()
         timer = self._set_timer(old_ms, None if due_us is None else due_us + rested * 1000, now_ms)
         mark = uuid.uuid4().hex
         new_head = {**self.work.facts, "mark": mark, "timer": timer, "sizes": sizes}
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
-        _logics.keep_logic(self.work.query, key[0], mark, logic)
+        _sessions.keep_session(self.work.query, key[0], mark, session)
         stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
         yield pd.DataFrame([*_raw(out, gained, delays, key[0]), *stats, *dead], columns=["kind", "json"])
 
@@ -247,19 +256,19 @@ class _Operator(StatefulProcessor):
             rested += max(0, now_ms - head["now"])
         return rested
 
-    def _logic(self, bucket: int, head: Mapping[str, Any]) -> Logic:
-        logic = _logics.take_logic(self.work.query, bucket, head.get("mark", ""))
-        if logic is not None:
-            return logic
+    def _session(self, bucket: int, head: Mapping[str, Any]) -> Session:
+        session = _sessions.take_session(self.work.query, bucket, head.get("mark", ""))
+        if session is not None:
+            return session
         pages = {name[0]: bytes(page[0]) for name, page in self.pages.iterator()} if head else {}
         pages.pop(HEAD, None)
-        return self.work.step.build(pages)
+        return Session(self.work.step, pages)
 
     def _set_timer(self, old_ms: int | None, timer_us: int | None, now_ms: int) -> int | None:
         """Have a timer no later than asked for; one that is due already fires in the next batch.
 
         With each batch the time asked for moves on a little. A timer that stands earlier stays: when it fires, the
-        logic finds nothing to do, and the next is set. Moving it in every batch would cost Spark 20 ms each time.
+        session finds nothing to do, and the next is set. Moving it in every batch would cost Spark 20 ms each time.
         """
         new_ms = None if timer_us is None else max(-(-timer_us // 1000), now_ms + 1)
         if old_ms is not None and (new_ms is None or old_ms <= new_ms):
@@ -292,8 +301,9 @@ def _check_silence(acts: bool | None) -> None:
     found = None if context is None else context.getLocalProperty(NO_DATA_BATCHES)
     if acts is not None and found is not None and found != str(acts).lower():
         message = (
-            f"`act_in_silence` must still be {acts} when the query starts, for the session has one for all; "
-            "it was chosen otherwise since: start each query before the next is made"
+            f"`idle_timers` must still be {acts} when the query starts, because a session has one value for all "
+            "queries; "
+            "another query has changed it: start each query before you create the next"
         )
         raise RunError(message)
 
@@ -301,7 +311,7 @@ def _check_silence(acts: bool | None) -> None:
 def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Refuse state that was not written in this layout."""
     words = {
-        "magic": "mark",
+        "magic": "format",
         "version": "version of the state",
         "buckets": "number of buckets",
         "partitions": "number of shuffle partitions",
@@ -309,8 +319,8 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     for name, word in words.items():
         if head.get(name) != facts[name]:
             message = (
-                f"state in the checkpoint must have the {word} {facts[name]!r}; it has {head.get(name)!r}: "
-                "run with what wrote it, or start with a new checkpoint"
+                f"the state in the checkpoint must have the {word} {facts[name]!r}; got {head.get(name)!r}: "
+                "use the earlier version or setting, or start with a new checkpoint"
             )
             raise RunError(message)
 
@@ -328,7 +338,7 @@ def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
     """How late the rows of each stream came, where they say when they arrived."""
     whole: dict[str, dict[str, int]] = {}
     for piece in pieces:
-        whole = sums(whole, {feeds[piece.feed].stream: piece.delays} if piece.delays else {})
+        whole = add_counts_by_name(whole, {feeds[piece.feed].stream: piece.delays} if piece.delays else {})
     return whole
 
 
@@ -354,14 +364,18 @@ def _bounded(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Rec
 def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
     """Run the buckets of one partition of a bounded input to their end; rows come by (bucket, first arrival)."""
     rows = (row for batch in batches for row in zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True))
-    for _, mine in groupby(rows, key=lambda row: row[0]):
-        logic = work.step.build({})
-        dead: list[tuple[str, str]] = []
-        for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
-            yield _record_batch([*_raw(logic.on_data(call)), *dead])
-            dead.clear()
-        ended = _raw(logic.on_end(), sum(len(page or b"") for page in logic.changed_pages().values()))
-        yield _record_batch(ended)
+    # A stream is in several feeds if several key sets read it; its rows are counted in the first feed.
+    first = {feed.stream: feed.key_set for feed in reversed(work.feeds)}
+    with RowCounter(EVALUATED) as counter:
+        for _, mine in groupby(rows, key=lambda row: row[0]):
+            session = Session(work.step)
+            dead: list[tuple[str, str]] = []
+            for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
+                yield _record_batch([*_raw(session.push(call)), *dead])
+                dead.clear()
+                counter.add(sum(len(batch.time) for batch in call if batch.key_set == first[batch.stream]))
+            ended = _raw(session.end(), sum(len(page or b"") for page in session.changed_pages().values()))
+            yield _record_batch(ended)
 
 
 def _pieces(

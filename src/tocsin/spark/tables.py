@@ -35,7 +35,9 @@ def kind_of(path: str) -> str:
         for suffix in reversed(one.suffixes):
             if suffix[1:].lower() in KINDS:
                 return suffix[1:].lower()
-    message = f"a path must end in one of .{', .'.join(KINDS)}, or be a folder of such files; got {path!r}"
+    message = (
+        f"a path must end in .{', .'.join(KINDS)}, or be a directory of files with one of these names; got {path!r}"
+    )
     raise PlanError(message)
 
 

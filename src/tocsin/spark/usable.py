@@ -84,7 +84,7 @@ def _check_keys(stream: Stream, kinds: Mapping[str, DataType]) -> None:
     for name, kind in kinds.items():
         if not isinstance(kind, _KEYS):
             place, found = f"stream `{stream.name}`: key column {name!r}", kind.simpleString()
-            message = f"{place} must hold text, whole numbers or booleans; it holds {found}"
+            message = f"{place} must contain strings, integers or booleans; its type is {found}"
             raise PlanError(message)
 
 
@@ -106,34 +106,35 @@ def _reasons(stream: Stream, names: _Names, time_kind: DataType) -> Column:
     in_range = F.coalesce(_in_range(names.read(stream.time)), F.lit(False))
     has_unit = not isinstance(time_kind, TimestampType | TimestampNTZType)
     rule = "a time from year 1 to 9999" + f" (`time_unit: {stream.time_unit}`)" * has_unit
-    no_form = f"time `{stream.time}` is neither a number nor ISO 8601, such as 2015-02-02T14:19:59Z"
+    no_form = f"time `{stream.time}` is neither a number nor a time in ISO 8601 such as 2015-02-02T14:19:59Z"
     reasons.append(
         F.when(_has_no_form(names.given(stream.time), names.read(stream.time), time_kind), no_form).otherwise(
             _why(names.given(stream.time), in_range, f"time `{stream.time}`", rule)
         )
     )
-    if stream.ahead_us is not None:
-        reasons.append(_ahead(stream, names, stream.ahead_us))
+    if stream.max_ahead_us is not None:
+        reasons.append(_ahead(stream, names, stream.max_ahead_us))
     nothing = F.lit(bool(stream.values) and not stream.is_requests)
     for name in stream.values:
         fine = F.coalesce(F.abs(names.read(name)) < float("inf"), F.lit(False))
         reasons.append(F.when(names.given(name).isNotNull() & ~fine, f"value `{name}` is not a finite number"))
         nothing &= names.given(name).isNull()
     listed = ", ".join(f"`{name}`" for name in stream.values)
-    missing = f"no value: {listed} are missing" if len(stream.values) > 1 else f"value {listed} is missing"
+    missing = f"all values are missing: {listed}" if len(stream.values) > 1 else f"value {listed} is missing"
     return F.concat_ws("; ", *reasons, F.when(nothing, missing))
 
 
-def _ahead(stream: Stream, names: _Names, ahead_us: int) -> Column:
-    """Reject a time that is later than the arrival or than the time of the micro-batch by more than `ahead`."""
+def _ahead(stream: Stream, names: _Names, max_ahead_us: int) -> Column:
+    """Reject a time that is later than the arrival or than the time of the micro-batch by more than `max_ahead`."""
     reason = (
-        f"time `{stream.time}` is later than its arrival or the clock by more than `ahead`, {duration_text(ahead_us)}"
+        f"time `{stream.time}` is later than the arrival or the clock by more than `max_ahead` "
+        f"({duration_text(max_ahead_us)})"
     )
-    latest = latest_us(ahead_us)
+    latest = latest_us(max_ahead_us)
     if stream.arrival is not None:
         arrival = names.read(stream.arrival)
         # A device that sends a wrong time may send a wrong arrival too. `least` ignores an arrival that is null.
-        latest = F.least(latest, F.when(_in_range(arrival), arrival + F.lit(ahead_us)))
+        latest = F.least(latest, F.when(_in_range(arrival), arrival + F.lit(max_ahead_us)))
     return F.when(_in_range(names.read(stream.time)) & (names.read(stream.time) > latest), reason)
 
 
@@ -145,7 +146,7 @@ def _without_the_dead(told: DataFrame, fields: Fields, stream: Stream, names: _N
         arrival = F.when(_in_range(names.read(stream.arrival)), names.read(stream.arrival))
     used = {name for name in (*stream.keys, stream.time, stream.arrival, *stream.values) if name}
     payload = fields.rest(used)
-    cut = F.when(F.length(fields.text) > MOST_SHOWN, f"; of its text {MOST_SHOWN:,} characters are shown").otherwise("")
+    cut = F.when(F.length(fields.text) > MOST_SHOWN, f"; only {MOST_SHOWN:,} characters are shown").otherwise("")
     shown = F.substring(F.coalesce(F.make_valid_utf8(fields.text), F.lit("")), 1, MOST_SHOWN)
     return told.select(
         *(F.when(F.is_valid_utf8(names.read(name)), names.read(name)).alias(name) for name in stream.keys),

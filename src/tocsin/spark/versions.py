@@ -1,4 +1,4 @@
-"""Several plans side by side over one input: each has its own logic, state and counts, and rows are read once.
+"""Several plans side by side over one input: each has its own session, state and counts, and rows are read once.
 
 What a version gives is marked with its number: alerts, and rows that its rules refuse, have `version`, counts stand
 under `number:store`, waits and results under `number:alert`. A row of counts under `number:` alone has the bytes of
@@ -8,13 +8,14 @@ it too can be brought together by the largest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Logic, Out, Pages
+from tocsin.logic import Batch, Listener, Out, Pages, Pipeline
 from tocsin.plan import Plan, RangeWatch, Watch
+from tocsin.runtime.session import Session
 
 STATE_BYTES = "state_bytes"
 
@@ -39,9 +40,20 @@ class Versions:
         """One watch per key set: all that share it read alike."""
         return [self.plans[number].key_sets[place] for (number, place), *_ in self.routes]
 
-    def build(self, pages: Pages) -> VersionsLogic:
-        """Make the logic of all versions."""
-        return VersionsLogic(self, pages)
+    def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
+        """Build one pipeline per version. They report nothing to a listener."""
+        if pages:
+            message = (
+                "versions run side by side only over a bounded input without earlier state; this checkpoint has state "
+                "of an earlier run"
+            )
+            raise RunError(message)
+        return [_VersionPipeline(self, number) for number in range(len(self.plans))]
+
+    def read_control(self, row: Mapping[str, Any]) -> None:
+        """Raise an error: a bounded input has no coordinator."""
+        message = f"versions of a bounded input accept no control rows; got {dict(row)!r}"
+        raise RunError(message)
 
     def warm_up(self) -> None:
         """Compile the kernels."""
@@ -51,76 +63,75 @@ class Versions:
 
 def _reads(watch: Watch | RangeWatch) -> tuple[Any, ...]:
     """What a watch reads; where two are equal, one feed serves both."""
-    spread = (watch.spread, watch.requests) if isinstance(watch, RangeWatch) else None
+    shards = (watch.shards, watch.requests) if isinstance(watch, RangeWatch) else None
     streams = sorted((name, tuple(watch.columns(name)), frozenset(watch.read_by_all(name))) for name in watch.streams)
-    return watch.on, tuple(streams), spread
+    return watch.on, tuple(streams), shards
 
 
-class VersionsLogic:
-    """The logics of all versions; each takes the rows that are its own."""
+class _VersionPipeline:
+    """The session of one version. It reads its own rows, and its number marks the output."""
 
-    def __init__(self, versions: Versions, pages: Pages) -> None:
-        if pages:
-            message = "versions run side by side over a bounded input only; there is state of an earlier run"
-            raise RunError(message)
-        self.versions = versions
-        self.logics: list[Logic] = [plan.build({}) for plan in versions.plans]
+    def __init__(self, versions: Versions, number: int) -> None:
+        self.number, self.session = number, Session(versions.plans[number])
+        # Key sets of the version by key set of the input.
+        self.places = {
+            key_set: [place for version, place in route if version == number]
+            for key_set, route in enumerate(versions.routes)
+        }
+        watches = {
+            key_set: versions.plans[number].key_sets[places[0]] for key_set, places in self.places.items() if places
+        }
+        self.inputs = {
+            (key_set, stream): watch.columns(stream) for key_set, watch in watches.items() for stream in watch.streams
+        }
         self._pages: dict[str, bytes | None] = {}
 
-    def on_data(self, batches: Sequence[Batch], now_us: int | None = None) -> Out:
-        """Hand each version its rows."""
-        mine: list[list[Batch]] = [[] for _ in self.logics]
-        for batch in batches:
-            for number, place in self.versions.routes[batch.key_set]:
-                mine[number].append(replace(batch, key_set=place))
-        whole = self._each(lambda number, logic: logic.on_data(mine[number], now_us))
-        whole.memory.clear()  # What it found in the end counts, not what was known of it on the way.
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Push the rows of this version."""
+        mine = [replace(batch, key_set=place) for batch in batches for place in self.places[batch.key_set]]
+        given = self.session.push(mine, now_us)
+        given.memory.clear()  # Only the last report of a version counts.
+        self._mark(given, out)
         for batch in batches:
             if len(batch.time):
-                whole.meet(f"-{batch.stream}", -int(batch.time.min()))
-        return whole
+                out.meet(f"-{batch.stream}", -int(batch.time.min()))
 
-    def on_control(self, rows: Sequence[Mapping[str, Any]]) -> Out:
-        """Refuse control rows as each version would."""
-        return self._each(lambda _, logic: logic.on_control(rows))
+    def on_control(self, message: None, out: Out) -> None:
+        """Ignore control rows: `Versions.read_control` accepts no row."""
 
-    def on_time(self, now_us: int) -> Out:
-        """Tell the time to all."""
-        return self._each(lambda _, logic: logic.on_time(now_us))
+    def on_time(self, now_us: int, out: Out) -> None:
+        """Advance the version."""
+        self._mark(self.session.advance(now_us), out)
 
-    def on_end(self) -> Out:
-        """Let all wait for nothing any more, and weigh what each still remembers."""
-        whole = self._each(lambda _, logic: logic.on_end())
-        for number, logic in enumerate(self.logics):
-            pages = logic.changed_pages()
-            self._pages |= {f"{number}:{name}": page for name, page in pages.items()}
-            whole.count(f"{number}:", {STATE_BYTES: sum(len(page or b"") for page in pages.values())})
-        return whole
+    def on_end(self, out: Out) -> None:
+        """End the version and report the bytes of its state."""
+        self._mark(self.session.end(), out)
+        pages = self.session.changed_pages()
+        self._pages = {f"{self.number}:{name}": page for name, page in pages.items()}
+        out.count(f"{self.number}:", {STATE_BYTES: sum(len(page or b"") for page in pages.values())})
 
     def next_timer(self) -> int | None:
-        """Name no time: a bounded input has none."""
+        """Return None: a bounded input has no timers."""
         return None
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """Pages touched, by version."""
+        """Return the pages of the version at its end."""
         changed, self._pages = self._pages, {}
         return changed
 
-    def _each(self, call: Callable[[int, Logic], Out]) -> Out:
-        whole = Out()
-        for number, logic in enumerate(self.logics):
-            out = call(number, logic)
-            whole.alerts += [{**alert, "version": number} for alert in out.alerts]
-            whole.dead += [{**row, "version": number} for row in out.dead]
-            for name, counts in out.counts.items():
-                whole.count(f"{number}:{name}", counts)
-            for name, time_us in out.newest.items():
-                whole.meet(name, time_us)
-            for alert, (wait_us, recall) in out.waits.items():
-                whole.wait(f"{number}:{alert}", wait_us, recall)
-            for alert, found in out.memory.items():
-                whole.remember(f"{number}:{alert}", found)
-            for alert, periods in out.results.items():
-                for start_us, (in_order, in_all) in periods.items():
-                    whole.find(f"{number}:{alert}", start_us, in_order, in_all)
-        return whole
+    def _mark(self, given: Out, out: Out) -> None:
+        """Add output of the version to `out`, marked with its number."""
+        number = self.number
+        out.alerts += [{**alert, "version": number} for alert in given.alerts]
+        out.dead += [{**row, "version": number} for row in given.dead]
+        for name, counts in given.counts.items():
+            out.count(f"{number}:{name}", counts)
+        for name, time_us in given.newest.items():
+            out.meet(name, time_us)
+        for alert, (wait_us, recall) in given.waits.items():
+            out.wait(f"{number}:{alert}", wait_us, recall)
+        for alert, found in given.memory.items():
+            out.remember(f"{number}:{alert}", found)
+        for alert, periods in given.results.items():
+            for start_us, (in_order, in_all) in periods.items():
+                out.find(f"{number}:{alert}", start_us, in_order, in_all)

@@ -33,7 +33,7 @@ def check_worker_python(session: SparkSession) -> None:
     paths = [*shipped, context.environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
     if failure := _import_failure(python, os.pathsep.join(filter(None, paths))):
         message = (
-            f"Spark's Python workers must import tocsin; they run `{python}`, which fails: {failure}: "
+            f"the Python workers of Spark cannot import tocsin; `{python}` fails with: {failure}; "
             f"set the environment variable PYSPARK_PYTHON to {sys.executable} before the Spark session starts"
         )
         raise PlanError(message)

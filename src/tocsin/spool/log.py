@@ -82,7 +82,7 @@ class SpoolWriter:
         if torn:
             aside = _free(path.with_suffix(".torn"))
             aside.write_bytes(path.read_bytes()[size:])
-            _log.warning("spool %s: %d torn bytes at its end are put aside as %s", self.folder, torn, aside.name)
+            _log.warning("spool %s: %d incomplete bytes at its end were moved to %s", self.folder, torn, aside.name)
         if not size:
             # Not even the mark had come to the disk.
             path.unlink()
@@ -161,16 +161,14 @@ class SpoolReader:
         names = _segments(self.folder)
         after = bisect_right(names, number)
         if not after:
-            message = f"spool {self.folder}: message {number} must be there; it is not, or no more"
+            message = f"spool {self.folder}: message {number} is missing or was removed"
             raise RunError(message)
         segment = self._segment(names[after - 1])
         upto = names[after] if after < len(names) else _marked(self.folder)
         if number >= segment.stop:
             segment.extend(upto)
         if number >= segment.stop:
-            message = (
-                f"spool {self.folder}: message {number} must be there and whole; {segment.path.name} ends before it"
-            )
+            message = f"spool {self.folder}: message {number} is incomplete; {segment.path.name} ends before its end"
             raise RunError(message)
         return segment, upto
 
@@ -219,7 +217,7 @@ def _lock(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        message = f"spool {folder}: one process at a time may write; another does"
+        message = f"spool {folder} is in use by another process"
         raise RunError(message) from error
     return lock
 

@@ -75,7 +75,7 @@ class Segment:
             self.extend(upto)
             if self.stop < stop:
                 what = f"spool {self.path.parent}: message {self.stop}"
-                message = f"{what} must be there and whole; {self.path.name} ends before it"
+                message = f"{what} is incomplete; {self.path.name} ends before its end"
                 raise RunError(message)
             data, right = self._load(start, stop)
         begin = self.ends[start - self.first]

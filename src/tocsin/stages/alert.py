@@ -2,7 +2,8 @@
 
 Idea: a small machine per (rule, key), and a second one for late evaluations; time comes only from evaluations and
 progress, never from a clock.
-Guarantee: the lives of docs/concepts/semantics.md; applying evaluations in one call or in many gives the same events.
+Guarantee: the lives of docs/explanation/semantics.md (D46 to D53); applying evaluations in one call or in many gives
+the same events.
 Cost: O(1) per evaluation. Source: Prometheus's life cycle (`for`, `keep_firing_for`) moved to event time.
 """
 

@@ -9,7 +9,7 @@ defined) is always tried, and beside it nothing is passed over. What is tried de
 at that moment and on nothing else, so the cut into batches does not show.
 Cost: one look at each number of a window instead of one evaluation.
 
-Source: our own; the premise is that of omission (docs/concepts/omission.md).
+Source: our own; the premise is that of omission (docs/explanation/reduction.md).
 """
 
 from __future__ import annotations

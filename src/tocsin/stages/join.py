@@ -8,8 +8,8 @@ the rows that came first, since candidates come in order of time and arrival.
 
 Where it is known what a condition does with the last two streams, `candidates` says which rows need not be tried.
 
-Guarantee: the best of the combinations of docs/concepts/semantics.md among the remembered rows; of equally good ones
-the earliest among those tried, which depends on nothing but the rows remembered at that moment.
+Guarantee: the best of the combinations of docs/explanation/semantics.md (D40, D41) among the remembered rows; of
+equally good ones the earliest among those tried, which depends on nothing but the rows remembered at that moment.
 Cost: a binary search per stream and probe, then one visit per remembered candidate and one evaluation per combination;
 where the last two streams are known and rows come in order, one look at each candidate and one to four evaluations.
 Source: symmetric m-way window join (Golab and Özsu, VLDB 2003), with the condition evaluated inside.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.expr.machine import run_program
+from tocsin.expr.stack_machine import run_program
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.candidates import (

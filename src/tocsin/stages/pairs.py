@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.machine import run_program
+from tocsin.expr.stack_machine import run_program
 from tocsin.jit import kernel
 from tocsin.logic import Float, Int
 from tocsin.stages.join import Condition, share_window

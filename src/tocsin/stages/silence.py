@@ -2,7 +2,7 @@
 
 Idea: per stream watched and key the newest row, and the start of the silence that is open. Event time is the newest row
 of the key in any stream; it passes, row by row, the moment at which a stream should have been heard again.
-Guarantee: the lives of docs/concepts/semantics.md (Silence); one call or many give the same events.
+Guarantee: the lives of docs/explanation/semantics.md (D60 to D69); one call or many give the same events.
 Cost: O(1) per row and stream watched, three numbers per stream watched and key.
 """
 

@@ -1,13 +1,14 @@
 """Rule unit tests: test files in promtool's shape, run on the engine in this process.
 
-load → scenario, expected     the file, every mistake at once; series.py has the notation of samples
-units                         the rules planned as a run would plan them
-rows → replay                 samples -> rows -> the alerts known at a time
-compare, reason → report      what differs, and why nothing fired
+loader, scenario, expected    test file -> Suite, with all errors; series_notation has the notation of samples
+rule_groups                   plan the rules as a run does
+series_rows, replay           samples -> rows -> the alerts known at a time
+compare, failure_reason       differences, and the reason why an alert is missing
+report                        results as text and JSON
 """
 
-from tocsin.testing.load import CheckedSuite, SuiteLoader
+from tocsin.testing.loader import CheckedSuite, SuiteLoader
 from tocsin.testing.model import Scenario, Suite
-from tocsin.testing.run import Result, run_suite
+from tocsin.testing.test_runner import Result, run_suite
 
 __all__ = ["CheckedSuite", "Result", "Scenario", "Suite", "SuiteLoader", "run_suite"]

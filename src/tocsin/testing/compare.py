@@ -1,4 +1,4 @@
-"""Compare the alerts that a test expects with those that there are: what is missing, unexpected or different."""
+"""Compare expected and actual alerts: find missing, unexpected and different alerts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tocsin.testing.replay import Alert
 
 TOLERANCE = 1e-9
 
-# What differs, what was expected, what there is; None: nothing.
+# Name of the property, expected value, actual value. A value is None if it is absent.
 Detail = tuple[str, str | None, str | None]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as expected; `kind` is missing, unexpected or different."""
+    """A difference between expected and actual alerts; `kind` is missing, unexpected or different."""
 
     kind: str
     labels: Mapping[str, str]
@@ -29,34 +29,34 @@ class Difference:
 
 
 def compare(expected: Sequence[Expected], alerts: Sequence[Alert], *, fuzzy: bool) -> list[Difference]:
-    """Give all differences; alerts that are pending are there only for those who expect them."""
+    """Return all differences. Unexpected pending alerts are ignored."""
     rest = list(alerts)
-    unmet = [one for one in expected if not _take(one, rest, fuzzy=fuzzy)]
+    unmet = [one for one in expected if not _remove_match(one, rest, fuzzy=fuzzy)]
     differences = []
     for one in unmet:
-        same = [alert for alert in rest if _is_meant(one, alert) and alert.labels == one.labels]
+        same = [alert for alert in rest if _has_expected_state(one, alert) and alert.labels == one.labels]
         if same:
             rest.remove(same[0])
             details = tuple(_details(one, same[0], fuzzy=fuzzy))
             differences.append(Difference("different", one.labels, same[0].state, details))
         else:
             differences.append(Difference("missing", one.labels, one.state or "firing"))
-    told = [alert for alert in rest if alert.state != "pending"]
-    return differences + [Difference("unexpected", alert.labels, alert.state) for alert in told]
+    unexpected = [alert for alert in rest if alert.state != "pending"]
+    return differences + [Difference("unexpected", alert.labels, alert.state) for alert in unexpected]
 
 
-def _take(expected: Expected, rest: list[Alert], *, fuzzy: bool) -> bool:
-    """Take the alert that is just as expected out of the rest, if there is one."""
+def _remove_match(expected: Expected, rest: list[Alert], *, fuzzy: bool) -> bool:
+    """Remove an alert that equals the expected one from `rest`; return False without one."""
     for alert in rest:
-        if _is_meant(expected, alert) and alert.labels == expected.labels:
+        if _has_expected_state(expected, alert) and alert.labels == expected.labels:
             if not any(_details(expected, alert, fuzzy=fuzzy)):
                 rest.remove(alert)
                 return True
     return False
 
 
-def _is_meant(expected: Expected, alert: Alert) -> bool:
-    """Whether an alert has the state that is expected; without one, it is not only pending."""
+def _has_expected_state(expected: Expected, alert: Alert) -> bool:
+    """Return whether an alert has the expected state. Without an expected state, any state but pending matches."""
     return alert.state == expected.state if expected.state else alert.state != "pending"
 
 
@@ -89,7 +89,7 @@ def _equal(wanted: float, got: float | None, *, fuzzy: bool) -> bool:
 
 
 def witness_value(alert: Alert, name: str) -> float | None:
-    """The value of a variable in the witness of an alert; None if it has none."""
+    """Return the value of a variable in the witness of an alert, or None without one."""
     stream, _, column = name.partition(".")
     values = alert.witness.get(stream, {})
     only = "value" if "value" in values or len(values) != 1 else next(iter(values))

@@ -1,4 +1,4 @@
-"""Read what a test expects: `alert_rule_test` with its alerts; names are checked against the rule files."""
+"""Read the expected alerts of a test (`alert_rule_test`), and check their names against the rule files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.streams import MICROSECOND
 from tocsin.rules.values import read_map, read_number
 from tocsin.testing.model import Case, Expected
-from tocsin.testing.names import Names, unknown
+from tocsin.testing.name_check import Names, unknown
 from tocsin.testing.nodes import called, list_items
 from tocsin.testing.options import ALERT, CASE
 
@@ -27,13 +27,13 @@ class ExpectedReader:
     names: Names
 
     def case(self, node: Node, test: str, number: int) -> Case | None:
-        """Read one case; None if it lacks what it needs."""
+        """Return one case, or None if a required field is missing."""
         where = f"{test}: {called(node, 'alertname', 'alert_rule_test', number)}"
         fields = read_fields(self.context, node, CASE, where, "an `alert_rule_test`")
         if fields is None:
             return None
         name = fields["alertname"] or ""
-        if name and (message := self.names.alert_mistake(name)):
+        if name and (message := self.names.alert_error(name)):
             self.context.report(fields.at("alertname"), where, message)
         items = list_items(self.context, fields.nodes.get("exp_alerts"), where, "exp_alerts")
         expected = [self._expected(item, where, name, at) for at, item in enumerate(items, 1)]
@@ -61,15 +61,15 @@ class ExpectedReader:
     def _labels(self, fields: Fields, where: str, alert: str) -> dict[str, str]:
         labels = self._named(fields, where, "exp_labels", lambda name: ["alertname", *self.names.labels(name)], alert)
         if labels.pop("alertname", alert) != alert:
-            self._report(fields, "exp_labels", "alertname", where, "`exp_labels.alertname` must be `alertname`")
+            self._report(fields, "exp_labels", "alertname", where, "`exp_labels.alertname` must equal `alertname`")
         return labels
 
     def _named(self, fields: Fields, where: str, field: str, known: _Known, alert: str) -> dict[str, str]:
-        """Give texts by name; names that the alert cannot have are reported."""
+        """Return texts by name. Report names that the alert cannot have."""
         texts: dict[str, str] = dict(fields[field] or {})
         for name in texts if self.names.has(alert) else ():
             what = "labels" if field == "exp_labels" else "annotations"
-            message = unknown(name, known(alert), f"`{field}` must name {what} of {alert!r}")
+            message = unknown(name, known(alert), f"`{field}` must contain {what} of {alert!r}")
             if message:
                 self._report(fields, field, name, where, message)
         return texts
@@ -89,7 +89,7 @@ class ExpectedReader:
                 self.context.report(value, where, f"`exp_witness.{name[:60]}` must be a number; got {found(value)}")
             elif self.names.has(alert):
                 known = self.names.variables(alert)
-                message = unknown(name, known, f"`exp_witness` must name variables of {alert!r}")
+                message = unknown(name, known, f"`exp_witness` must contain variables of {alert!r}")
                 if message:
                     self.context.report(key, where, message)
             numbers[name] = math.nan if number is None else number

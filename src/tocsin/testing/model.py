@@ -1,18 +1,19 @@
-"""A test file as it was meant: frozen objects, series expanded, every name known; times count from time 0."""
+"""Model of a test file: frozen objects with expanded series and checked names. Times count from time 0."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tocsin.formatting import format_labels
 from tocsin.logic import Int
 from tocsin.rules.rulefile import RuleFile
-from tocsin.testing.series import Samples
+from tocsin.testing.series_notation import Samples
 
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one column of a stream for one key; `column` is None where the stream alone is named."""
+    """Samples of one column of a stream for one key; `column` is None if the series names the stream only."""
 
     stream: str
     column: str | None
@@ -21,13 +22,13 @@ class Series:
     delays_us: Int
 
     def __str__(self) -> str:
-        """Write the name as a test file does."""
-        return f"{self.stream}{'' if self.column is None else f'.{self.column}'}{labels_text(self.labels)}"
+        """Return the name in the notation of test files."""
+        return f"{self.stream}{'' if self.column is None else f'.{self.column}'}{format_labels(self.labels)}"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An alert that should be there; what is None is not compared."""
+    """An expected alert; attributes that are None are not compared."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """The alerts of one name at one time."""
+    """Expected alerts of one name at one time."""
 
     eval_time_us: int
     alertname: str
@@ -50,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One test: series, and what is expected of them."""
+    """One test: input series and test cases."""
 
     name: str
     line: int
@@ -61,30 +62,16 @@ class Scenario:
 
     @property
     def samples(self) -> int:
-        """How many samples there are up to the last time asked for."""
+        """Number of samples up to the last evaluation time."""
         last = max((case.eval_time_us for case in self.cases), default=0) // self.interval_us
         return sum(min(len(series.samples), last + 1) for series in self.series)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """All that a test file says."""
+    """Content of a test file."""
 
     path: str
     files: tuple[RuleFile, ...]
     scenarios: tuple[Scenario, ...]
     fuzzy: bool = False
-
-
-def labels_text(labels: Mapping[str, str]) -> str:
-    """Write labels as Prometheus does.
-
-    >>> labels_text({"severity": "critical", "machine": "m1"})
-    '{machine="m1", severity="critical"}'
-    """
-    quoted = (f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
-    return f"{{{', '.join(quoted)}}}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""Parts of a test file that several of its readers share: lists, names in messages, keys that promtool knows."""
+"""Helpers for the readers of test files: lists, names of parts in messages, unsupported keys of promtool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tocsin.rules.context import Context, found
 
 
 def list_items(context: Context, node: Node | None, where: str, name: str, *, least: str = "") -> list[Node]:
-    """Give the items of a list; a key with nothing behind it has none, which is wrong if `least` names what must be."""
+    """Return the items of a list. An empty list is an error if `least` describes the required content."""
     if isinstance(node, ListNode) and node.items:
         return node.items
     empty = isinstance(node, ListNode) or (isinstance(node, Scalar) and node.is_nothing)
@@ -21,16 +21,16 @@ def list_items(context: Context, node: Node | None, where: str, name: str, *, le
 
 
 def called(node: Node, key: str, kind: str, number: int) -> str:
-    """How messages name a part: by its name, else by its number."""
+    """Return the name of a part in messages: its own name, or its number."""
     named = node.entries[key][1] if isinstance(node, MapNode) and key in node.entries else None
     return f'{kind} "{named.text[:100]}"' if isinstance(named, Scalar) and named.text else f"{kind} {number}"
 
 
-def without(context: Context, node: Node, refused: Mapping[str, str], where: str) -> Node:
-    """Report keys that have no meaning here, with what to use instead; give the mapping without them."""
+def without(context: Context, node: Node, unsupported: Mapping[str, str], where: str) -> Node:
+    """Report unsupported keys with their replacement; return the mapping without them."""
     if not isinstance(node, MapNode):
         return node
-    for name in node.entries.keys() & refused.keys():
-        context.report(node.entries[name][0], where, f"`{name}` must not be given; {refused[name]}")
-    entries = {name: entry for name, entry in node.entries.items() if name not in refused}
+    for name in node.entries.keys() & unsupported.keys():
+        context.report(node.entries[name][0], where, f"`{name}` is not supported; {unsupported[name]}")
+    entries = {name: entry for name, entry in node.entries.items() if name not in unsupported}
     return MapNode(node.line, node.column, node.size, entries)

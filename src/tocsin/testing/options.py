@@ -1,20 +1,25 @@
-"""What a test file may say: one table per part of it, from which checks, messages and the reference page are made."""
+"""Fields of a test file: one table per part. Checks, messages and the reference page use these tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from tocsin.rules.options import Field, markdown
+from tocsin.rules.options import Field
 
 STATES = ("firing", "pending", "match")
 
 FILE = (
-    Field("rule_files", "part", "rule files, from the folder of this file; `*` and `?` match", required=True),
-    Field("evaluation_interval", "duration", "the default of `interval`; nothing else", default="1m", least=1),
+    Field(
+        "rule_files",
+        "part",
+        "rule files, relative to the directory of the test file; `*` and `?` are wildcards",
+        required=True,
+    ),
+    Field("evaluation_interval", "duration", "default of `interval`; it has no other effect", default="1m", least=1),
     Field(
         "fuzzy_compare",
         "word",
-        "let numbers differ by a billionth of their size",
+        "accept relative differences of numbers up to 1e-9",
         default="false",
         words=("true", "false"),
     ),
@@ -24,41 +29,41 @@ TEST = (
     Field("name", "text", "name of the test, for messages and `--run`; default: `test` and its number"),
     Field("interval", "duration", "time between the samples of a series; default: `evaluation_interval`", least=1),
     Field("start_timestamp", "text", "time 0, in Unix seconds or as in RFC 3339", default="0"),
-    Field("input_series", "part", "the samples; a stream without any has no rows"),
-    Field("alert_rule_test", "part", "what is expected, and when", required=True),
+    Field("input_series", "part", "the samples; a stream without a series has no rows"),
+    Field("alert_rule_test", "part", "expected alerts at given times", required=True),
 )
 SERIES = (
     Field("series", "text", 'a stream and its key columns: `air{machine="m1"}`, or `air.temp{...}`', required=True),
-    Field("values", "text", "samples in expanding notation", required=True),
-    Field("delay", "text", "how much later than its time each sample arrives", default="0s"),
+    Field("values", "text", "samples in the expanding notation of promtool", required=True),
+    Field("delay", "text", "delay of the arrival of each sample", default="0s"),
 )
 CASE = (
-    Field("eval_time", "duration", "when, counted from time 0", required=True),
-    Field("alertname", "text", "which alert", required=True),
-    Field("exp_alerts", "part", "the alerts firing at that time; nothing: none"),
+    Field("eval_time", "duration", "evaluation time, counted from time 0", required=True),
+    Field("alertname", "text", "name of the alert", required=True),
+    Field("exp_alerts", "part", "the alerts that fire at that time; empty if no alert fires"),
 )
 ALERT = (
-    Field("exp_labels", "map", "all labels but `alertname`: key columns, the rule's, its group's"),
-    Field("exp_annotations", "map", "all annotations, templates filled in"),
+    Field("exp_labels", "map", "all labels except `alertname`: key columns, labels of the rule and of its group"),
+    Field("exp_annotations", "map", "all annotations, with rendered templates"),
     Field("exp_state", "word", "state of the alert; default: `firing`, with `emit: all` `match`", words=STATES),
     Field("exp_value", "number", "its value"),
     Field("exp_margin", "number", "its margin"),
-    Field("exp_starts_at", "duration", "when its life began, counted from time 0"),
+    Field("exp_starts_at", "duration", "start of the alert, counted from time 0"),
     Field("exp_witness", "part", "values of the witness, as in `{air: 21, surface.temp: 4}`"),
 )
 
-# Keys of promtool that have no meaning here, and what to use instead.
-REFUSED: Mapping[str, Mapping[str, str]] = {
+# Keys of promtool that Tocsin does not support, and their replacement.
+UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
     "file": {
-        "group_eval_order": "rules read streams and not each other, so groups have no order; leave it out",
+        "group_eval_order": "groups have no evaluation order, because rules do not read each other; remove it",
     },
     "test": {
-        "promql_expr_test": "there are no recording rules; test the alert, with `exp_value`, `exp_margin` and "
+        "promql_expr_test": "there are no recording rules; test the alert with `exp_value`, `exp_margin` and "
         "`exp_witness` of `alert_rule_test`",
-        "expr_test": "an expression is tested by its alert, with `exp_value`, `exp_margin` and `exp_witness` of "
+        "expr_test": "test the expression through its alert, with `exp_value`, `exp_margin` and `exp_witness` of "
         "`alert_rule_test`",
-        "external_labels": "alerts have the labels of their rule, its group and its keys; leave it out",
-        "external_url": "templates know no URL; leave it out",
+        "external_labels": "alerts have the labels of their rule, its group and its keys; remove it",
+        "external_url": "templates have no URL; remove it",
     },
 }
 
@@ -69,9 +74,3 @@ TABLES: Mapping[str, tuple[Field, ...]] = {
     "alert_rule_test": CASE,
     "exp_alerts": ALERT,
 }
-
-
-def sections() -> Iterator[tuple[str, str]]:
-    """Give every table of the reference page, with its title."""
-    for title, fields in TABLES.items():
-        yield title, markdown(fields)

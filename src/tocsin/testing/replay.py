@@ -1,8 +1,8 @@
-"""Replay the series of a test through the plan of some rules: the alerts known at each time that is asked for.
+"""Replay the series of a test through the plan of some rules, and return the known alerts at requested times.
 
-The logic is driven as a run drives it, by a clock that reads the time of the test: it takes the rows that have arrived,
-each key being seen last when its last row arrived, and is told the time. Rows are taken once: at each time asked for
-the state is written and read back, and the copy is told.
+A session is driven as in a run, by a clock that shows the time of the test: it processes the rows that have arrived,
+and the last row of a key sets the last-seen time of the key. Rows are processed once. For each requested time, a second
+session continues from the state pages and advances to that time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tocsin.plan import Plan, Watch
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
 from tocsin.rules.template import parse_template
+from tocsin.runtime.session import Session, store_pages
 from tocsin.testing.model import Scenario
 
 Labels = tuple[tuple[str, str], ...]
 # The rule of an alert, by its name and labels.
-Find = Callable[[str, Mapping[str, str]], AnyRule]
+FindRule = Callable[[str, Mapping[str, str]], AnyRule]
 
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert as it was last told; times count from time 0. `witness` has its values by stream and column."""
+    """The last event of an alert. Times count from time 0; `witness` has values by stream and column."""
 
     name: str
     id: str
@@ -43,28 +44,28 @@ class Alert:
 
     @property
     def label_set(self) -> tuple[str, Labels]:
-        """Name and labels."""
+        """Name and labels of the alert."""
         return self.name, tuple(sorted(self.labels.items()))
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What is known at a time: alerts that are pending or firing (and all matches so far), and those that ended."""
+class KnownAlerts:
+    """Alerts that are known at a time: pending and firing alerts and all matches so far; and ended alerts."""
 
     alerts: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()
 
 
 @dataclass
-class Lives:
-    """The lives that rows tell of."""
+class AlertHistory:
+    """Open alerts, matches and ended alerts after some alert events."""
 
     open: dict[str, Alert] = field(default_factory=dict)
     matches: list[Alert] = field(default_factory=list)
     ended: list[Alert] = field(default_factory=list)
 
-    def take(self, alerts: Iterable[Alert]) -> None:
-        """Learn of changes of state."""
+    def apply(self, alerts: Iterable[Alert]) -> None:
+        """Apply alert events."""
         for alert in alerts:
             if alert.state == "match":
                 self.matches.append(alert)
@@ -74,52 +75,52 @@ class Lives:
                 self.open.pop(alert.id, None)
                 self.ended.append(alert)
 
-    def copy(self) -> Lives:
-        """Lives that go on apart from these."""
-        return Lives(dict(self.open), list(self.matches), list(self.ended))
+    def copy(self) -> AlertHistory:
+        """Return an independent copy."""
+        return AlertHistory(dict(self.open), list(self.matches), list(self.ended))
 
-    def moment(self) -> Moment:
-        """What is open; of two lives with the same labels the one that fires is shown, else the one in order."""
+    def known_alerts(self) -> KnownAlerts:
+        """Return the known alerts. Of open alerts with equal labels, prefer firing ones, then the ones in order."""
         shown: dict[tuple[str, Labels], Alert] = {}
         for alert in sorted(self.open.values(), key=lambda one: (one.state != "firing", one.is_late)):
             shown.setdefault(alert.label_set, alert)
-        return Moment((*shown.values(), *self.matches), tuple(self.ended))
+        return KnownAlerts((*shown.values(), *self.matches), tuple(self.ended))
 
 
 class Replay:
-    """Rows on their way through a watch; `find` gives the rule of an alert."""
+    """Replay of the rows of a test through a keyed pipeline; `find` returns the rule of an alert."""
 
-    def __init__(self, scenario: Scenario, watch: Watch, find: Find, batches: Sequence[Batch]) -> None:
+    def __init__(self, scenario: Scenario, watch: Watch, find: FindRule, batches: Sequence[Batch]) -> None:
         self.scenario, self.find, self.batches = scenario, find, batches
-        self.lives = Lives()
+        self.history = AlertHistory()
         self.story: list[tuple[int, Alert]] = []
         self._plan = Plan((watch,))
-        self._logic = self._plan.build({})
+        self._session = Session(self._plan)
         self._pages: dict[str, bytes] = {}
         self._until: int | None = None
 
     def arrivals(self) -> list[int]:
-        """The times at which rows arrive, from time 0 and in order."""
+        """Return the arrival times of rows in order, counted from time 0."""
         times = np.unique(np.concatenate([batch.arrival for batch in self.batches]))
         return [int(time) - self.scenario.start_us for time in times]
 
-    def go_to(self, time_us: int) -> None:
-        """Take the rows that arrive up to a time."""
+    def advance_to(self, time_us: int) -> None:
+        """Process the rows that arrive up to a time."""
         until = self.scenario.start_us + time_us
-        for cut in _last_arrivals([_between(batch, self._until, until) for batch in self.batches]):
-            piece = [_between(batch, self._until, cut) for batch in self.batches]
-            self._until = cut
-            alerts = [self._alert(row) for row in self._logic.on_data(piece, cut).alerts]
-            self.lives.take(alerts)
-            self.story += [(cut - self.scenario.start_us, alert) for alert in alerts]
+        for boundary in _last_arrivals([_between(batch, self._until, until) for batch in self.batches]):
+            piece = [_between(batch, self._until, boundary) for batch in self.batches]
+            self._until = boundary
+            alerts = [self._alert(row) for row in self._session.push(piece, boundary).alerts]
+            self.history.apply(alerts)
+            self.story += [(boundary - self.scenario.start_us, alert) for alert in alerts]
         self._until = until
 
-    def moment(self, time_us: int) -> Moment:
-        """Say what is known at a time up to which the rows were taken; taking rows may go on afterwards."""
-        self._pages |= {name: page for name, page in self._logic.changed_pages().items() if page is not None}
-        copy, lives = self._plan.build(self._pages), self.lives.copy()
-        lives.take(self._alert(row) for row in copy.on_time(self.scenario.start_us + time_us).alerts)
-        return lives.moment()
+    def known_alerts(self, time_us: int) -> KnownAlerts:
+        """Return the alerts that are known at a time. Call `advance_to` with this time first."""
+        store_pages(self._pages, self._session.changed_pages())
+        copy, history = Session(self._plan, self._pages), self.history.copy()
+        history.apply(self._alert(row) for row in copy.advance(self.scenario.start_us + time_us).alerts)
+        return history.known_alerts()
 
     def _alert(self, row: Mapping[str, Any]) -> Alert:
         start, rule = self.scenario.start_us, self.find(row["alert"], row["labels"])
@@ -140,7 +141,7 @@ class Replay:
 
 
 def _last_arrivals(batches: Sequence[Batch]) -> list[int]:
-    """The times at which some key is seen last, in order: a logic learns of one time per call."""
+    """Return the last arrival time of each key, in order, because a session has one processing time per call."""
     last: dict[tuple[str, ...], int] = {}
     for batch in batches:
         newest = np.full(len(batch.keys), NEVER_SEEN)
@@ -151,7 +152,7 @@ def _last_arrivals(batches: Sequence[Batch]) -> list[int]:
 
 
 def _between(batch: Batch, after: int | None, until: int) -> Batch:
-    """The rows of a batch that arrive after a time and up to another."""
+    """Return the rows of a batch that arrive after `after` and not after `until`."""
     mine = batch.arrival <= until
     if after is not None:
         mine &= batch.arrival > after

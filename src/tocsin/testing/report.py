@@ -1,32 +1,32 @@
-"""Write results: lines for people, as promtool writes them, and objects for programs."""
+"""Report results of tests: as text in the format of promtool, and as JSON objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tocsin.formatting import format_count, format_labels
 from tocsin.rules.durations import duration_text
 from tocsin.rules.mistakes import printable
 from tocsin.rules.template import plain
 from tocsin.testing.compare import Difference
-from tocsin.testing.model import Expected, labels_text
+from tocsin.testing.model import Expected
 from tocsin.testing.replay import Alert
-from tocsin.testing.run import CaseResult, Result
-from tocsin.testing.series import write_samples
-from tocsin.trace.words import counted
+from tocsin.testing.series_notation import write_samples
+from tocsin.testing.test_runner import CaseResult, Result
 
 
 def lines(results: Sequence[Result], *, is_debugging: bool = False) -> Iterator[str]:
-    """Write what became of the tests of a file; each line may be shown on a terminal."""
+    """Yield the result lines of a file without control characters."""
     failed = [(result, case) for result in results for case in result.cases if not case.ok]
     if is_debugging:
         for result in results:
             yield from (printable(line) for line in _story(result))
     count = sum(len(result.cases) for result in results)
     if not failed:
-        yield f"  SUCCESS: {counted(len(results), 'test')}, {counted(count, 'case')}"
+        yield f"  SUCCESS: {format_count(len(results), 'test')}, {format_count(count, 'case')}"
         return
-    yield f"  FAILED: {len(failed)} of {counted(count, 'case')}"
+    yield f"  FAILED: {len(failed)} of {format_count(count, 'case')}"
     for result, case in failed:
         yield from (printable(line) for line in _failure(result, case))
 
@@ -36,13 +36,13 @@ def _failure(result: Result, found: CaseResult) -> Iterator[str]:
     name, time = result.scenario.name, duration_text(case.eval_time_us)
     yield f"    name: {name}, alertname: {case.alertname}, time: {time} (line {case.line})"
     if found.error:
-        yield f"        it cannot be run: {found.error}"
+        yield f"        could not run: {found.error}"
     for difference in found.differences:
         yield from _difference(difference, found.alerts)
 
 
 def _difference(difference: Difference, alerts: Sequence[Alert]) -> Iterator[str]:
-    labels = labels_text(difference.labels)
+    labels = format_labels(difference.labels)
     if difference.kind == "missing":
         yield f"        exp: {labels} {difference.state}"
         yield "        got: nothing" + (f"; {difference.reason}" if difference.reason else "")
@@ -59,7 +59,7 @@ def _difference(difference: Difference, alerts: Sequence[Alert]) -> Iterator[str
 
 
 def _shown(alert: Alert) -> str:
-    """Write an alert in one line."""
+    """Return an alert as one line."""
     values = ", ".join(
         f"{stream}.{column} {plain(value)}" for stream, have in alert.witness.items() for column, value in have.items()
     )
@@ -67,32 +67,32 @@ def _shown(alert: Alert) -> str:
     if alert.ends_at_us is not None:
         span = f"from {duration_text(alert.starts_at_us)} to {duration_text(alert.ends_at_us)}"
     late = ", late" if alert.is_late else ""
-    # A silence has no row that decided, and no margin that says anything.
+    # A no-data alert has no witness, so its margin has no meaning.
     why = f", margin {plain(alert.margin)} ({values})" if values else ""
-    return f"{labels_text(alert.labels)} {alert.state} {span}{late}, value {plain(alert.value)}{why}"
+    return f"{format_labels(alert.labels)} {alert.state} {span}{late}, value {plain(alert.value)}{why}"
 
 
 def _story(result: Result) -> Iterator[str]:
-    """Write the series of a test, and its alerts over time."""
+    """Yield the series of a test and its alert events."""
     yield f"    DEBUG: {result.scenario.name} (line {result.scenario.line})"
     for series in result.scenario.series:
         yield f"        {series}: {write_samples(series.samples)}"
     for time, alert in result.story:
         yield f"        {duration_text(time)}: {alert.name} {_shown(alert)}"
     for case in result.cases:
-        asked = f"at {duration_text(case.case.eval_time_us)}: {case.case.alertname}"
-        yield from (f"        {asked} {_shown(alert)}" for alert in case.alerts)
+        case_text = f"at {duration_text(case.case.eval_time_us)}: {case.case.alertname}"
+        yield from (f"        {case_text} {_shown(alert)}" for alert in case.alerts)
         if not case.alerts:
-            yield f"        {asked} {case.error or 'nothing'}"
+            yield f"        {case_text} {case.error or 'nothing'}"
 
 
-def as_object(result: Result, *, is_debugging: bool = False) -> dict[str, Any]:
-    """Give what became of a test, for JSON."""
-    told: dict[str, Any] = {"name": result.scenario.name, "line": result.scenario.line, "ok": result.ok}
-    told["cases"] = [_case(case) for case in result.cases]
+def to_json(result: Result, *, is_debugging: bool = False) -> dict[str, Any]:
+    """Return the result of a test as a JSON object."""
+    result_object: dict[str, Any] = {"name": result.scenario.name, "line": result.scenario.line, "ok": result.ok}
+    result_object["cases"] = [_case(case) for case in result.cases]
     if is_debugging:
-        told["alerts"] = [{"time": duration_text(time), **_alert(alert)} for time, alert in result.story]
-    return told
+        result_object["alerts"] = [{"time": duration_text(time), **_alert(alert)} for time, alert in result.story]
+    return result_object
 
 
 def _case(found: CaseResult) -> dict[str, Any]:

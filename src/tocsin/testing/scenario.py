@@ -1,4 +1,4 @@
-"""Read one test of a test file; each mistake gets a place, inside a notation too."""
+"""Read one test of a test file. Errors have a position, also inside a notation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tocsin.rules.streams import MICROSECOND
 from tocsin.rules.values import read_number
 from tocsin.testing.expected import ExpectedReader
 from tocsin.testing.model import Case, Scenario, Series
-from tocsin.testing.names import Names
+from tocsin.testing.name_check import Names
 from tocsin.testing.nodes import called, list_items, without
-from tocsin.testing.options import REFUSED, SERIES, TEST
-from tocsin.testing.series import NotationError, read_delays, read_samples, read_series
+from tocsin.testing.options import SERIES, TEST, UNSUPPORTED
+from tocsin.testing.series_notation import NotationError, read_delays, read_samples, read_series
 
-# Of all series of a file, so that many long ones are refused before they fill the memory.
+# Samples in all series of a file. Longer files are rejected before they are expanded in memory.
 MOST_SAMPLES_IN_ALL = 1_000_000
 
-# A series, and where it stands.
+# A series and its node in the file.
 Placed = tuple[Series, Node]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class ScenarioReader:
-    """Read tests; `samples` counts those of all series so far."""
+    """Reader of tests; `samples` counts the samples of all series so far."""
 
     context: Context
     names: Names
@@ -40,9 +40,9 @@ class ScenarioReader:
     samples: int = 0
 
     def read(self, node: Node, number: int) -> Scenario | None:
-        """Read one test; None if it is none."""
+        """Return one test, or None if it is not a mapping with valid fields."""
         where = called(node, "name", "test", number)
-        node = without(self.context, node, REFUSED["test"], where)
+        node = without(self.context, node, UNSUPPORTED["test"], where)
         fields = read_fields(self.context, node, TEST, where, "a test")
         if fields is None:
             return None
@@ -91,7 +91,7 @@ class ScenarioReader:
         except NotationError as error:
             self.context.report(fields.at("series"), where, str(error), offset=error.offset)
             return None
-        mistakes = [self.names.stream_mistake(name, column), self.names.label_mistake(name, labels)]
+        mistakes = [self.names.stream_error(name, column), self.names.label_error(name, labels)]
         for message in filter(None, mistakes):
             self.context.report(fields.at("series"), where, message)
         return None if any(mistakes) or name not in self.names.streams else (name, column, labels)
@@ -99,7 +99,7 @@ class ScenarioReader:
     def _numbers(
         self, fields: Fields, where: str, interval_us: int, named: tuple[str, str | None, dict[str, str]]
     ) -> Series | None:
-        """Read samples and delays; their number, and how long they last, are bounded."""
+        """Parse samples and delays. Their number and their duration are limited."""
         name = "values"
         if fields[name] is None:
             return None
@@ -107,7 +107,7 @@ class ScenarioReader:
             samples = read_samples(fields[name])
             self.samples += len(samples)
             if self.samples > MOST_SAMPLES_IN_ALL:
-                message = f"a file must have at most {MOST_SAMPLES_IN_ALL:,} samples in all series; here are more"
+                message = f"a file must have at most {MOST_SAMPLES_IN_ALL:,} samples in all series"
                 raise NotationError(message, 0)
             name = "delay"
             delays_us = read_delays(fields["delay"] or "0s", len(samples))
@@ -115,19 +115,19 @@ class ScenarioReader:
             self.context.report(fields.at(name), where, str(error), offset=error.offset)
             return None
         if len(samples) * interval_us + int(delays_us.max()) > MOST_US:
-            self.context.report(fields.at("values"), where, "`values` must end within 3,000 years; they do not")
+            self.context.report(fields.at("values"), where, "`values` must cover less than 3,000 years")
             return None
         return Series(*named, samples, delays_us)
 
     def _check_rows(self, series: Sequence[Placed], cases: Sequence[Case], where: str) -> None:
-        """Series of one stream and key make rows together: each column once, all that is read, one delay."""
+        """Check series of one stream and key, which form rows: each read column once, with equal delays."""
         needed = self.names.columns({case.alertname: None for case in cases})
         rows: dict[tuple[str, frozenset[tuple[str, str]]], dict[str, Placed]] = {}
         for one, node in series:
             column = self.names.streams[one.stream][0].column(one.column) or ""
             row = rows.setdefault((one.stream, frozenset(one.labels.items())), {})
             if column in row:
-                message = f"`series` must stand once in a test; line {row[column][1].line} has the same"
+                message = f"`series` must be unique in a test; line {row[column][1].line} has the same series"
                 self.context.report(node, f"{where}: series {one}", message)
             row.setdefault(column, (one, node))
         for (stream, _), row in rows.items():
@@ -137,12 +137,12 @@ class ScenarioReader:
     def _check_row(self, row: Sequence[Placed], missing: Sequence[str], where: str) -> None:
         first, place = row[0]
         if missing:
-            message = f"`series` must be given for every column of {first.stream!r} that the tested rules read"
+            message = f"`series` is required for every column of {first.stream!r} that the tested rules read"
             message += f"; {missing[0]!r} is missing for these labels"
             self.context.report(place, f"{where}: series {first}", message)
         for other, node in row[1:]:
             length = min(len(first.samples), len(other.samples))
             both = first.samples.there[:length] & other.samples.there[:length]
             if np.any(both & (first.delays_us[:length] != other.delays_us[:length])):
-                message = f"`delay` must be that of {first}, whose samples are columns of the same rows; it is another"
+                message = f"`delay` must equal the delay of {first}, because both series form the same rows"
                 self.context.report(node, f"{where}: series {other}", message)

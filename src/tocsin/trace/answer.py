@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from tocsin.formatting import format_duration, format_event_time, format_number
 from tocsin.logic import Int
 from tocsin.plan import Threshold
 from tocsin.rules.durations import duration_text
 from tocsin.trace import words
 from tocsin.trace.model import Evaluation, Life, StoreTrace, Traced
 from tocsin.trace.rows import row_reasons
-from tocsin.trace.words import When, date
+from tocsin.trace.words import When
 
 # One stream has no span; Prometheus's step is a good first guess.
 _AROUND_US = 60_000_000
@@ -64,7 +65,7 @@ def why(traced: Traced, rule: Threshold, at_us: int, around_us: int | None = Non
         # A number that is not there makes a condition undefined: that has been said.
         first = [*first, *unlimited, *(one for one in rest if not unlimited or one.kind != "undefined")]
     notes = [Reason(*note) for note in row_reasons(traced, rule, at_us, reach)]
-    supposed = [Reason("supposed", traced.supposed)] if traced.supposed else []
+    supposed = [Reason("budget-assumed", traced.supposed)] if traced.supposed else []
     return Answer(verdict, (*first, *notes, *supposed))
 
 
@@ -72,17 +73,21 @@ def _of_life(traced: Traced, life: Life, rule: Threshold, at_us: int) -> tuple[s
     life = _known(traced, life, rule)
     facts, fired_us = life_facts(life), life.fires_us
     if fired_us is None or at_us < fired_us:
-        text = f"pending since {date(life.start_us)}, because `for` is {duration_text(rule.for_us)}"
+        text = f"pending since {format_event_time(life.start_us)}, because `for` is {duration_text(rule.for_us)}"
         if fired_us is not None:
-            return "pending", Reason("pending", f"{text}; it fired at {date(fired_us)}", facts)
-        ended = "the rows end before" if life.end_us is None else f"it ended at {date(life.end_us)} without firing"
+            return "pending", Reason("pending", f"{text}; it fired at {format_event_time(fired_us)}", facts)
+        ended = (
+            "the input ends before"
+            if life.end_us is None
+            else f"it ended at {format_event_time(life.end_us)} without firing"
+        )
         return "pending", Reason("pending", f"{text}; {ended}", facts)
-    end = "and has not ended by the last row" if life.end_us is None else f"until {date(life.end_us)}"
-    late = ", found late: a row came after its partners had gone on" if life.is_late else ""
-    shown = f"largest margin {words.number(life.margin)} with {_shown(life.witness)}"
-    fired = "" if fired_us == life.start_us else f" at {date(fired_us)}"
-    text = f"it fired{fired}: alert {life.id} from {date(life.start_us)} {end}{late}"
-    text += f"; value {words.number(life.value)}, {shown}"
+    end = "and is still open at the last row" if life.end_us is None else f"until {format_event_time(life.end_us)}"
+    late = "; it is a late alert, raised by an out-of-order row" if life.is_late else ""
+    shown = f"largest margin {format_number(life.margin)} with {_shown(life.witness)}"
+    fired = "" if fired_us == life.start_us else f" at {format_event_time(fired_us)}"
+    text = f"it fired{fired}: alert {life.id} from {format_event_time(life.start_us)} {end}{late}"
+    text += f"; value {format_number(life.value)}, {shown}"
     return "firing", Reason("fired", text, facts)
 
 
@@ -115,7 +120,7 @@ def life_facts(life: Life) -> dict[str, Any]:
 
 def _shown(witness: Iterable[Any]) -> str:
     return ", ".join(
-        f"{words.named(part['stream'], column)} {words.number(value)} at {date(part['time'])}"
+        f"{words.named(part['stream'], column)} {format_number(value)} at {format_event_time(part['time'])}"
         for part in witness
         for column, value in part["values"].items()
     )
@@ -133,15 +138,21 @@ def _without_life(traced: Traced, rule: Threshold, at_us: int, reach: int) -> li
     best = closest(near)
     if best is None:
         text = f"the condition is undefined in all {len(near)} evaluations within {duration_text(reach)}"
-        return [Reason("undefined", f"{text}, as in x/0 or ln(0)", {"evaluations": len(near)})]
+        return [Reason("undefined", f"{text}, for example by x/0 or ln(0)", {"evaluations": len(near)})]
     facts: dict[str, Any] = {"time": best.time_us, "value": best.value, "margin": best.margin, "late": best.is_late}
     facts["witness"] = [{"stream": stream, "row": row} for stream, row in best.partners]
-    shown = f"value {words.number(best.value)}, margin {words.number(best.margin)}"
-    shown += f" ({words.witness_text(traced, rule, best, date)})"
+    shown = f"value {format_number(best.value)}, margin {format_number(best.margin)}"
+    shown += f" ({words.witness_text(traced, rule, best, format_event_time)})"
     if best.is_true:
-        return [Reason("elsewhere", f"it held at {date(best.time_us)}, {_of(best, at_us)}: {shown}", facts)]
+        return [
+            Reason(
+                "true-nearby",
+                f"the condition was true at {format_event_time(best.time_us)}, {_of(best, at_us)}: {shown}",
+                facts,
+            )
+        ]
     text = f"below the threshold: the closest of {len(near)} evaluations within {duration_text(reach)}"
-    return [Reason("below", f"{text} is at {date(best.time_us)}: {shown}", facts)]
+    return [Reason("below", f"{text} is at {format_event_time(best.time_us)}: {shown}", facts)]
 
 
 def _of(evaluation: Evaluation, at_us: int) -> str:
@@ -155,9 +166,9 @@ def closest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
 
 
 def closest_text(traced: Traced, rule: Threshold, evaluation: Evaluation | None, when: When) -> str:
-    """Say how close a condition came."""
+    """Return the evaluation that was closest to the threshold as text."""
     if evaluation is None:
-        nothing = "nothing was evaluated for these labels: no rows met, or the condition is undefined"
+        nothing = "no evaluation for these labels: no rows joined, or the condition is undefined"
         return words.without_limits_text(traced, rule) or nothing
     shown = words.witness_text(traced, rule, evaluation)
     return f"closest: margin {evaluation.margin:.6g} at {when(evaluation.time_us)} ({shown})"
@@ -175,7 +186,7 @@ def _not_evaluated(traced: Traced, rule: Threshold, at_us: int, reach: int) -> l
     apart = _apart(stores, rule, at_us, reach)
     if apart is not None:
         return [apart]
-    text = f"no row within {duration_text(reach)} was evaluated: its rows were left out or came too late"
+    text = f"no row within {duration_text(reach)} was evaluated: the rows were omitted or arrived too late"
     return [Reason("not-evaluated", text)]
 
 
@@ -183,7 +194,7 @@ def _missing(store: StoreTrace, at_us: int, reach: int) -> Reason | None:
     name = store.store.stream
     times = store.rows.time[store.usable]
     if not len(times):
-        return Reason("missing", f"no row of `{name}` for this key that can be used", {"stream": name})
+        return Reason("missing", f"no valid row of `{name}` for this key", {"stream": name})
     nearest = int(times[np.argmin(np.abs(times - at_us))])
     if abs(nearest - at_us) <= reach:
         return None
@@ -205,9 +216,12 @@ def _apart(stores: Sequence[StoreTrace], rule: Threshold, at_us: int, reach: int
         return _no_window(rule)
     over_us, i, j, first_us, second_us = worst
     names = [store.store.stream for store in stores]
-    text = f"outside the band: `{names[j]}` at {date(second_us)} is {words.distance(first_us, second_us)} "
-    text += f"`{names[i]}` at {date(first_us)}; {_allowed(rule, i, j)}: {duration_text(over_us)} too far"
-    return Reason("outside-band", text, {"by_us": over_us, "streams": [names[i], names[j]]})
+    text = f"outside the time bound: `{names[j]}` at {format_event_time(second_us)} is "
+    text += f"{words.distance(first_us, second_us)} "
+    text += (
+        f"`{names[i]}` at {format_event_time(first_us)}; {_allowed(rule, i, j)}, exceeded by {format_duration(over_us)}"
+    )
+    return Reason("outside-bounds", text, {"by_us": over_us, "streams": [names[i], names[j]]})
 
 
 def _nearest(store: StoreTrace, at_us: int, reach: int) -> Int:
@@ -217,15 +231,15 @@ def _nearest(store: StoreTrace, at_us: int, reach: int) -> Int:
 
 
 def _allowed(rule: Threshold, i: int, j: int) -> str:
-    """Say what a rule allows between two of its streams."""
+    """Return the time bound between two streams of a rule as text."""
     latest, earliest = rule.topology.implied[i][j], -rule.topology.implied[j][i]
     if latest == -earliest:
-        return f"at most {duration_text(latest)} apart is allowed"
-    return f"{duration_text(earliest)} to {duration_text(latest)} after it is allowed"
+        return f"`within` allows a distance of at most {duration_text(latest)}"
+    return f"`within` allows {duration_text(earliest)} to {duration_text(latest)} after"
 
 
 def _no_window(rule: Threshold) -> Reason | None:
     if not rule.topology.hop_us:
         return None
-    text = f"outside the band: no window of {duration_text(rule.topology.window_us)}, hopping by "
-    return Reason("outside-band", f"{text}{duration_text(rule.topology.hop_us)}, holds a row of each stream")
+    text = f"outside the time bound: no window of {duration_text(rule.topology.window_us)}, hopping by "
+    return Reason("outside-bounds", f"{text}{duration_text(rule.topology.hop_us)}, contains a row of each stream")

@@ -1,4 +1,4 @@
-"""Which rows excuse one that was left out: the definition of docs/concepts/omission.md, by plain search.
+"""Which rows excuse one that was left out: the definition of docs/explanation/reduction.md, by plain search.
 
 A row goes when, on each side that its store serves, rows at least as extreme stand before and behind it so close that
 every window which holds it holds one of them. A row at the very same time does that alone.

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.logic import Float, Int
-from tocsin.plan import RangeWatch, Store, Threshold, Watch
-from tocsin.plan.steps import Silence
+from tocsin.plan import RangeWatch, Silence, Store, Threshold, Watch
 from tocsin.rules.ranges import QUERY
 from tocsin.trace.brackets import Excuse, find_excuse
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from tocsin.formatting import format_duration, format_event_time, format_number
 from tocsin.plan import Threshold
 from tocsin.rules.durations import duration_text
 from tocsin.trace import words
 from tocsin.trace.brackets import BRACKET, NO_WINDOW, Excuse
 from tocsin.trace.model import DUPLICATES, FATES, LATE, OMITTED, QUARANTINED, StoreTrace, Traced
-from tocsin.trace.words import date
 
 # More of a kind would hide the others.
 MOST = 2
 _WERE = {
-    "omitted": ("was left out", "were left out"),
+    "omitted": ("was omitted", "were omitted"),
     "duplicates": ("repeats an earlier row", "repeat earlier rows"),
-    "late": ("came too late", "came too late"),
-    "quarantined": ("is not usable", "are not usable"),
+    "late": ("arrived too late", "arrived too late"),
+    "quarantined": ("is invalid", "are invalid"),
     "out-of-domain": ("is outside the domain", "are outside the domain"),
 }
 
@@ -68,28 +68,33 @@ def _more_text(count: int, stream: str, kind: str) -> str:
 def _note(traced: Traced, store: StoreTrace, row: int) -> Note:
     facts: dict[str, Any] = {"stream": store.store.stream, "time": int(store.rows.time[row]), "row": row}
     if store.fate[row] == LATE:
-        behind = duration_text(int(store.behind_us[row]))
-        text = f"late: {_row(store, row)} came when the newest of its key was {behind} later"
-        return "late", f"{text}; `outage` is {duration_text(traced.watch.outage_us)}, so it was not used", facts
+        behind = format_duration(int(store.behind_us[row]))
+        text = f"late: {_row(store, row)} arrived when the newest row of its key was {behind} later"
+        return (
+            "late",
+            f"{text}; `allowed_lateness` is {duration_text(traced.watch.allowed_lateness_us)}, so it was dropped",
+            facts,
+        )
     if store.fate[row] == QUARANTINED:
         bad = [c for c in store.store.columns if not np.isfinite(store.rows.values[c][row])]
         name = words.named(store.store.stream, bad[0])
-        text = f"not usable: the row of `{store.store.stream}` at {date(facts['time'])} has no finite value of `{name}`"
+        time = format_event_time(facts["time"])
+        text = f"invalid: the row of `{store.store.stream}` at {time} has no finite value of `{name}`"
         return "quarantined", text, facts
     if store.fate[row] == DUPLICATES:
-        return "duplicates", f"repeated: {_row(store, row)} equals an earlier row, so it changes nothing", facts
+        return "duplicates", f"duplicate: {_row(store, row)} equals an earlier row, so it changes nothing", facts
     excuse = store.excuse(row)
-    silent = "; it came behind and was not evaluated" if store.silent[row] else ""
+    silent = "; it arrived out of order and was not evaluated" if store.silent[row] else ""
     facts |= {"excuse": excuse.kind, "rows": [int(store.rows.time[other]) for other in excuse.rows]}
-    return "omitted", f"left out: {_row(store, row)}, {excuse_text(store, excuse)}{silent}", facts
+    return "omitted", f"omitted: {_row(store, row)}, {excuse_text(store, excuse)}{silent}", facts
 
 
 def excuse_text(store: StoreTrace, excuse: Excuse) -> str:
-    """Say which rows stand for one that was left out."""
+    """Return the rows that cover an omitted row as text."""
     if excuse.kind == NO_WINDOW:
-        return "because no window holds it"
+        return "because no window contains it"
     if excuse.kind != BRACKET:
-        return "because rows then remembered stood for it"
+        return "because rows that were retained at that time cover it"
     return "because " + ", and ".join(_sides(store, excuse))
 
 
@@ -103,23 +108,25 @@ def _sides(store: StoreTrace, excuse: Excuse) -> Iterator[str]:
 def _side(store: StoreTrace, pair: tuple[int, int], word: str, length_us: int) -> str:
     times, own = store.rows.time, store.store
     numbers, _ = own.numbers([store.rows.values[column] for column in own.columns])
-    told = [" and ".join(words.number(float(number[row])) for number in numbers) for row in dict.fromkeys(pair)]
-    shown = [f"{text} at {date(int(times[row]))}" for text, row in zip(told, dict.fromkeys(pair), strict=True)]
+    told = [" and ".join(format_number(float(number[row])) for number in numbers) for row in dict.fromkeys(pair)]
+    shown = [
+        f"{text} at {format_event_time(int(times[row]))}" for text, row in zip(told, dict.fromkeys(pair), strict=True)
+    ]
     by = f", by {' and '.join(map(str, own.by))}" if own.by else ""
-    # Within a tolerance, or where none decides anything, a smaller one may stand for it too.
-    like = "that may stand for it" if own.tolerance or own.hopeless else f"at least as {word}"
+    # A smaller value can cover a row too: within a tolerance, or if no row can raise an alarm.
+    like = "that can cover it" if own.tolerance or own.hopeless else f"at least as {word}"
     if own.hop_us:
-        return f"every window that holds it holds a row {like} ({' or '.join(shown)}{by})"
+        return f"every window that contains it contains a row {like} ({' or '.join(shown)}{by})"
     if len(shown) == 1:
-        return f"a row {like} stands at the same time ({shown[0]}{by})"
-    apart = words.rounded(int(abs(times[pair[1]] - times[pair[0]])))
+        return f"a row {like} has the same time ({shown[0]}{by})"
+    apart = format_duration(int(abs(times[pair[1]] - times[pair[0]])))
     most = duration_text(length_us)
-    return f"it lies between rows {like}: {' and '.join(shown)}{by}, {apart} apart, where {most} is enough"
+    return f"it is between rows {like}: {' and '.join(shown)}{by}, {apart} apart (at most {most} is allowed)"
 
 
 def _outside(store: StoreTrace, row: int, ends: tuple[float, float]) -> Note:
-    domain = f"[{words.number(ends[0])}, {words.number(ends[1])}]"
-    text = f"outside the domain {domain}: {_row(store, row)} is kept, and excuses no other row"
+    domain = f"[{format_number(ends[0])}, {format_number(ends[1])}]"
+    text = f"outside the domain {domain}: {_row(store, row)} is retained and covers no other row"
     return "out-of-domain", text, {"stream": store.store.stream, "time": int(store.rows.time[row]), "row": row}
 
 
@@ -128,8 +135,8 @@ def _dead(traced: Traced, stream: str, at_us: int, reach: int) -> list[Note]:
     near = [row for row in mine if row.time_us is None or abs(row.time_us - at_us) <= reach]
     notes: list[Note] = []
     for row in near[:MOST]:
-        when = "" if row.time_us is None else f" at {date(row.time_us)}"
-        text = f"not usable: a row of `{stream}`{when}: {row.reason}"
+        when = "" if row.time_us is None else f" at {format_event_time(row.time_us)}"
+        text = f"invalid: a row of `{stream}`{when}: {row.reason}"
         notes.append(("quarantined", text, {"stream": stream, "raw": row.raw[:200]}))
     if len(near) > MOST:
         notes.append(("quarantined", _more_text(len(near) - MOST, stream, "quarantined"), {}))
@@ -138,4 +145,4 @@ def _dead(traced: Traced, stream: str, at_us: int, reach: int) -> list[Note]:
 
 def _row(store: StoreTrace, row: int) -> str:
     values = words.values_text(store.store.stream, store.store.columns, store.rows, row)
-    return f"the row of `{store.store.stream}` at {date(int(store.rows.time[row]))} ({values})"
+    return f"the row of `{store.store.stream}` at {format_event_time(int(store.rows.time[row]))} ({values})"

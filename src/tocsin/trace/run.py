@@ -1,7 +1,7 @@
 """Run the rows of one key through a watch, and say what became of them.
 
-The answer is the engine's by construction: rows go through the plan's own classes. Cost: that of the run itself, and
-one Python object per evaluation.
+The rows run in an ordinary session, and a listener collects outcomes and evaluations, so a trace and a run agree.
+Complexity: the cost of the run, and one Python object per evaluation.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import NEVER_SEEN, Batch, Int, Out
+from tocsin.logic import NEVER_SEEN, Batch, Int
 from tocsin.plan import Plan, Watch
-from tocsin.plan.logic import PlanLogic
+from tocsin.runtime.session import Session
 from tocsin.stages.reduce.bracket import NEVER
+from tocsin.trace.listener import StoreOutcomes, TraceListener
 from tocsin.trace.model import (
     DUPLICATES,
     EXPIRED,
@@ -29,7 +30,6 @@ from tocsin.trace.model import (
     StoreTrace,
     Traced,
 )
-from tocsin.trace.watched import WatchedPage, WatchedRemembered
 
 
 def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: Sequence[Dead] = ()) -> Traced:
@@ -38,7 +38,8 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
     Parameters
     ----------
     watch
-        Rules with the same key columns, as they were planned together: they share `outage` and what is remembered.
+        Rules with the same key columns, as they were planned together: they share `allowed_lateness` and what is
+        remembered.
     key
         The texts of the key, in the order of the watch's columns.
     rows
@@ -51,20 +52,19 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
     given = {name: rows.get(name, _no_rows(watch, name)) for name in watch.streams}
     # Evaluations of a rule that emits all are looked at as those of any other.
     watched = replace(watch, rules=tuple(replace(rule, emit="witness") for rule in watch.rules))
-    page, out = WatchedPage(watched, given), Out()
-    logic = PlanLogic(Plan((watched,)), {})
-    logic.watches[0].pages.append(page)
+    listener = TraceListener(watched, given)
+    session = Session(Plan((watched,)), listener=listener)
     batches = _batches(given, tuple(key), watch)
-    out.add(logic.on_data(batches))
-    out.add(logic.on_end())
-    size = sum(len(data or b"") for data in logic.changed_pages().values())
+    out = session.push(batches)
+    out.add(session.end())
+    size = sum(len(data or b"") for data in session.changed_pages().values())
     if watched != watch:
-        plain = Plan((watch,)).build({})
-        out = plain.on_data(batches)
-        out.add(plain.on_end())
+        plain = Session(Plan((watch,)))
+        out = plain.push(batches)
+        out.add(plain.end())
     behind = _behind(given, watch)
-    stores = tuple(_store(memory, given[memory.store.stream], behind[memory.store.stream]) for memory in page.memories)
-    evaluations = tuple(tuple(rule.found) for rule in page.rules)
+    stores = tuple(_store(one, given[one.store.stream], behind[one.store.stream]) for one in listener.stores)
+    evaluations = tuple(tuple(found) for found in listener.evaluations)
     alerts, counts = tuple(out.alerts), dict(out.counts)
     return Traced(watch, tuple(key), given, stores, evaluations, alerts, tuple(dead), size, counts, supposed)
 
@@ -73,9 +73,9 @@ def _supposed(watch: Watch) -> str:
     """What is taken for granted of a rule with a budget: other keys share it, and they are not looked at here."""
     if watch.anytime is not None and watch.anytime.is_limited:
         what = "pairs" if watch.anytime.guided is None else "rows"
-        return f"this is as if there were time for all {what}; with its limit of processor time a run may find fewer"
+        return f"this assumes that the CPU budget is enough for all {what}; a run may find fewer results"
     if watch.budget is not None:
-        return "this is as if memory were enough for all keys; with its limit of memory a run may find less"
+        return "this assumes that the memory budget is enough for all keys; a run may find fewer results"
     return ""
 
 
@@ -120,13 +120,13 @@ def _finite(rows: KeyRows, columns: Sequence[str]) -> NDArray[np.bool_]:
     return finite
 
 
-def _store(memory: WatchedRemembered, rows: KeyRows, behind: Int) -> StoreTrace:
-    store = memory.store
+def _store(outcomes: StoreOutcomes, rows: KeyRows, behind: Int) -> StoreTrace:
+    store = outcomes.store
     fate = np.full(len(rows), LATE, np.int8)
     fate[~_finite(rows, store.columns)] = QUARANTINED
-    came = memory.came >= 0
+    came = outcomes.rank >= 0
     fate[came] = EXPIRED if store.remember else PASSED
-    fate[came & (memory.left != NEVER)] = OMITTED
-    fate[memory.repeated] = DUPLICATES
-    fate[memory.ids] = KEPT
-    return StoreTrace(store, rows, fate, memory.came, memory.left, memory.silent, behind)
+    fate[came & (outcomes.left != NEVER)] = OMITTED
+    fate[outcomes.repeated] = DUPLICATES
+    fate[outcomes.retained] = KEPT
+    return StoreTrace(store, rows, fate, outcomes.rank, outcomes.left, outcomes.silent, behind)

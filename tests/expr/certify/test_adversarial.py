@@ -1,7 +1,7 @@
-"""Functions made to mislead a certifier, each with a truth that a line of paper proves.
+"""Adversarial expressions: functions that are difficult to certify, with verdicts that are easy to prove on paper.
 
-A line has the expression, and per variable its name, domain and label as in `realistic.py`; `?` is undecided. Where
-there are two labels either is true, and none else is.
+A line contains the expression and, for each variable, name, domain and label as in `realistic_functions.py`. The label
+`?` means undecided. If there are two labels, both verdicts are correct.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tocsin.expr.certify import PROVED, certify
 
 _WORDS = {"=": "constant", "+": "increasing", "-": "decreasing", "v": "quasiconvex", "!": "refuted", "?": "undecided"}
 
-# A peak that is narrow against the domain: every proof of a shape would be wrong.
+# A narrow peak in a large domain: every proof of a shape is wrong.
 SPIKES = """
 max(0, 1 - 1e3*abs(x - 0.3337)) | x:0:1:!
 max(0, 1 - 1e6*abs(x - 0.3337)) | x:0:1:!
@@ -31,7 +31,7 @@ min(1e6*abs(x - 0.3337), 1) | x:0:1:v
 min(abs(x), abs(x - 1e-6)) | x:-1:1:!
 """
 
-# Flat parts keep a shape; a rise after a flat part after a fall is a valley, a fall after a rise is a peak.
+# Flat parts do not change a shape. A decrease, a flat part and an increase are quasiconvex.
 PLATEAUS = """
 max(min(x, 0), 0 - 1) | x:-5:5:+
 min(max(0 - x, 0), 3) + max(x - 2, 0) | x:-5:5:v
@@ -47,7 +47,7 @@ floor(x) + floor(0 - x) | x:-5:5:!
 x - floor(x) | x:0:0.999:+
 """
 
-# A divisor, a logarithm or a root that is not defined somewhere: no proof; next to such a place: as on paper.
+# A divisor, logarithm or root that is undefined somewhere in the domain prevents a proof.
 POLES = """
 1/x | x:0:1:?
 1/x | x:-1:1:?
@@ -77,7 +77,7 @@ where(x > 0, sqrt(x), 0) | x:-5:5:+?
 where(ln(x) > 0, 1, 0) | x:-1:5:?
 """
 
-# Jumps: only the direction of each, and of what lies between, counts.
+# Jumps: the directions of the jumps and of the pieces between them decide.
 JUMPS = """
 where(x > 3, 1, 0) | x:0:5:+
 where(x > 3, 0, 1) | x:0:5:-
@@ -106,7 +106,7 @@ abs(x - 1) - abs(x - 2) | x:-5:5:+
 abs(x - 1) + abs(x - 2) - 2*abs(x - 1.5) | x:-5:5:!
 """
 
-# What one variable does must not lean on where another one is not defined, or on what two parts have in common.
+# The verdict of a variable must not depend on where another variable makes a part undefined, or on common parts.
 PARTS = """
 (where(ln(y) > 0 - 1000, 5, 7) - 6)*x | x:-1:1:v y:-1:10:?
 (y**z + 1)*x | x:-1:1:v y:-2:2:? z:1:3:?
@@ -128,7 +128,7 @@ max(abs(x - 2), abs(x - 8)) | x:0:10:v
 min(x - 1, y - 2, z - 3) | x:0:9:+ y:0:9:+ z:0:9:+
 """
 
-# Powers of every kind, waves over many turns, functions that flatten.
+# All kinds of powers, waves over many turns, functions that become flat.
 FUNCTIONS = """
 x**2 | x:-3:3:v
 x**3 | x:-3:3:+
@@ -168,7 +168,7 @@ x*exp(x) | x:-5:5:v
 x*ln(x) | x:0.01:5:v
 """
 
-# Ends at infinity lie at 1e50; doubles swallow small terms there, exact arithmetic does not.
+# Infinite ends count as 1e50. There, doubles lose small terms, but exact arithmetic does not.
 HUGE = """
 x + y | x:-inf:inf:+ y:-inf:inf:+
 x*y | x:-inf:inf:v y:-inf:inf:v
@@ -199,7 +199,7 @@ ALL = [case for text in (SPIKES, PLATEAUS, POLES, JUMPS, PARTS, FUNCTIONS, HUGE)
 
 
 @pytest.mark.parametrize(("expr", "columns"), ALL)
-def test_the_verdict_is_what_can_be_proved_on_paper(expr: str, columns: str) -> None:
+def test_certify_returns_verdict_that_is_proved_on_paper(expr: str, columns: str) -> None:
     fields = [column.split(":") for column in columns.split()]
     found = certify(expr, {name: (float(low), float(high)) for name, low, high, _ in fields})
     for name, _, _, signs in fields:
@@ -207,14 +207,14 @@ def test_the_verdict_is_what_can_be_proved_on_paper(expr: str, columns: str) -> 
         assert found[name].verdict in allowed, f"{name}: {found[name]}"
 
 
-# A condition is more than its margin: at a margin of 0 it is true or not by how each comparison is written.
+# At a margin of 0, a condition is true or false depending on its comparisons.
 @pytest.mark.parametrize(
     ("condition", "domain", "allowed"),
     [
-        # At 0 it is true, at 2 it is not, and the margin is 0 at both.
+        # True at 0, false at 2; the margin is 0 at both.
         ("min(0, 1 - x) >= 0 or min(0, x - 1) > 0", (0, 2), {"decreasing", "quasiconvex", "undecided"}),
         ("min(0, 1 - x) > 0 or min(0, x - 1) >= 0", (0, 2), {"increasing", "quasiconvex", "undecided"}),
-        # The margin is 0 throughout, and only in the middle it is true.
+        # The margin is 0 everywhere; the condition is true only in the middle.
         ("min(0, 1 - abs(x)) >= 0 or 0*x > 0", (-2, 2), {"undecided", "refuted"}),
         ("min(0, 1 - abs(x)) > 0 or 0*x >= 0", (-2, 2), {"constant"}),
         ("x > 3 and x >= 2", (0, 5), {"increasing"}),
@@ -223,35 +223,37 @@ def test_the_verdict_is_what_can_be_proved_on_paper(expr: str, columns: str) -> 
         ("x >= 3 or x < 3", (0, 5), {"quasiconvex"}),
     ],
 )
-def test_truth_counts_where_the_margin_is_zero(condition: str, domain: tuple[float, float], allowed: set[str]) -> None:
+def test_certify_considers_truth_when_margin_is_zero(
+    condition: str, domain: tuple[float, float], allowed: set[str]
+) -> None:
     assert certify(condition, {"x": domain})["x"].verdict in allowed
 
 
-def test_a_part_that_is_not_defined_leaves_the_rest_of_an_or_alone() -> None:
+def test_certify_proves_nothing_when_one_side_of_or_may_be_undefined() -> None:
     found = certify("ln(y) + 1000 > 0 or 1 - x*x > 0", {"x": (-1, 1), "y": (-1, 10)})
     assert found["x"].verdict not in PROVED
 
 
-def test_tiers_that_meet_in_decimals_but_not_in_doubles_are_proved_within_rounding() -> None:
+def test_certify_proves_tiers_within_rounding_when_they_meet_in_decimals_only() -> None:
     found = certify("where(k <= 100, 0.2*k, 20 + 0.01*(k - 100))", {"k": (0, 1000)})["k"]
     assert found.verdict == "increasing"
     assert 0 < found.rounding < 1e-12
 
 
-def test_a_domain_of_one_value_leaves_nothing_to_move() -> None:
+def test_verdict_is_constant_when_domain_has_one_value() -> None:
     assert certify("sin(x)*cos(x)", {"x": (2, 2)})["x"].verdict == "constant"
 
 
-def test_a_narrow_domain_far_from_zero_is_cut_all_the_same() -> None:
+def test_certify_splits_narrow_domain_when_it_is_far_from_zero() -> None:
     found = certify("abs(x - 10000000000000002) + x*x*0", {"x": (1e16, 1e16 + 4)})["x"]
     assert found.verdict == "quasiconvex"
     assert certify("sin(x)*cos(x)", {"x": (1e16, 1e16 + 2)})["x"].verdict in ("undecided", "refuted", "quasiconvex")
 
 
-def test_the_power_of_one_is_not_taken_for_exact_in_doubles() -> None:
+def test_rounding_is_positive_when_exponent_is_one() -> None:
     assert certify("x**1", {"x": (0, 1)})["x"].rounding > 0
     assert certify("x**2", {"x": (0, 1)})["x"].rounding == 0
 
 
-def test_a_domain_beyond_the_stated_end_is_a_point() -> None:
+def test_certify_accepts_domain_beyond_1e50() -> None:
     assert certify("x*x", {"x": (1e60, math.inf)})["x"].verdict in PROVED

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.papers.p001.baselines import divide_in_proportion
 from naive import memory as naive
+from tests.example_counts import examples
 from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.allocate import alloc, alloc_errors, alloc_mixed, proportional
+from tocsin.stages.memory.allocate import alloc, alloc_errors, alloc_mixed
 from tocsin.stages.memory.curves import ErrorCurve, RateCurve, divide, divide_errors, errors_together, together, told
 from tocsin.stages.memory.frequency import expected_results, rate_curve
 
@@ -61,7 +63,7 @@ def test_priority_and_k_opt_are_those_of_the_definition(p: list[float]) -> None:
     )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.integers(0, 5).map(float), min_size=1, max_size=4), st.integers(1, 3))
 def test_no_strategy_gives_more_and_without_minima_one_gives_as_much(p: list[float], cells: int) -> None:
     bound = age(*p).rate_curve(1).rate_at(cells)
@@ -178,7 +180,7 @@ def test_a_join_of_next_to_no_weight_takes_nothing_from_the_others(weight: float
 @given(st.lists(curves(), min_size=1, max_size=4), st.integers(0, 40))
 def test_no_join_is_worse_off_with_alloc_than_the_worst_with_equal_shares(joins: list[RateCurve], memory: int) -> None:
     needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve in joins]
-    prop = proportional(needs, memory)
+    prop = divide_in_proportion(needs, memory)
     assert sum(prop) <= memory + 1e-9 or sum(prop) == pytest.approx(sum(need(1.0) for need in needs))
     _, least = alloc(needs, memory)
     worst = min(curve.recall_at(share) for curve, share in zip(joins, prop, strict=True))
@@ -217,7 +219,9 @@ def test_alloc_makes_the_largest_error_as_small_as_can_be(joins: list[tuple[Erro
         assert max(reached) <= largest + 1e-9
     else:
         assert max(reached) <= max(best, *(w * float(c.error.min()) for c, w in joins)) + 1e-9
-    shares_of_prop = proportional([lambda q, curve=curve: q * curve.memory_for(0.0) for curve, _ in joins], memory)
+    shares_of_prop = divide_in_proportion(
+        [lambda q, curve=curve: q * curve.memory_for(0.0) for curve, _ in joins], memory
+    )
     by_prop = [weight * curve.error_at(share) for (curve, weight), share in zip(joins, shares_of_prop, strict=True)]
     assert max(reached) <= max(by_prop) + 1e-9
 

@@ -19,7 +19,6 @@ from tocsin.stages.memory.held import COUNT, MOST, REFUSED, ROW, Held
 from tocsin.stages.memory.policy import Policy
 from tocsin.stages.memory.refit import refit
 
-SEED = 7
 PRIORITIES = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=6)
 AMOUNTS = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=6)
 KEYS = 5
@@ -28,7 +27,7 @@ KEYS = 5
 @st.composite
 def ways(draw_: st.DrawFn, length: int) -> tuple[Policy, naive.Choose]:
     """A policy, and its definition."""
-    kind = draw_(st.sampled_from(["age", "table", "prob", "recent", "until-expiry", "random"]))
+    kind = draw_(st.sampled_from(["age", "table", "prob", "recent"]))
     granule = draw_(st.integers(1, 4))
     if kind == "age":
         p = draw_(AMOUNTS)
@@ -41,11 +40,7 @@ def ways(draw_: st.DrawFn, length: int) -> tuple[Policy, naive.Choose]:
     if kind == "prob":
         f = [count / 9 for count in draw_(st.lists(st.integers(0, 3), min_size=1, max_size=KEYS))]
         return policies.prob(np.array(f)), naive.drop_rarest(f)
-    if kind == "recent":
-        return policies.recent(length), naive.drop_oldest
-    if kind == "until-expiry":
-        return policies.until_expiry(length), naive.drop_newest
-    return policies.random(SEED), naive.drop_any(SEED)
+    return policies.recent(length), naive.drop_oldest
 
 
 def read_back(held: Held) -> Held:
@@ -57,7 +52,7 @@ def take(held: Held, policy: Policy, length: int, row: naive.Row) -> tuple[list[
     expired = []
     while (slot := window.expire(held, length, row.time)) >= 0:
         expired.append(int(held.slots[slot, ROW]))
-    slot = window.victim(held, policy, row.time, row.key, row.number)
+    slot = window.find_victim(held, policy, row.time, row.key)
     if slot == REFUSED:
         return expired, row.number
     gone = int(held.slots[slot, ROW]) if slot >= 0 else None
@@ -141,27 +136,6 @@ def test_without_minima_a_row_stays_for_k_opt_or_as_long_as_there_is_room(p: lis
     assert stays == {max(best, budget)}
 
 
-def test_random_victims_have_equal_chances() -> None:
-    policy, cells, rounds = policies.random(SEED), 9, 4000
-    held, places = window.empty(cells, policy), np.zeros(cells + 1)
-    for number in range(cells):
-        take(held, policy, rounds, naive.Row(number, number, 0))
-    for number in range(cells, cells + rounds):
-        before = now_held(held)
-        _, gone = take(held, policy, 2 * rounds, naive.Row(number, number, 0))
-        places[[*before, number].index(gone)] += 1
-    # Chi-square with 9 degrees of freedom: 21.7 is exceeded once in 100.
-    assert ((places - rounds / 10) ** 2 / (rounds / 10)).sum() < 21.7
-
-
-def test_until_expiry_drops_the_newest_of_rows_of_all_ages() -> None:
-    policy, length = policies.until_expiry(7), 7
-    held = window.empty(4, policy)
-    for number, time in enumerate([2, 3, 8, 9]):
-        take(held, policy, length, naive.Row(number, time, 0))
-    assert refit(held, policy, 1, 9)[1].tolist() == [3, 2, 1]
-
-
 @given(st.lists(st.integers(0, 3).map(float), min_size=1, max_size=4), st.integers(2, 4))
 def test_a_table_may_be_longer_than_the_window(priority: list[float], budget: int) -> None:
     longer = [*priority, 5.0]
@@ -189,16 +163,13 @@ def test_a_new_policy_or_budget_leaves_what_dropping_row_by_row_would(
     now = rows[-1].time if rows else 0
     held, gone = refit(held, other, smaller, now)
     went = []
-    while len(plain) > smaller and other.kind != policies.AT_RANDOM:
+    while len(plain) > smaller:
         went.append(choose_other(plain, now))
         plain.remove(went[-1])
-    if other.kind != policies.AT_RANDOM:
-        assert gone.tolist() == [row.number for row in went]
-        assert now_held(held) == sorted(row.number for row in plain)
-    assert sorted([*now_held(held), *gone.tolist()]) == sorted(row.number for row in [*plain, *went])
+    assert gone.tolist() == [row.number for row in went]
+    assert now_held(held) == sorted(row.number for row in plain)
     assert held.state[COUNT] <= smaller
     # From here on it is a memory like any other.
     later = naive.Row(len(rows), now, 0)
-    if other.kind != policies.AT_RANDOM:
-        shed = naive.offer(plain, later, smaller, choose_other)
-        assert take(held, other, length, later) == ([], None if shed is None else shed.number)
+    shed = naive.offer(plain, later, smaller, choose_other)
+    assert take(held, other, length, later) == ([], None if shed is None else shed.number)

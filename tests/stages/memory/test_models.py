@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.recordings import recording
@@ -163,27 +163,6 @@ def copied(watched: Watched) -> Watched:
 
     parts = [read(part) if isinstance(part, np.ndarray) else Frequencies._make(map(read, part)) for part in watched]
     return Watched._make(parts)
-
-
-def flat(watched: Watched) -> list[np.ndarray]:
-    return [*watched[:-2], *watched.frequencies, *watched.recent]
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 100), st.lists(st.integers(0, 3000), max_size=4))
-def test_neither_cuts_into_calls_nor_copies_of_the_state_show(seed: int, cuts: list[int]) -> None:
-    stream, time, key = by_key(zipf(1), zipf(1), seed, 500)
-    key[1500:] = (key[1500:] + 20) % 50
-    whole, cut = (Monitor((20 * UNIT, 10 * UNIT), share=0.2, lives=100, every=300, half_life=700) for _ in range(2))
-    whole.take(stream, time, key)
-    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(time)], strict=True):
-        cut.watched = [copied(one) for one in cut.watched]
-        cut.take(stream[begin:end], time[begin:end], key[begin:end])
-    assert whole.drifts == cut.drifts
-    for one, other in zip(whole.watched, cut.watched, strict=True):
-        same = [np.array_equal(a, b) for a, b in zip(flat(one), flat(other), strict=True)]
-        # The table of keys grows as keys come.
-        assert all(same) or len(one.heads) != len(other.heads)
 
 
 def test_no_more_rows_are_watched_than_there_is_room_for() -> None:

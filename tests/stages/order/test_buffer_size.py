@@ -29,14 +29,14 @@ requirements = st.floats(0.0, 1.0) | st.sampled_from([0.9, 0.95, 0.99, 0.999, 1.
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 @given(setting=settings_of_disorder(), required=requirements)
 def test_the_wait_is_that_of_alg_3(strategy: str, setting: Setting, required: float) -> None:
-    wait, tried = setting.next_wait(required, by_delay=strategy == "NonEqSel")
+    wait, tried = setting.next_wait(required, by_delay=strategy == "noneqsel")
     # Within rounding of the requirement doubles may decide otherwise; but where nothing is missing they are exact.
     whole = [recall == 1 for recall in setting.recalls(by_delay=False)]
     near = [at for at, recall in enumerate(tried) if abs(recall - Fraction(required)) < 1e-12]
     assume(all(required == tried[at] == whole[at] for at in near))
     found, estimated = STRATEGIES[strategy].search(setting.model(), required)
     assert found * setting.grain == wait
-    recalls = setting.recalls(by_delay=strategy == "NonEqSel")
+    recalls = setting.recalls(by_delay=strategy == "noneqsel")
     assert estimated == pytest.approx(float(recalls[found]), rel=1e-12)
 
 
@@ -51,7 +51,7 @@ def test_long_delays_are_searched_as_one_wait_after_the_other(seed: int, require
     shape = new_shape(rng.integers(1, 400, streams) * 5, 10, 10)
     model = build_model(shape, histograms, largest, rng.integers(0, 200, streams), cross, results)
     recalls = cross_recalls(model, 0, model.last + 2)
-    for strategy, factor in (("EqSel", np.ones(model.last + 2)), ("NonEqSel", None)):
+    for strategy, factor in (("eqsel", np.ones(model.last + 2)), ("noneqsel", None)):
         by_wait = recalls * (selectivity_ratios(model, 0, model.last + 2) if factor is None else factor)
         reached = np.flatnonzero(by_wait[: model.last + 1] >= required)
         expected = reached[0] if len(reached) else model.last + 1
@@ -94,7 +94,7 @@ def decide(monitor: Monitor, wait: int, true: float, wanted: float = 0.8, pace: 
         wait,
         true=true,
         wanted=wanted,
-        strategy=STRATEGIES["NonEqSel"],
+        strategy=STRATEGIES["noneqsel"],
         enough=30.0,
         pace=pace,
     )

@@ -64,17 +64,6 @@ def test_histograms_and_skews_are_those_of_the_adaptive_windows(seed: int) -> No
     assert sync_estimates(delays).tolist() == naive.sync_estimates(skews)
 
 
-@given(seed=seeds, cuts=st.lists(st.integers(0, 900), max_size=6))
-def test_any_cut_and_any_page_gives_the_same_state(seed: int, cuts: list[int]) -> None:
-    arrivals = arrivals_of(seed)
-    whole, pieces = new_adwin(3, BINS, HISTORY), new_adwin(3, BINS, HISTORY)
-    take(whole, arrivals)
-    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), None], strict=True):
-        take(pieces, arrivals, begin, end)
-        pieces = unpack_delays(pack_delays(pieces), BINS, HISTORY)
-    assert equal(whole, pieces)
-
-
 def test_before_any_arrival_there_is_nothing_to_wait_for() -> None:
     delays = new_adwin(2, BINS, HISTORY)
     assert sync_estimates(delays).tolist() == [0, 0]

@@ -7,18 +7,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.papers.p004.window_join import Equal, WindowJoin
 from naive import measured as naive
 from stages.order.drawn import PAPER
 from stages.order.test_adaptive import QUALITY, WINDOWS, run
+from tests.example_counts import examples
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
 from tocsin.stages.order.measured import note_lost, spread_recall
 from tocsin.stages.order.slack import NEVER_IDLE
-from tocsin.stages.order.wait import Quality, Wait
-from tocsin.stages.order.window_join import Equal, WindowJoin
+from tocsin.stages.order.wait import RecallConfig, Wait
 
 rows = st.tuples(st.integers(0, 2), st.integers(0, 90), st.integers(0, 99), st.booleans())
 cuts = st.integers(1, 31)
@@ -74,7 +75,7 @@ def simulate(strategy: str, recall: float, seconds: int = 150) -> tuple[np.ndarr
     """Waits of each second, and results produced and estimated as true over the last minute but one."""
     stream, time, values = disordered(5, seconds)
     windows = [2_000_000, 2_000_000]
-    wait = AdaptiveWait(Quality(recall, **PAPER), windows, strategy)
+    wait = AdaptiveWait(RecallConfig(recall, **PAPER), windows, strategy)
     join, clocks = WindowJoin(windows, Equal(21), count_late=True), new_clocks(1, 2)
     held, stage, delay, waits = np.empty(0, np.int64), np.empty(0, np.int64), np.full(len(time), -1), []
     for at in range(0, len(time), 200):
@@ -101,29 +102,29 @@ def test_produced_and_lost_are_the_true_results_nearly(wanted: float) -> None:
     order = np.argsort(time, kind="stable")
     taken = WindowJoin([2_000_000] * 2, Equal(21)).take(stream[order], time[order], values[order])
     rate = float(taken.results[time[order] >= 60_000_000].mean()) * 200
-    _, produced, true = simulate("Measured", wanted)
+    _, produced, true = simulate("measured", wanted)
     assert produced < 0.98 * true
     assert true / 59 == pytest.approx(rate, rel=0.03)
 
 
 def test_it_waits_less_and_more_steadily_than_the_strategies_of_the_paper() -> None:
-    waits = {strategy: simulate(strategy, 0.9)[0][60:] for strategy in ("EqSel", "NonEqSel", "Measured")}
-    for strategy in ("EqSel", "NonEqSel"):
-        assert waits["Measured"].mean() < 0.9 * waits[strategy].mean()
-        assert waits["Measured"].std() < waits[strategy].std()
+    waits = {strategy: simulate(strategy, 0.9)[0][60:] for strategy in ("eqsel", "noneqsel", "measured")}
+    for strategy in ("eqsel", "noneqsel"):
+        assert waits["measured"].mean() < 0.9 * waits[strategy].mean()
+        assert waits["measured"].std() < waits[strategy].std()
 
 
-@pytest.mark.parametrize("strategy", ["EqSel", "NonEqSel", "Measured"])
+@pytest.mark.parametrize("strategy", ["eqsel", "noneqsel", "measured"])
 def test_a_wait_moves_by_at_most_a_fifth_of_the_interval_once_there_are_results(strategy: str) -> None:
     waits = simulate(strategy, 0.99)[0][5:]
     assert max(abs(after - before) for before, after in pairwise(waits.tolist())) <= 200_000
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 130))
 def test_no_cut_and_no_page_shows(seed: int, cut: int) -> None:
     def make() -> Wait:
-        return AdaptiveWait(QUALITY, WINDOWS, "Measured")
+        return AdaptiveWait(QUALITY, WINDOWS, "measured")
 
     whole = run(make, seed, 1000)
     assert run(make, seed, cut) == whole

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from stages.order.drawn import PAPER
 from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import agreed_wait, hear, pool, tell
-from tocsin.stages.order.wait import Quality, Statistics
+from tocsin.stages.order.wait import RecallConfig, Statistics
 
 GRAIN, BINS = 10_000, 2048
 WINDOWS = [5_000_000, 3_000_000]
 
 
-def quality(recall: float, **more: Any) -> Quality:
-    return Quality(recall, **(PAPER | {"bins": BINS, "pace": 1e9} | more))
+def quality(recall: float, **more: Any) -> RecallConfig:
+    return RecallConfig(recall, **(PAPER | {"bins": BINS, "pace": 1e9} | more))
 
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -12,9 +12,7 @@ from tocsin.stages.order.productivity import (
     close_interval,
     coarse,
     new_profile,
-    pack_profile,
     take_results,
-    unpack_profile,
 )
 
 BINS, GRAIN = 8, 10
@@ -45,17 +43,6 @@ def test_each_interval_has_maps_of_its_own(intervals: list[list[Row]]) -> None:
             assert found.tolist() == [by_delay.get(d, 0) for d in range(max(by_delay, default=-1) + 1)]
         assert produced == sum(row[2] for row in usable if row[3])
         assert true == sum(expected[1].values())
-
-
-@given(rows=rows, cut=st.integers(0, 40))
-def test_any_cut_and_any_page_gives_the_same_maps(rows: list[Row], cut: int) -> None:
-    whole, halves = new_profile(BINS), new_profile(BINS)
-    take(whole, rows)
-    take(halves, rows[:cut])
-    halves = unpack_profile(pack_profile(halves), BINS)
-    take(halves, rows[cut:])
-    for one, other in zip(whole, halves, strict=True):
-        assert np.array_equal(one, other)
 
 
 def test_rows_out_of_order_are_credited_the_best_of_the_interval() -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.papers.p004.k_slack import run_k_slack
 from naive.order import KSlack
 from tocsin.logic import NEVER_SEEN
 from tocsin.stages.order.run_heap import rise, sink
-from tocsin.stages.order.slack import Rows, k_slack
+from tocsin.stages.order.slack import Rows
 
 STREAMS = 2
 
@@ -31,7 +32,7 @@ def feed(
     for start, stop in itertools.pairwise(bounds):
         number = np.concatenate([number, np.arange(start, stop)])
         table = Rows(stream[number], time[number], (number < start).astype(np.int64))
-        released, by, delay, _ = k_slack(newest, table, slack, prompt)
+        released, by, delay = run_k_slack(newest, table, slack, prompt)
         left += list(zip(number[released].tolist(), number[by].tolist(), strict=True))
         delays += delay[number >= start].tolist()
         number = np.delete(number, released)
@@ -86,9 +87,9 @@ def test_a_row_leaves_no_later_where_due_rows_are_prompt(rows: list[tuple[int, i
 @pytest.mark.parametrize(("prompt", "leaves"), [(False, []), (True, [0])])
 def test_what_a_shorter_wait_makes_due_leaves_with_the_next_arrival_if_prompt(prompt: bool, leaves: list[int]) -> None:
     newest, of = np.array([NEVER_SEEN]), np.zeros(2, np.int64)
-    assert k_slack(newest, Rows(of, np.array([5, 9]), of), 10, prompt)[0].tolist() == []
+    assert run_k_slack(newest, Rows(of, np.array([5, 9]), of), 10, prompt)[0].tolist() == []
     stage = np.array([1, 1, 0])
-    released, *_ = k_slack(newest, Rows(np.zeros(3, np.int64), np.array([5, 9, 8]), stage), 3, prompt)
+    released, *_ = run_k_slack(newest, Rows(np.zeros(3, np.int64), np.array([5, 9, 8]), stage), 3, prompt)
     assert released.tolist() == leaves
 
 

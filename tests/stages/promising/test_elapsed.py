@@ -13,31 +13,31 @@ from tocsin.stages.promising.elapsed import elapse, new_elapsed
 STEPS = st.lists(st.integers(-30, 40), max_size=120)
 
 
-def whole(times: Int, outage: int, leap: int) -> tuple[list[int], list[bool]]:
-    given_, behind = elapse(new_elapsed(), times, outage, leap)
+def whole(times: Int, allowed_lateness: int, leap: int) -> tuple[list[int], list[bool]]:
+    given_, behind = elapse(new_elapsed(), times, allowed_lateness, leap)
     return given_.tolist(), behind.tolist()
 
 
 @given(STEPS, st.integers(0, 50), st.integers(1, 60), st.lists(st.integers(0, 120), max_size=4).map(sorted))
-def test_it_is_as_defined_in_any_cut(steps: list[int], outage: int, leap: int, cuts: list[int]) -> None:
+def test_it_is_as_defined_in_any_cut(steps: list[int], allowed_lateness: int, leap: int, cuts: list[int]) -> None:
     times = np.cumsum(np.array(steps, np.int64)) + 1_700_000_000_000_000
-    expected = naive.elapsed(times.tolist(), outage, leap)
-    assert whole(times, outage, leap) == expected
+    expected = naive.elapsed(times.tolist(), allowed_lateness, leap)
+    assert whole(times, allowed_lateness, leap) == expected
     clock, parts = new_elapsed(), []
     for part in np.split(times, [min(cut, len(times)) for cut in cuts]):
-        parts.append(elapse(clock, part, outage, leap)[0])
+        parts.append(elapse(clock, part, allowed_lateness, leap)[0])
     assert np.concatenate(parts).tolist() == expected[0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 25)), min_size=2, max_size=150), st.integers(25, 40))
-def test_two_rows_come_no_further_apart_than_their_times_and_the_outage(rows: list[tuple[int, int]], leap: int) -> None:
+def test_rows_come_no_further_apart_than_times_and_allowed_lateness(rows: list[tuple[int, int]], leap: int) -> None:
     # Each row comes at most 25 behind the newest, however long the gaps between rows are.
     gaps, delays = np.array(rows, np.int64).T
-    times, outage = np.cumsum(gaps) - delays, 25
-    given_ = np.array(whole(times, outage, leap)[0])
+    times, allowed_lateness = np.cumsum(gaps) - delays, 25
+    given_ = np.array(whole(times, allowed_lateness, leap)[0])
     assert (np.diff(given_) >= 0).all()
     apart = np.abs(times[:, None] - times[None, :])
-    assert (np.abs(given_[:, None] - given_[None, :]) <= apart + outage).all()
+    assert (np.abs(given_[:, None] - given_[None, :]) <= apart + allowed_lateness).all()
 
 
 def test_one_clock_in_the_future_moves_it_by_a_leap_and_it_goes_on() -> None:

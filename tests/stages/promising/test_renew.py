@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.stages.promising.anytime_join import AnytimeJoin
@@ -39,7 +39,6 @@ def pairs_of(rows: Rows, reach_us: int) -> set[tuple[int, int]]:
     }
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(LAYOUTS)),
     st.integers(1, 60),

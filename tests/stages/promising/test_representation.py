@@ -185,8 +185,8 @@ def test_t1_has_no_summaries() -> None:
     [
         ({"variant": "T5"}, "`variant` must be one of SHJ, T1, T2, T3, T4; got 'T5'"),
         ({"rate": 0}, "`rate` must be at least 1; got 0"),
-        ({"theta": 1.5}, "`theta` is a confidence from 0 to 1; got 1.5"),
-        ({"window_us": None}, "needs `memory`: the most tuples kept; it is then not exact"),
+        ({"theta": 1.5}, "`theta` must be a confidence from 0 to 1; got 1.5"),
+        ({"window_us": None}, "needs `memory`, the largest number of retained tuples; the result is then not exact"),
         ({"memory": 0}, "`memory` must be at least 1; got 0"),
         ({"window_us": -1}, "`window_us` must be at least 0; got -1"),
     ],
@@ -198,7 +198,7 @@ def test_what_cannot_be_meant_is_refused(settings: Any, message: str) -> None:
 
 def test_times_that_fall_are_refused() -> None:
     stream = Representation(Layout(scheme=SKETCH))
-    with pytest.raises(ValueError, match="`times` must not fall, put rows in order before; row 2 has 4"):
+    with pytest.raises(ValueError, match="`times` must not decrease: sort the rows first; row 2 has 4"):
         stream.insert(np.zeros(3, np.int64), np.array([5, 6, 4]), np.arange(3))
     stream.insert(np.zeros(1, np.int64), np.array([9]), np.arange(1))
     with pytest.raises(ValueError, match="row 0 has 8"):

@@ -129,7 +129,7 @@ def test_a_query_that_left_cannot_leave_again_and_its_tuples_are_unprocessed() -
     selection.rest(0.0)
     selection.leave(1)
     assert selection.unprocessed == 20
-    with pytest.raises(ValueError, match="`query` must be the number of one that stands; got 1"):
+    with pytest.raises(ValueError, match="`query` must be the number of an active query; got 1"):
         selection.leave(1)
     assert selection.join(Query(2, 3)) == 1
     assert selection.count(1) == (0, 0)

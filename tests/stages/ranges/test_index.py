@@ -264,7 +264,7 @@ def test_a_snapshot_holds_the_requests_that_wait() -> None:
 
 
 def test_a_page_of_something_else_is_refused() -> None:
-    with pytest.raises(RunError, match="must be of a range index"):
+    with pytest.raises(RunError, match="must belong to a range index"):
         RangeIndex.restore(pack({}, kind="other"))
 
 
@@ -275,19 +275,25 @@ NAN, INF = float("nan"), float("inf")
     ("change", "message"),
     [
         ({"ids": [1, 1]}, "register: `ids` must be unique; got 1 twice"),
-        ({"ids": [1.5, 2]}, "register: `ids` must be integers of 64 bits; got float64"),
-        ({"ids": [7, 2]}, "register: `ids` must be neither alive nor waiting then; got 7 at position 0"),
+        ({"ids": [1.5, 2]}, "register: `ids` must be 64-bit integers; got float64"),
+        (
+            {"ids": [7, 2]},
+            "register: `ids` must be ids that are not active or pending at that time; got 7 at position 0",
+        ),
         ({"ids": [[1], [2, 3]]}, "register: `ids` must be one number per row; got [[1], [2, 3]]"),
         ({"low": [0, -(10**400)]}, "register: `low` must be numbers; got [0, -1000"),
         ({"high": np.array([1, 2j])}, "register: `high` must be numbers; got array([1.+0.j, 0.+2.j])"),
         ({"high": np.array([1, 2], dtype="M8[s]")}, "register: `high` must be numbers; got array(['1970"),
         (
             {"low": [0, NAN]},
-            "register: `low` must not be missing (None or NaN), an open end is -inf; got [nan] at position 1",
+            "register: `low` must not be missing (None or NaN); use -inf for an open end; got [nan] at position 1",
         ),
-        ({"high": [1, None]}, "register: `high` must not be missing (None or NaN), an open end is inf; got [nan] at"),
+        (
+            {"high": [1, None]},
+            "register: `high` must not be missing (None or NaN); use inf for an open end; got [nan] at",
+        ),
         ({"low": [0, 3]}, "register: `low` must be at most `high`; got [3.] and [2.] at position 1"),
-        ({"low": [0]}, "register: `low` must have 2 rows, as many as there are; got 1"),
+        ({"low": [0]}, "register: `low` must have 2 rows like the other arguments; got 1"),
         ({"high": [[1, 2], [1, 2]]}, "register: `high` must have 1 numbers per row; got an array of shape (2, 2)"),
         ({"threshold": [1, 0]}, "register: `threshold` must be from 1 to 2^60; got 0 at position 1"),
         ({"threshold": [1, 2**60 + 1]}, "register: `threshold` must be from 1 to 2^60; got"),
@@ -313,9 +319,14 @@ def test_a_registration_that_makes_no_sense_is_refused_and_leaves_no_trace(
         ([1, INF], None, "push: `values` must be finite; got [inf] at position 1"),
         ([1, 2], [1, 0], "push: `weights` must be from 1 to 2^40; got 0 at position 1"),
         ([1, 2], [1, 2**40 + 1], "push: `weights` must be from 1 to 2^40; got"),
-        ([1, 2], [1, 2.5], "push: `weights` must be integers of 64 bits; got float64"),
-        ([1, 2], [1], "push: `weights` must have 2 rows, as many as there are; got 1"),
-        ([1], None, "push: `values` must reach every `at` that waits; got a batch of 1 elements"),
+        ([1, 2], [1, 2.5], "push: `weights` must be 64-bit integers; got float64"),
+        ([1, 2], [1], "push: `weights` must have 2 rows like the other arguments; got 1"),
+        (
+            [1],
+            None,
+            "push: `values` must have as many elements as the largest `at` of the pending requests; got a batch of 1 "
+            "elements",
+        ),
         ([10**400], None, "push: `values` must be numbers; got [1000"),
         (["x"], None, "push: `values` must be numbers; got ['x']"),
     ],
@@ -350,7 +361,7 @@ def test_an_id_that_is_alive_is_only_registered_behind_its_termination(
     for kind, at in calls[:-1]:
         index.register([1], [0], [1], [9], at=at) if kind == "r" else index.terminate([1], at=at)
     if refused:
-        with pytest.raises(ValueError, match="neither alive nor waiting"):
+        with pytest.raises(ValueError, match="not active or pending at that time"):
             index.register([1], [0], [1], [9], at=calls[-1][1])
     else:
         index.register([1], [0], [1], [9], at=calls[-1][1])

@@ -129,5 +129,5 @@ def test_the_pages_together_stay_about_as_large_as_the_queries() -> None:
 
 
 def test_pages_of_something_else_are_refused() -> None:
-    with pytest.raises(RunError, match="must be of a range index in pages"):
+    with pytest.raises(RunError, match="must belong to a range index in pages"):
         RangeIndex.from_pages({"head": pack({}, kind="other")})

@@ -245,7 +245,7 @@ def test_a_query_that_rests_can_be_asked_for_and_ended_and_its_id_comes_again() 
     standing.register([1, 2], [0, 0], [1, 1], [1, 1])
     assert standing.push([0.5], None, [0]).id.tolist() == [1, 2]
     assert standing.progress([1, 2, 3]).tolist() == [0, 0, -1]
-    with pytest.raises(ValueError, match="neither alive nor waiting"):
+    with pytest.raises(ValueError, match="not active or pending at that time"):
         standing.register([1], [0], [1], [1])
     standing.terminate([1])
     assert standing.push([0.5], None, [99]).id.tolist() == []

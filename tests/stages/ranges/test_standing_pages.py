@@ -62,11 +62,14 @@ def test_a_page_of_queries_that_are_all_gone_is_removed() -> None:
         ({"values": [1, float("nan")]}, "push: `values` must be finite; got [nan] at position 1"),
         ({"weights": [1, 0]}, "push: `weights` must be from 1 to 2^40; got 0 at position 1"),
         ({"weights": [1, 2**40 + 1]}, "push: `weights` must be from 1 to 2^40; got"),
-        ({"time": [1]}, "push: `time` must have 2 rows, as many as there are; got 1"),
-        ({"time": [0.5, 1.0]}, "push: `time` must be integers of 64 bits; got float64"),
+        ({"time": [1]}, "push: `time` must have 2 rows like the other arguments; got 1"),
+        ({"time": [0.5, 1.0]}, "push: `time` must be 64-bit integers; got float64"),
         ({"time": [0, LAST_US + 1]}, "push: `time` must be from"),
         ({"time": [0, -(2**63)]}, "push: `time` must be from"),
-        ({"values": [1], "weights": [1], "time": [1]}, "push: `values` must reach every `at` that waits"),
+        (
+            {"values": [1], "weights": [1], "time": [1]},
+            "push: `values` must have as many elements as the largest `at` of the pending requests",
+        ),
     ],
 )
 def test_a_batch_that_makes_no_sense_is_refused_and_leaves_no_trace(change: dict[str, object], message: str) -> None:

@@ -125,7 +125,7 @@ def test_trees_are_built_anew_before_their_counts_overflow(monkeypatch: pytest.M
 def test_a_refused_call_changes_nothing() -> None:
     index = Tracking(1)
     index.register([1], [0.0], [1.0], [2])
-    with pytest.raises(ValueError, match="neither alive nor waiting"):
+    with pytest.raises(ValueError, match="not active or pending at that time"):
         index.register([1], [0.0], [1.0], [2])
     with pytest.raises(ValueError, match="must be finite"):
         index.push([math.nan])

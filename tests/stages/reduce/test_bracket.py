@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import retained as naive
@@ -103,7 +103,6 @@ def test_going_is_what_taking_tuples_one_at_a_time_gives(
     assert follow(rows, reach, closed).tolist() == expected
 
 
-@settings(max_examples=200)
 @given(
     streams(24),
     lengths,

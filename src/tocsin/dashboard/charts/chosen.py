@@ -1,4 +1,4 @@
-"""The rows that decided an alert, on one axis of time: a line per input, and the window that they span."""
+"""Chart of a witness: one line per row over event time, and the span of the rows."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from tocsin.deliver.encode import micros_of
+from tocsin.delivery.alert_json import parse_microseconds
+from tocsin.formatting import format_count, format_event_time, format_number
 from tocsin.report.axis import Scale, time_ticks
 from tocsin.report.svg import Drawing
-from tocsin.trace.words import date, named, number
+from tocsin.trace.words import named
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 720, 150, 24, 34, 10, 24
 _LEAST_US = 1_000_000
 
 
 class Chosen(NamedTuple):
-    """A row of the witness: its stream, its time, and its values in words."""
+    """Row of a witness: its stream, its time, and its values as text."""
 
     stream: str
     time_us: int
@@ -25,21 +26,25 @@ class Chosen(NamedTuple):
 
 
 def chosen_of(witness: Sequence[Mapping[str, Any]]) -> list[Chosen]:
-    """The records: the rows of a witness as the log has it."""
+    """Return the rows of a witness of the alert log."""
     found = []
     for part in witness:
         values = [(str(name), value) for name, value in part["values"].items()]
-        words = ", ".join(f"{named('', n).strip('.') or 'value'} {'-' if v is None else number(v)}" for n, v in values)
-        found.append(Chosen(str(part["stream"]), micros_of(part["time"]), words))
+        words = ", ".join(
+            f"{named('', n).strip('.') or 'value'} {'-' if v is None else format_number(v)}" for n, v in values
+        )
+        found.append(Chosen(str(part["stream"]), parse_microseconds(part["time"]), words))
     return found
 
 
 def chosen(rows: Sequence[Chosen]) -> Markup:
-    """Draw the rows, each with its values, and the span between the first and the last."""
+    """Draw the rows with their values, and the span between the first and the last row."""
     first, last = min(row.time_us for row in rows), max(row.time_us for row in rows)
     pad = max((last - first) // 3, _LEAST_US)
     drawing = Drawing(
-        WIDTH, TOP + ROW * len(rows) + BOTTOM, f"{len(rows)} rows that decided, {date(first)} to {date(last)}"
+        WIDTH,
+        TOP + ROW * len(rows) + BOTTOM,
+        f"witness of {format_count(len(rows), 'row')}, {format_event_time(first)} to {format_event_time(last)}",
     )
     x = Scale(first - pad, last + pad, LEFT, WIDTH - RIGHT)
     base = TOP + ROW * len(rows)
@@ -51,7 +56,7 @@ def chosen(rows: Sequence[Chosen]) -> Markup:
         y = TOP + ROW * place + ROW / 2
         drawing.text(LEFT - 10, y + 4, row.stream[:20], "label", "end")
         drawing.line(LEFT, y, WIDTH - RIGHT, y, "rule")
-        drawing.dot(x(row.time_us), y, 5, "kept", f"{row.stream}: {row.words} at {date(row.time_us)}")
+        drawing.dot(x(row.time_us), y, 5, "kept", f"{row.stream}: {row.words} at {format_event_time(row.time_us)}")
         drawing.dot(x(row.time_us), y, 9, "witness")
         right = x(row.time_us) < (LEFT + WIDTH) / 2
         drawing.text(

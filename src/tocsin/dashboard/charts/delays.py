@@ -1,4 +1,4 @@
-"""How late the rows of a stream came: a bar per class of delays, which double; rows ahead of the clock apart."""
+"""Chart of delays: one bar per class of delays, and one for rows ahead of the clock. The bounds of classes double."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from tocsin.formatting import format_count, format_duration, format_share
 from tocsin.report.svg import Drawing
-from tocsin.rundir.delays import AHEAD, NONE, delay_class
-from tocsin.trace.words import rounded
+from tocsin.run_directory.delay_histogram import AHEAD, NONE, delay_class_bounds
 
 _CLASS = re.compile(r"-?[0-9]{1,4}")
-WIDTH, LEFT, RIGHT, ROW, TOP = 640, 130, 120, 22, 6
+WIDTH, LEFT, RIGHT, ROW, TOP = 640, 150, 140, 22, 6
 
 
 class Class(NamedTuple):
-    """A class of delays: in words, how many rows, which share of all, and whether its rows came from the future."""
+    """Class of delays: its title, the number and share of its rows, and whether they are ahead of the clock."""
 
     words: str
     rows: int
@@ -26,7 +26,7 @@ class Class(NamedTuple):
 
 
 def classes_of(counts: Mapping[str, int]) -> list[Class]:
-    """The records: every class from the first that has rows to the last."""
+    """Return all classes between the first and the last class with rows."""
     found = {int(name): number for name, number in counts.items() if _CLASS.fullmatch(name) and number > 0}
     found = {number: rows for number, rows in found.items() if AHEAD <= number <= 64}
     whole = sum(found.values())
@@ -36,27 +36,25 @@ def classes_of(counts: Mapping[str, int]) -> list[Class]:
 
 
 def _class(number: int, rows: int, whole: int) -> Class:
-    low, high = delay_class(number)
-    words = "ahead of the clock" if number == AHEAD else f"up to {_written(high)}"
-    words = words if number in {AHEAD, NONE} else f"{_written(low)} to {_written(high)}"
+    low, high = delay_class_bounds(number)
+    words = "ahead of the clock" if number == AHEAD else f"up to {_bound(high)}"
+    words = words if number in {AHEAD, NONE} else f"{_bound(low)} to {_bound(high)}"
     return Class(words, rows, rows / whole if whole else 0.0, number == AHEAD)
 
 
-def _written(seconds: float) -> str:
-    """Two digits are enough where lengths double.
+def _bound(seconds: float) -> str:
+    """Return a bound of a class of delays. The bounds double, so from one second on two digits are enough.
 
-    >>> _written(0.256), _written(1.024), _written(65.536)
-    ('256ms', '1s', '1m6s')
+    >>> _bound(0.256), _bound(1.024), _bound(65.536)
+    ('256 ms', '1 s', '1 min 6 s')
     """
-    if seconds < 1:
-        return f"{seconds * 1000:.3g}ms"
-    return f"{seconds:.2g}s" if seconds < 60 else rounded(round(seconds) * 1_000_000)
+    return format_duration((float(f"{seconds:.2g}") if 1 <= seconds < 60 else round(seconds, 3)) * 1e6)
 
 
 def delays(classes: Sequence[Class]) -> Markup:
-    """Draw a bar per class, the shortest delays first."""
+    """Draw one bar per class. The class with the shortest delays is first."""
     whole = sum(one.rows for one in classes)
-    drawing = Drawing(WIDTH, TOP * 2 + ROW * max(len(classes), 1), f"how late {whole:,} rows came, by classes")
+    drawing = Drawing(WIDTH, TOP * 2 + ROW * max(len(classes), 1), f"delay of {format_count(whole, 'row')} by class")
     most = max((one.rows for one in classes), default=1) or 1
     for place, one in enumerate(classes):
         y = TOP + ROW * place
@@ -64,6 +62,9 @@ def delays(classes: Sequence[Class]) -> Markup:
         width = (WIDTH - LEFT - RIGHT) * one.rows / most
         drawing.box(LEFT, y + 3, max(width, 1.5) if one.rows else 0.0, ROW - 7, "ahead" if one.is_ahead else "bar")
         drawing.text(
-            LEFT + width + 6, y + 14, f"{one.rows:,} ({100 * one.share:.1f} %)" if one.rows else "none", "tick"
+            LEFT + width + 6,
+            y + 14,
+            f"{format_count(one.rows, 'row')} ({format_share(one.share)})" if one.rows else "0 rows",
+            "tick",
         )
     return drawing.markup()

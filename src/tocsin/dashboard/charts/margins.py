@@ -1,7 +1,7 @@
-"""The alerts of a rule over event time: how far beyond its threshold each went, and below it when alerts fired.
+"""Chart of margins: the largest margin of each alert over event time, and bars below for the time of each alert.
 
-Of each pixel the largest margin and the smallest of the alerts there are drawn, so neither a spike nor a long low alert
-is hidden by its neighbours. Cost: n log n for n alerts, then one mark per pixel.
+Each pixel shows the smallest and the largest margin of its alerts, so the chart hides neither a spike nor a long alert
+with a small margin. Complexity: O(n log n) for n alerts, and one mark per pixel.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from markupsafe import Markup
 from tocsin.dashboard.charts.trend import points_of
 from tocsin.dashboard.known import Known
 from tocsin.dashboard.series import Stretch
+from tocsin.formatting import format_count, format_event_time, format_number
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.svg import Drawing
 from tocsin.report.timeline import LEFT, MATCH, RIGHT, WIDTH, kind_of
-from tocsin.trace.words import date, number
 
-# Edges are those of the time line by key, which stands below: equal times lie one above the other.
+# The chart of alerts by key below has the same edges, so both charts share one time axis.
 TOP, PANEL, BAR, BOTTOM = 22, 150, 34, 24
 PIXELS = WIDTH - LEFT - RIGHT
-# So few alerts have a hint each.
+# With more alerts, alerts have no hints.
 _MOST_HINTS = 300
 _LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class Bar:
-    """An alert: from when to when, its largest margin, of which kind it is, and words for a pointer."""
+    """Alert in the chart: start, end, largest margin, kind, and the text for the pointer."""
 
     start_us: int
     end_us: int
@@ -41,7 +41,7 @@ class Bar:
 
 
 def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int) -> list[Bar]:
-    """The records: alerts that fired, those that are open up to the newest time that is known."""
+    """Return the alerts that fired. An open alert ends at the newest known time."""
     found = []
     for one in alerts:
         end_us = max(newest_us, one.start_us) if one.end_us is None else one.end_us
@@ -50,17 +50,16 @@ def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int) -> list[Bar]
         hint = ""
         if len(alerts) <= _MOST_HINTS:
             whose = ", ".join(value for _, value in one.labels)[:120]
-            until = "now" if one.end_us is None else date(end_us)
+            until = "now" if one.end_us is None else format_event_time(end_us)
             least = "at least " * one.is_open
-            hint = (
-                f"{whose}: {date(one.start_us)} to {until}, margin {least}{number(one.margin)}{', late' * one.is_late}"
-            )
+            margin = f"{least}{format_number(one.margin)}{', late alert' * one.is_late}"
+            hint = f"{whose}: {format_event_time(one.start_us)} to {until}, margin {margin}"
         found.append(Bar(one.start_us, end_us, one.margin, kind_of(one.state, is_late=one.is_late), hint))
     return found
 
 
 def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stretch] = ()) -> Markup:
-    """Draw the margins above the threshold, and the alerts as bars on the same axis; `line` is the margin itself."""
+    """Draw the margins of alerts, and the alerts as bars. `line` is the margin of one key over time."""
     drawing = Drawing(WIDTH, TOP + PANEL + BAR + BOTTOM, _words(bars, line))
     x = Scale(low_us, high_us, LEFT, WIDTH - RIGHT)
     seen = [0.0, *(bar.margin for bar in bars), *(one.low for one in line), *(one.high for one in line)]
@@ -68,7 +67,12 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stret
     pad = 0.06 * high - 0.06 * low
     low, high = max(low - pad * bool(line), -_LARGEST), min(high + pad, _LARGEST) if high > low else low + 1.0
     y = Scale(low, high, TOP + PANEL, TOP)
-    drawing.text(LEFT, TOP - 8, "margin" if line else "largest margin of each alert", "name")
+    drawing.text(
+        LEFT,
+        TOP - 8,
+        "margin: left side minus right side" if line else "largest margin of each alert",
+        "name",
+    )
     drawing.text(WIDTH - RIGHT, TOP - 8, days_text(low_us, high_us), "tick", "end")
     for value, text in number_ticks(low, high):
         drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
@@ -80,7 +84,7 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stret
     _draw(drawing, bars, x, y)
     points = points_of(line, x, y)
     drawing.path(points, "line line-0")
-    if len(points) == 1:  # A path of one point shows nothing.
+    if len(points) == 1:  # A path with one point is invisible.
         drawing.dot(*points[0], 3.5, "point-0")
     drawing.line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0), "zero")
     drawing.text(LEFT - 8, base - 10, _what(bars), "label", "end")
@@ -88,16 +92,16 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stret
 
 
 def _words(bars: Sequence[Bar], line: Sequence[Stretch]) -> str:
-    """The drawing in words."""
-    told = f"margins of {len(bars):,} alerts above the threshold, and when they fired"
+    """Return the content of the chart as text."""
+    told = f"largest margins of {format_count(len(bars), 'alert')}, and the times when they fired"
     if not line:
         return told
     low, high = min(one.low for one in line), max(one.high for one in line)
-    return f"margin from {number(low)} to {number(high)}, where 0 is the threshold; {told}"
+    return f"margin from {format_number(low)} to {format_number(high)}, where 0 is the threshold; {told}"
 
 
 def _what(bars: Sequence[Bar]) -> str:
-    """What the lower bars are: a match fires nothing."""
+    """Return the label of the bars. A match does not fire."""
     matches = sum(bar.kind == MATCH for bar in bars)
     return "firing" if not matches else "matches" if matches == len(bars) else "both"
 
@@ -127,7 +131,7 @@ def _draw(drawing: Drawing, bars: Sequence[Bar], x: Scale, y: Scale) -> None:
 
 
 def columns(bars: Sequence[Bar], low: float, high: float, pixels: int) -> list[tuple[float, float] | tuple[None, None]]:
-    """Of each pixel the smallest and the largest margin of the alerts that touch it; None where none does."""
+    """Return the smallest and the largest margin of the alerts of each pixel, or None for a pixel without alerts."""
     width = (high - low) / pixels if high > low else 1.0
     ordered = sorted(
         ((max(int((bar.start_us - low) / width), 0), min(int((bar.end_us - low) / width), pixels - 1), bar.margin))

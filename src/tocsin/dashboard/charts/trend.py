@@ -1,6 +1,6 @@
-"""Numbers of a run over time: a few lines in one small drawing, each with dashes of its own and its name above.
+"""Trend charts: a few numbers of a run over time as lines, each with its own dashes and its name above.
 
-Of one moment there is nothing to draw: its numbers are written instead.
+After a single micro-batch, the chart shows its numbers as text instead of lines.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tocsin.dashboard.series import Series, Stretch
+from tocsin.formatting import format_event_time
 from tocsin.report.axis import Scale, days_text, duration_ticks, number_ticks, time_ticks
 from tocsin.report.svg import Drawing
-from tocsin.trace.words import date
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 184, 62, 14, 38, 24
 LEADING, MOST_SIGNS = 20, 50
@@ -31,9 +31,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Trend:
-    """What a drawing shows: its title, from when to when in seconds, its lines, and how a number is written.
+    """Content of a chart: its title, the first and the last time in seconds, its lines, and the text of a number.
 
-    Round numbers are those of `base`: 1024 for bytes, 60 for lengths of time in seconds.
+    `base` selects the round numbers of the axis: 1024 for bytes, 60 for durations in seconds, else 10.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Trend:
 
 
 def trend_of(title: str, series: Iterable[tuple[str, Series]], write: Callable[[float], str], base: int = 10) -> Trend:
-    """The records of a drawing: all that is known of some numbers, those that are largest now first."""
+    """Return the content of a chart with all values of some series. The series with the largest last value is first."""
     known = [(name, one) for name, one in series if len(one)]
     known.sort(key=lambda pair: -(pair[1].last or 0.0))
     known = known[:MOST_LINES]
@@ -56,7 +56,7 @@ def trend_of(title: str, series: Iterable[tuple[str, Series]], write: Callable[[
 
 
 def trend(records: Trend) -> Markup:
-    """Draw the lines over one axis of time that begins at nought, or below it."""
+    """Draw the lines over time. The axis of values includes 0."""
     is_moment = records.begin == records.stop
     drawing = Drawing(WIDTH, TOP + LEADING * (len(records.lines) + 1) if is_moment else HEIGHT, _words(records))
     drawing.text(0, 12, records.title, "name")
@@ -80,7 +80,7 @@ def trend(records: Trend) -> Markup:
     for number, line in enumerate(records.lines):
         points = points_of(line.stretches, x, y)
         drawing.path(points, f"line line-{number}")
-        if len(points) == 1:  # A path of one point shows nothing.
+        if len(points) == 1:  # A path with one point is invisible.
             drawing.dot(*points[0], 3.5, f"point-{number}")
     if len(records.lines) > 1:
         _name(drawing, [line.name for line in records.lines])
@@ -88,16 +88,17 @@ def trend(records: Trend) -> Markup:
 
 
 def _write(drawing: Drawing, records: Trend) -> None:
-    """Write the numbers of the one moment that is known, as after one micro-batch; or that there is none."""
+    """Write the numbers of the only micro-batch, or a note if there are no micro-batches."""
     for number, line in enumerate(records.lines):
         named = f"{line.name[:MOST_SIGNS]}: " if len(records.lines) > 1 else ""
         drawing.text(0, TOP + LEADING * number, f"{named}{records.write(line.stretches[-1].high)}")
-    said = f"one moment so far: {date(round(records.begin) * 1_000_000)}" if records.lines else "nothing yet"
-    drawing.text(0, TOP + LEADING * len(records.lines), said, "tick")
+    moment = format_event_time(round(records.begin) * 1_000_000)
+    note = f"one micro-batch so far: {moment}" if records.lines else "no data yet"
+    drawing.text(0, TOP + LEADING * len(records.lines), note, "tick")
 
 
 def _ticks(low: float, high: float, base: int) -> list[float]:
-    """Round numbers between two; of bytes, in the unit that the largest is written in."""
+    """Return round numbers between two numbers. Sizes are round in the unit of the largest size."""
     if base == 60 and low >= 0:
         return duration_ticks(high)
     unit = 1.0
@@ -107,7 +108,7 @@ def _ticks(low: float, high: float, base: int) -> list[float]:
 
 
 def _name(drawing: Drawing, names: Sequence[str]) -> None:
-    """Name the lines, each beside a piece of it."""
+    """Draw the legend: a piece of each line and its name."""
     room = (WIDTH - 8) / len(names)
     for number, name in enumerate(names):
         at = 8 + room * number
@@ -118,7 +119,7 @@ def _name(drawing: Drawing, names: Sequence[str]) -> None:
 def points_of(
     stretches: Iterable[Stretch], x: Callable[[float], float], y: Callable[[float], float]
 ) -> list[tuple[float, float]]:
-    """A line through the smallest and the largest number of each stretch, the nearer to the last point first."""
+    """Return points through the smallest and largest value of each stretch, the one nearer to the last point first."""
     points: list[tuple[float, float]] = []
     for one in stretches:
         ends = [(x(one.start), y(one.low)), (x(one.end), y(one.high))]
@@ -131,11 +132,11 @@ def points_of(
 
 
 def _words(records: Trend) -> str:
-    """The drawing in words: what each line is now, and its smallest and largest number."""
+    """Return the content as text: the last, the smallest and the largest value of each line."""
     told = []
     for line in records.lines:
         if line.stretches:
             low, high = min(one.low for one in line.stretches), max(one.high for one in line.stretches)
             ends = "" if records.begin == records.stop else f", from {records.write(low)} to {records.write(high)}"
             told.append(f"{line.name} is {records.write(line.stretches[-1].high)}{ends}")
-    return f"{records.title}: {'; '.join(told) or 'nothing yet'}"
+    return f"{records.title}: {'; '.join(told) or 'no data yet'}"

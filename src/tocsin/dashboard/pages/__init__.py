@@ -1,1 +1,1 @@
-"""Pages: each file has what one page, or a few that are alike, ask of the store and hand to their templates."""
+"""Pages: each module queries the store for one page or a few similar pages, and renders their templates."""

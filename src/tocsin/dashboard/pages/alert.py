@@ -1,4 +1,4 @@
-"""The page of an alert: its witness, its life, where it was sent, and the rows around it."""
+"""Page of an alert: its witness, its state changes, their delivery, and the rows around it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tocsin.dashboard.pages.tracing import TRACER, whose, why_not_traced
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, rules_of
-from tocsin.deliver.encode import Alert, micros_of
-from tocsin.trace.words import date
+from tocsin.delivery.alert_json import Alert, parse_microseconds
+from tocsin.formatting import format_event_time
 
 MOST_CHANGES = 50
 
 
 def alert_page(store: Store, run: RunData, request: Request) -> str:
-    """An alert: its witness, its life, its delivery, and the rows around it where the run archived them."""
+    """Return the page of an alert: witness, state changes, delivery, and the archived rows around it."""
     top = head(store, run, "alerts")
     lives = store.by_id(run, request.path_params["alert"])
     if not lives:
-        raise HTTPException(404, "no such alert in this run; it may be older than what is shown")
+        raise HTTPException(404, "alert not found in this run; it may be older than the alerts in memory")
     delivery = store.delivery(run)
     told = [_life(store, run, one, delivery) for one in lives[-5:]]
     rule = next((rule for rule in rules_of(run) if rule["alert"] == lives[-1].alert), None)
@@ -38,12 +38,14 @@ def alert_page(store: Store, run: RunData, request: Request) -> str:
 
 
 def explain_command(run: RunData, one: Known, rule: Mapping[str, Any] | None) -> str:
-    """The command that tells of the rows around an alert of a backtest, whose sources still have them; else nothing."""
+    """Return the command that explains an alert of a backtest from the source rows; empty for a run."""
     on, labels = (rule or {}).get("on"), dict(one.labels)
     if run.manifest is None or not (run.is_backtest or run.whose) or on is None or not all(map(labels.get, on)):
         return ""
     keys = [word for name in on for word in ("--key", f"{name}={labels[name]}")]
-    return shlex.join(["tocsin", "explain", str(run.manifest.rule_file), one.alert, *keys, "--at", date(one.start_us)])
+    return shlex.join(
+        ["tocsin", "explain", str(run.manifest.rule_file), one.alert, *keys, "--at", format_event_time(one.start_us)]
+    )
 
 
 def _life(store: Store, run: RunData, one: Known, delivery: Delivery) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def _life(store: Store, run: RunData, one: Known, delivery: Delivery) -> dict[st
             changes.append({**known, "delivered": delivery.of(place.position, place.state, one.id)})
     last: Alert | None = changes[-1]["change"] if changes else None
     witness = last["witness"] if last else []
-    times = [micros_of(part["time"]) for part in witness]
+    times = [parse_microseconds(part["time"]) for part in witness]
     # The last row is the anchor that others are measured by.
     anchor = max(times, default=0)
     rows = [
@@ -72,34 +74,34 @@ def _life(store: Store, run: RunData, one: Known, delivery: Delivery) -> dict[st
 
 
 def picture_part(store: Store, run: RunData, request: Request) -> str:
-    """The rows around an alert, what was left out and why: a part of its page that takes some seconds to make.
+    """Return the rows around an alert and the reasons for omitted rows. This part takes seconds, so it is loaded later.
 
-    Of several alerts with one id `life` names one by its place in the log; without it, it is the latest.
+    If several alerts have one id, `life` selects one by its place in the log; the default is the latest.
     """
     lives = store.by_id(run, request.path_params["alert"])
     life = request.query_params.get("life")
     mine = lives if life is None else [one for one in lives if one.place == whole_number(life)]
     if not mine:
-        raise HTTPException(404, "no such alert")
+        raise HTTPException(404, "alert not found")
     why_not = why_not_traced(run)
     if why_not:
         return render("picture.html", answer={"error": why_not}, drawing=None)
     answer = TRACER.ask(_question(store, run, mine[-1]))
-    # Our own drawing: what stands in it was escaped when it was drawn.
+    # A drawing of this package: its texts are escaped.
     drawing = Markup(answer["svg"]) if answer.get("svg") else None
     return render("picture.html", answer=answer, drawing=drawing)
 
 
 def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     change = store.change(run, one.changes[-1].position)
-    witness = [{**part, "time": micros_of(part["time"])} for part in (change["witness"] if change else [])]
+    witness = [{**part, "time": parse_microseconds(part["time"])} for part in (change["witness"] if change else [])]
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **whose(run, "alert"),
         "batches": _batches(run, one),
         "alert": one.alert,
         "id": one.id,
-        # Whole, as rows have them: those that are known may be cut.
+        # The labels of the alert log. The index can have shortened labels.
         "labels": change["labels"] if change else dict(one.labels),
         "start_us": one.start_us,
         "fires_us": one.fires_us,
@@ -113,6 +115,6 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
 
 
 def _batches(run: RunData, one: Known) -> list[int]:
-    """The first and the last micro-batch of an alert: all between may have rows of it."""
+    """Return the first and the last micro-batch of an alert."""
     first, last = (one.changes[at].position.batch for at in (0, -1))
     return [first, max(last, run.last.batch) if one.is_open and run.last else last]

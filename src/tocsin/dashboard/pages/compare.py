@@ -1,4 +1,4 @@
-"""The page of two runs side by side: alerts only in one, only in the other, in both, and what moved."""
+"""Page that compares two runs: alerts only in one run, in both, and in both at different times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = ("only_first", "only_second", "moved", "both")
 
 
 def diff_page(store: Store, request: Request) -> str:
-    """Two runs over the same history: alerts only in one, only in the other, in both."""
+    """Return the page that compares two runs over the same history."""
     top, names = head(store, None, "diff"), list(store.runs)
     first, second = (request.query_params.get(side, "") for side in ("a", "b"))
     one, two = store.runs.get(first), store.runs.get(second)
@@ -40,7 +40,7 @@ def diff_page(store: Store, request: Request) -> str:
 
 
 def _file_of(store: Store, run: RunData) -> str:
-    """The rule file of a run, as far as it is known; of a backtest as it was named, with its folder."""
+    """Return the rule file of a run, or an empty text. For a backtest, return the path as it was passed."""
     whole = store.runs[run.whose].summary if run.whose else run.summary
     told = (whole or {}).get(AGAINST) if run.whose else whole
     if run.whose or told:
@@ -49,6 +49,6 @@ def _file_of(store: Store, run: RunData) -> str:
 
 
 def _conditions(run: RunData, alerts: set[str]) -> dict[str, str]:
-    """What some rules of a run do, `for` and all, in which versions may differ; nothing without a manifest."""
-    told = {str(rule["alert"]): str(rule.get("does") or rule.get("condition", "")) for rule in rules_of(run)}
+    """Return the descriptions of some rules of a run, so that versions can be compared; empty without a manifest."""
+    told = {str(rule["alert"]): str(rule.get("description") or rule.get("condition", "")) for rule in rules_of(run)}
     return {alert: told[alert] for alert in sorted(alerts) if alert in told}

@@ -1,8 +1,9 @@
-"""What every page has, pages without a run, and numbers as addresses have them."""
+"""Head of all pages, pages without a run, and numbers in addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
@@ -13,9 +14,10 @@ from tocsin.dashboard.store import AGAINST, Store, rules_of
 
 
 def head(store: Store, run: RunData | None, here: str) -> dict[str, Any]:
-    """What every page has: the runs to choose from, where one is, how a run goes and what of it cannot be read.
+    """Return the values that all pages need: the runs, the current page, the status of the run and its faults.
 
-    A page asks for it first: its version must not be newer than what the page shows, or news would be missed.
+    Each page calls this first. Otherwise the version of the page could be newer than its content, and the script would
+    miss an update.
     """
     told: dict[str, Any] = {"version": store.version, "runs": store.own_runs(), "run": run, "here": here}
     told |= {"faults": [] if run is None else run.faults, "problem": "" if run is None else run.problem}
@@ -25,31 +27,31 @@ def head(store: Store, run: RunData | None, here: str) -> dict[str, Any]:
 
 
 def going(runs: Sequence[RunData]) -> str:
-    """What may change on a page, in a word: nothing does where no run goes on, though the server is there."""
+    """Return whether the content of a page can change, as text for its live indicator."""
     if any(run.holder for run in runs):
         return "live"
     is_history = bool(runs) and all(run.is_backtest or run.whose for run in runs)
-    return "a backtest: nothing changes" if is_history else "not running"
+    return "finished backtest" if is_history else "not running"
 
 
 def status(run: RunData) -> str:
-    """How a run goes, in one sentence."""
+    """Return the status of a run as text."""
     if not run.is_read:
         return f"reading the run directory: {len(run.index.all):,} alerts so far"
     if run.whose:
-        return f"the other version of the backtest {run.whose}"
+        return f"comparison version of backtest {run.whose}"
     if run.is_backtest:
-        return "a backtest; it does not go on" if run.summary else "a backtest that has not ended"
+        return "finished backtest" if run.summary else "unfinished backtest"
     if run.problem:
-        return "not a run"
+        return "not a run directory"
     if run.last is None:
-        return "running; the first micro-batch is not done yet" if run.holder else "no micro-batch yet"
-    done = f"micro-batch {run.last.batch:,}, counted from 0, was done {ago(run.last.seconds)}"
+        return "running; first micro-batch in progress" if run.holder else "no micro-batch yet"
+    done = f"micro-batch {run.last.batch:,} completed {ago(run.last.seconds)}"
     return f"running; {done}" if run.holder else f"not running; {done}"
 
 
 def whole_number(text: str) -> int | None:
-    """A number as an address has it; None if it is none, or longer than any that we give.
+    """Parse a number of an address. Return None for any other text, or more than 15 digits.
 
     >>> whole_number("0000012"), whole_number("-1"), whole_number("9" * 40)
     (12, None, None)
@@ -58,16 +60,16 @@ def whole_number(text: str) -> int | None:
 
 
 def page_number(request: Request) -> int:
-    """Which page of a list is asked for; the first, if none is."""
+    """Return the number of the requested page of a list; 0 by default."""
     return whole_number(request.query_params.get("page", "")) or 0
 
 
 def login_page(request: Request) -> str:
-    """The page that asks for the token."""
+    """Return the page with the form for the token."""
     told = {"back": request.query_params.get("back", "/")[:2000], "wrong": "wrong" in request.query_params}
     return render("login.html", **told)
 
 
-def error_page(code: int, sentence: str) -> str:
-    """A page that says what is wrong."""
-    return render("error.html", code=code, sentence=sentence)
+def error_page(code: int, message: str) -> str:
+    """Return a page with the name of an HTTP status and a message."""
+    return render("error.html", title=f"{code} {HTTPStatus(code).phrase}", message=message[:1].upper() + message[1:])

@@ -1,4 +1,4 @@
-"""Lists of a run, some at a time: alerts, rules, streams; and its plan."""
+"""Lists of a run, in pages: alerts, rules, streams. Also the page of its plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = ("open", "firing", "pending", "resolved", "inactive", "match", "late")
 
 
 def alerts_page(store: Store, run: RunData, request: Request) -> str:
-    """Alerts, some at a time, by state, rule and text."""
+    """Return a page of alerts, filtered by state, rule and text."""
     top, asked = head(store, run, "alerts"), asked_of(store, run, request)
     part = store.alerts(run, asked)
     text = request.query_params
@@ -34,7 +34,7 @@ def alerts_page(store: Store, run: RunData, request: Request) -> str:
 
 
 def asked_of(store: Store, run: RunData, request: Request) -> Asked:
-    """What an address asks for; what it cannot ask is left out."""
+    """Parse the filter of an address. Invalid parts are ignored."""
     given = request.query_params
     state = given.get("state", "")
     alert = store.rule(run, given["rule"][:64]) if given.get("rule") else None
@@ -43,12 +43,12 @@ def asked_of(store: Store, run: RunData, request: Request) -> Asked:
 
 
 def _rank_text(rank: Rank) -> str:
-    """A place in a list as an address has it."""
+    """Format a position in a list for an address."""
     return "_".join(str(int(part)) for part in rank)
 
 
 def _rank(text: str) -> Rank | None:
-    """The place in a list that an address has; None if it has none.
+    """Parse a position in a list; return None if the text is not a position.
 
     >>> _rank("1_-5_7"), _rank("12"), _rank("1_" + "9" * 40 + "_0")
     ((True, -5, 7), None, None)
@@ -58,12 +58,14 @@ def _rank(text: str) -> Rank | None:
 
 
 def rules_page(store: Store, run: RunData, request: Request) -> str:
-    """All rules, some at a time."""
+    """Return a page of rules, filtered by name."""
     top = head(store, run, "rules")
     text = request.query_params.get("q", "")[:200].casefold().strip()
     number = page_number(request)
     rows: Sequence[RuleRow] = [row for row in store.rules(run) if text in row.alert.casefold()]
-    conditions = {str(rule["alert"]): str(rule.get("condition") or rule.get("does", "")) for rule in rules_of(run)}
+    conditions = {
+        str(rule["alert"]): str(rule.get("condition") or rule.get("description", "")) for rule in rules_of(run)
+    }
     begin = number * MOST_LISTED
     shown = rows[begin : begin + MOST_LISTED]
     more = address(run, "rules", q=text, page=number + 1) if begin + len(shown) < len(rows) else ""
@@ -73,21 +75,21 @@ def rules_page(store: Store, run: RunData, request: Request) -> str:
 
 
 def streams_page(store: Store, run: RunData, request: Request) -> str:
-    """What became of the rows of every stream."""
+    """Return the page of all streams: row outcomes, lag and invalid rows."""
     top, stores = head(store, run, "streams"), store.stores(run)[:MOST_STREAMS]
     told = {"streams": stream_names(run, stores), "stores": stores, "bars": bars(stores) if stores else None}
     return render("streams.html", **top, **told, last=run.last, lag=lag_text, dead=store.dead(run))
 
 
 def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:
-    """The streams of a run: those of its manifest, and those that were counted."""
+    """Return the streams of the manifest of a run, and the streams of its counts."""
     named = list(run.manifest.streams) if run.manifest else []
     counted = list(run.last.total.rows) if run.last else [store.name.partition("(")[0] for store in stores]
     return list(dict.fromkeys(str(name) for name in [*named, *counted]))
 
 
 def plan_page(store: Store, run: RunData, request: Request) -> str:
-    """What runs: the rule file, the plan, streams, sinks, starts."""
+    """Return the page of the plan: rule file, starts, sinks and plan."""
     top, sinks = head(store, run, "plan"), run.sinks()
     owed = {name: owed_by(told) for name, told in sinks.items()}
     return render("plan.html", **top, manifest=run.manifest, sinks=sinks, owed=owed, runs_now=bool(run.holder))

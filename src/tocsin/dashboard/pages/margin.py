@@ -1,4 +1,4 @@
-"""The margin of one key of a rule over time, with the threshold and its alerts: a part of a page, by the archive."""
+"""Margin of one key of a rule over time, with the threshold and its alerts, computed from the archive."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tocsin.dashboard.series import Stretch
 from tocsin.dashboard.store import Store, rules_of
 
 SPANS = {"15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
-# A line of more rows than are looked at is refused, so an hour is what is shown unless more is asked for.
+# Default period. The archive reader rejects a period with too many rows.
 _USUAL = "1h"
 
 
 def on_of(rules: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    """The key columns of a rule with a condition; None where there is none, and so no margin."""
+    """Return the key columns of a rule, or None for a rule without a condition."""
     told = (rule.get("on") for rule in rules if rule.get("kind") == "threshold")
     return next(([str(name) for name in on] for on in told if isinstance(on, list)), None)
 
 
 def key_of(on: Sequence[str], fired: Sequence[Known], request: Request) -> list[str]:
-    """The key that an address asks for; of what it does not say, that of the latest alert."""
+    """Return the key in an address. The latest alert supplies missing values."""
     latest = max(fired, key=lambda one: one.rank, default=None)
     known = dict(latest.labels) if latest else {}
     given = request.query_params
@@ -36,16 +36,16 @@ def key_of(on: Sequence[str], fired: Sequence[Known], request: Request) -> list[
 
 
 def margin_part(store: Store, run: RunData, request: Request) -> str:
-    """The margin of a key over the time that is asked for: it takes some seconds to be made."""
+    """Return the margin of a key in the requested period. This part takes seconds, so it is loaded later."""
     alert = store.rule(run, request.path_params["rule"])
     rules = [rule for rule in rules_of(run) if rule["alert"] == alert]
     on = on_of(rules)
     if alert is None or on is None:
-        raise HTTPException(404, "no such rule with a condition")
+        raise HTTPException(404, "rule not found, or it has no condition")
     why_not = why_not_traced(run)
     newest = _newest_us(run, rules)
     if why_not or newest is None or run.last is None:
-        return render("margin.html", answer={"error": why_not or "no row has come yet"}, drawn=[])
+        return render("margin.html", answer={"error": why_not or "no rows received yet"}, drawn=[])
     fired = [one for one in store.lives(run, alert) if one.has_fired]
     key = key_of(on, fired, request)
     span = SPANS.get(request.query_params.get("last", ""), SPANS[_USUAL]) * 1_000_000
@@ -64,7 +64,7 @@ def margin_part(store: Store, run: RunData, request: Request) -> str:
 
 
 def _newest_us(run: RunData, rules: Sequence[Mapping[str, Any]]) -> int | None:
-    """Up to when all streams of a rule have told of themselves: a clock that is ahead of the others moves nothing."""
+    """Return the oldest of the newest event times of the streams of a rule: a stream that is ahead has no effect."""
     names = {str(name) for rule in rules for name in rule.get("streams") or ()}
     return min(
         (time_us for name, time_us in (run.last.newest_us if run.last else {}).items() if name in names), default=None

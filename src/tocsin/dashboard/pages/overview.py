@@ -1,4 +1,4 @@
-"""The runs side by side, and the Overview of one: what fires now, how it goes, what is kept."""
+"""Page of all runs, and the overview of one run: open alerts, progress, rules and row outcomes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from starlette.requests import Request
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages.head import head, status
 from tocsin.dashboard.pages.tiles import some_tiles, tiles
-from tocsin.dashboard.pages.words import is_number, lag_tick, objects_in, short_number
-from tocsin.dashboard.render import number_text, render
+from tocsin.dashboard.pages.words import is_number, lag_text, objects_in, seconds_text, short_number
+from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, request_streams
+from tocsin.formatting import format_duration, format_size
 from tocsin.report.bars import bars
-from tocsin.trace.words import size_text
 
 MOST_RULES, MOST_STREAMS = 25, 200
 
 
 def runs_page(store: Store, request: Request) -> str:
-    """All runs side by side."""
+    """Return the page of all runs."""
     top = head(store, None, "runs")
     cards = [(run, status(run), some_tiles(tiles(store, run)), rate_chart(run)) for run in store.own_runs()]
     return render("runs.html", **top, cards=cards, problems=store.problems())
 
 
 def overview_page(store: Store, run: RunData, request: Request) -> str:
-    """What fires now, how the run goes, and what is kept."""
+    """Return the overview of a run."""
     top = head(store, run, "overview")
     alerts, numbers = store.open_alerts(run, 20)
     stores = store.stores(run)
@@ -50,7 +50,7 @@ def overview_page(store: Store, run: RunData, request: Request) -> str:
 
 
 def charts(run: RunData) -> list[Markup]:
-    """How the run went: rows, state, what is kept, lag, time per micro-batch."""
+    """Return the charts of a run: rows, state, lag, firing alerts, duration of micro-batches."""
     history = run.history
     if not history:
         return []
@@ -60,39 +60,39 @@ def charts(run: RunData) -> list[Markup]:
 
     requests = request_streams(run)
     lags = [(name, one) for name, one in of("lag ") if name not in requests]
-    plain = [("kept now", history["kept"]), ("left out so far", history["omitted"]), ("received", history["received"])]
-    # The line of the log has in `seconds` what Spark does around them as well.
-    took = [("seconds", history["seconds"])]
+    plain = [("received", history["received"]), ("omitted", history["omitted"]), ("in state now", history["kept"])]
+    took = [("duration", history["seconds"])]
+    rates = [("rows/s", history["rows/s"])] if "rows/s" in history else []
     shown = [
-        trend_of("rows per second", [("rows/s", history["rows/s"])] if "rows/s" in history else [], short_number),
-        trend_of("bytes of state", [("bytes", history["state bytes"])], size_text, 1024),
-        trend_of("rows, for each way: kept, left out, received", plain, short_number),
-        *([trend_of("lag behind the clock, by stream", lags, lag_tick, 60)] if lags else []),
-        trend_of("alerts that fire", [("firing", history["firing"])], short_number),
-        trend_of("seconds to detect, archive and write, per micro-batch", took, lambda s: f"{s:.3g} s"),
+        trend_of("Rows received per second", rates, short_number),
+        trend_of("State size", [("state", history["state bytes"])], format_size, 1024),
+        trend_of("Rows received, omitted, in state", plain, short_number),
+        *([trend_of("Lag by stream", lags, lag_text, 60)] if lags else []),
+        trend_of("Firing alerts", [("firing", history["firing"])], short_number),
+        trend_of("Micro-batch duration, without Spark overhead", took, seconds_text, 60),
     ]
     return [trend(one) for one in shown]
 
 
 def rate_chart(run: RunData) -> Markup | None:
-    """The one chart of a run beside others."""
+    """Return the chart of a run on the page of all runs."""
     series = run.history.get("rows/s")
-    return trend(trend_of("rows per second", [("rows/s", series)], short_number)) if series else None
+    return trend(trend_of("Rows received per second", [("rows/s", series)], short_number)) if series else None
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a backtest says of itself, as far as it is there."""
+    """Return the values of the summary of a backtest that the page shows, as far as they are valid."""
     if not summary:
         return None
     seconds, rows = summary.get("seconds"), summary.get("rows")
     ends = [summary.get(name) for name in ("oldest_us", "newest_us")]
     return {
         "file": str(summary.get("file", "")),
-        "seconds": number_text(seconds) if is_number(seconds) else "-",
+        "took": format_duration(seconds * 1e6) if is_number(seconds) else "an unknown time",
         "rows": rows if isinstance(rows, int) else 0,
         "ends": ends if all(isinstance(end, int) for end in ends) else None,
         "recall": [
-            {"asked": "", "recall": None, "lowest": None, **one}
+            {"requested": "", "recall": None, "lowest": None, **one}
             for one in objects_in(summary.get("recall"))
             if isinstance(one.get("alert"), str)
         ],

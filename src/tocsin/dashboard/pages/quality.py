@@ -1,30 +1,40 @@
-"""What was asked of a rule, and what is reached: waits, recall, memory, processor time."""
+"""Quality of a rule: the requested and the measured wait, recall, memory and CPU time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from tocsin.dashboard.charts.trend import trend, trend_of
-from tocsin.dashboard.pages.words import is_number, objects_in, short_number, wait_text
+from tocsin.dashboard.pages.words import is_number, objects_in, seconds_text, short_number
 from tocsin.dashboard.rundata import RunData
+from tocsin.formatting import format_duration, format_share
 from tocsin.logic import Found
-from tocsin.plan.budget import found_text
+from tocsin.plan import found_text
 
-# What is drawn of a rule over time, by title: the first words of series (`microbatch.OF_ALERT`).
-_DRAWN = {
-    "how long rows wait (K), in seconds": ["wait"],
-    "recall that is estimated": ["recall"],
-    "share of results that memory finds": ["predicted", "reached"],
-    "error of what is sampled": ["error_predicted", "error_reached"],
-    "shares of rows and of results that processor time buys": ["worked on", "found"],
-}
+
+class _Chart(NamedTuple):
+    """A chart of a rule: its title, the lines with their series (`microbatch.OF_ALERT`), and the text of a value."""
+
+    title: str
+    series: Mapping[str, str]
+    write: Callable[[float], str] = short_number
+    base: int = 10
+
+
+_CHARTS = (
+    _Chart("Reorder wait (K)", {"wait": "wait"}, seconds_text, 60),
+    _Chart("Estimated in-order recall", {"recall": "recall"}),
+    _Chart("Recall within the memory budget", {"predicted": "predicted", "reached": "measured"}),
+    _Chart("Relative standard error of samples", {"error_predicted": "predicted", "error_reached": "measured"}),
+    _Chart("CPU budget: shares processed and found", {"worked on": "rows processed", "found": "results found"}),
+)
 
 
 def quality_of(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was asked of a rule, and what is reached: how long rows wait, the recall, and what it costs."""
+    """Return the requested and the measured quality of a rule, and its use of memory and CPU time."""
     asked = [str(rule.get("waits") or rule.get("no_wait") or "") for rule in rules]
     wait_us, recall = run.last.waits.get(alert, (None, None)) if run.last else (None, None)
     detect = run.last.milliseconds.get("detect") if run.last else None
@@ -32,36 +42,43 @@ def quality_of(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> 
     bought = run.last.cpu.get(alert, (None, None)) if run.last else (None, None)
     return {
         "cpu": next((str(rule["cpu"]) for rule in rules if rule.get("cpu")), ""),
-        "bought": bought,
+        "bought": _cpu_text(*bought),
         "memory": next((str(rule["memory"]) for rule in rules if rule.get("memory")), ""),
         "found": found_text(found),
         "asked": next((text for text in asked if text), ""),
-        "wait": None if wait_us is None else wait_text(wait_us),
+        "wait": None if wait_us is None else format_duration(wait_us),
         "recall": recall,
         "tested": _tested(run, alert),
         "ends": run.is_backtest,
         "state_bytes": run.last.total.state_bytes if run.last else None,
-        "detect_ms": detect,
+        "detect": None if detect is None else format_duration(detect * 1_000),
         "drawn": _charts(run, alert),
     }
 
 
 def _charts(run: RunData, alert: str) -> list[Markup]:
-    """How what is reached went, as far as it is known."""
+    """Return the charts of a rule that have data."""
     drawn = []
-    for title, names in _DRAWN.items():
-        known = ((name, run.history.get(f"{name} {alert}")) for name in names)
-        lines = [(name.removeprefix("error_"), one) for name, one in known if one is not None]
+    for chart in _CHARTS:
+        known = ((title, run.history.get(f"{name} {alert}")) for name, title in chart.series.items())
+        lines = [(title, one) for title, one in known if one is not None]
         if lines:
-            drawn.append(trend(trend_of(title, lines, short_number)))
+            drawn.append(trend(trend_of(chart.title, lines, chart.write, chart.base)))
     return drawn
 
 
+def _cpu_text(rows: float | None, results: float | None) -> str:
+    """Return the text for the shares of rows processed and of results found within a CPU budget."""
+    processed = "an unknown share" if rows is None else format_share(rows)
+    found = "an unknown share" if results is None else format_share(results, "about ")
+    return f"{processed} of the rows processed, {found} of the results found recently"
+
+
 def _tested(run: RunData, alert: str) -> Mapping[str, Any] | None:
-    """What a backtest measured of the recall of a rule; None where it is none, or measured nothing."""
+    """Return the recall of a rule that a backtest measured, or None."""
     told = objects_in((run.summary or {}).get("recall"))
     mine = next((one for one in told if one.get("alert") == alert), None)
     if mine is None or not is_number(mine.get("recall")):
         return None
     wait_us = mine.get("wait_us")
-    return {"lowest": None, **mine, "wait": wait_text(round(wait_us)) if is_number(wait_us) else None}
+    return {"lowest": None, **mine, "wait": format_duration(wait_us) if is_number(wait_us) else None}

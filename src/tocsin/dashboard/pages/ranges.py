@@ -1,4 +1,4 @@
-"""The page of requests of ranges: how many are alive and were reached, some that are, and how far one has come."""
+"""Page of range requests: numbers of active and matured requests, a list, and the progress of one request."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tocsin.dashboard.store import Asked, Store, rules_of
 from tocsin.rules.ranges import QUERY
 
 MOST_LISTED, MOST_TYPED = 50, 200
-# Rules, each of which takes some seconds.
+# Rules per query of the archive: each takes seconds.
 MOST_ASKED = 5
 
 
 def ranges_page(store: Store, run: RunData, request: Request) -> str:
-    """Rules with ranges: requests alive and reached, and how far one has come."""
+    """Return the page of range requests, with the progress of one request if its id is in the address."""
     top, name = head(store, run, "ranges"), request.query_params.get("id", "")[:200]
     rules = _rules(run)
     counts = {one.name: one for one in store.stores(run)}
@@ -40,7 +40,7 @@ def ranges_page(store: Store, run: RunData, request: Request) -> str:
 def _shown(
     store: Store, run: RunData, rule: Mapping[str, Any], counts: Mapping[str, StoreNow], streams: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What is told of a rule; requests are counted by their stream, which several rules may share."""
+    """Return the values of one rule. Requests are counted by their stream, which several rules can share."""
     alert, stream = str(rule["alert"]), str(rule.get("requests"))
     return {
         "rule": rule,
@@ -48,7 +48,7 @@ def _shown(
         "sharing": streams[stream],
         "reached": store.rule_row(run, alert).matched,
         "some": store.alerts(run, Asked(alert=alert), 15),
-        # Of a name that nobody would type, all rules are listed.
+        # Without a name, the command lists the requests of all rules.
         "command": _command(run, "list", *([f"--rule={alert}"] if len(alert) <= MOST_TYPED else [])),
     }
 
@@ -58,30 +58,30 @@ def _rules(run: RunData) -> list[Mapping[str, Any]]:
 
 
 def _command(run: RunData, action: str, *more: str) -> str:
-    """How the state of a run is asked; a backtest leaves none. It is copied into a shell, and names may be anything."""
+    """Return the command that queries the state of a run, quoted for a shell; empty for a backtest."""
     kept = not (run.is_backtest or run.whose)
     return shlex.join(["tocsin", "ranges", action, str(run.folder), *more]) if kept else ""
 
 
 def request_part(store: Store, run: RunData, request: Request) -> str:
-    """How far a request has come, by the rows of the archive: a part of a page that takes some seconds to make."""
+    """Return the progress of a request, from archived rows. This part takes seconds, so it is loaded later."""
     name = request.query_params.get("id", "")[:200]
     answers, more = _answers(run, "request", id=name) if name else ([], 0)
     if not answers:
-        raise HTTPException(404, "no such request")
+        raise HTTPException(404, "request not found")
     return render("request.html", answers=answers, more=more)
 
 
 def alive_part(store: Store, run: RunData, request: Request) -> str:
-    """Some requests that are alive, by the rows of the archive: a part that takes some seconds, too."""
+    """Return a list of active requests, from archived rows. This part takes seconds, so it is loaded later."""
     answers, more = _answers(run, "alive")
     if not answers:
-        raise HTTPException(404, "no rule with ranges whose rows are archived")
+        raise HTTPException(404, "no rule with ranges and archived rows")
     return render("alive.html", run=run, answers=answers, more=more)
 
 
 def _answers(run: RunData, kind: str, **asked: str) -> tuple[list[tuple[str, Mapping[str, Any]]], int]:
-    """Ask the archive about each rule, and say how many are not asked; nothing where it has no rows."""
+    """Query the archive for each rule. Return the answers and the number of rules beyond the limit."""
     alerts = [] if why_not_traced(run) else [str(rule["alert"]) for rule in _rules(run)]
     some = alerts[:MOST_ASKED]
     more = len(alerts) - len(some)
@@ -89,7 +89,7 @@ def _answers(run: RunData, kind: str, **asked: str) -> tuple[list[tuple[str, Map
 
 
 def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], name: str) -> list[Known]:
-    """The alerts of one request, by its id."""
+    """Return the alerts of one request."""
     names = [str(rule["alert"]) for rule in rules]
     lives = [one for alert in names for one in store.lives(run, alert)]
     return [one for one in lives if (QUERY, name) in one.labels][-MOST_LISTED:]

@@ -1,4 +1,4 @@
-"""The page of a rule: its condition and what was proved of it, its margins and alerts over time."""
+"""Page of a rule: its condition and proofs, its margins and alerts over time, and its quality."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_DRAWN = 20_000
 
 
 class Cut(NamedTuple):
-    """How many alerts are drawn key by key, of how many, and since when: no younger one is left out."""
+    """Limit of a drawing: number of alerts drawn, number of all alerts, and start of the oldest alert drawn."""
 
     drawn: int
     of: int
@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
 
 class Drawings(NamedTuple):
-    """Margins and alerts on one axis; alerts key by key, how many keys are not drawn, and which alerts, if not all."""
+    """Drawings of a rule: margins and alerts, alerts by key, the number of keys not drawn, and the limit, if any."""
 
     margins: Markup | None = None
     by_key: Markup | None = None
@@ -44,11 +44,11 @@ class Drawings(NamedTuple):
 
 
 def rule_page(store: Store, run: RunData, request: Request) -> str:
-    """A rule: its condition and what was proved of it, its margins and alerts over time, quality asked and reached."""
+    """Return the page of a rule."""
     top = head(store, run, "rules")
     alert = store.rule(run, request.path_params["rule"])
     if alert is None:
-        raise HTTPException(404, "no such rule in this run")
+        raise HTTPException(404, "rule not found in this run")
     rules = [rule for rule in rules_of(run) if rule["alert"] == alert]
     lives = store.lives(run, alert)
     span = request.query_params.get("last", "")
@@ -82,13 +82,13 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
 
 
 def kept_for(read: str, keeps: Mapping[str, Any]) -> str:
-    """What is kept of the stream of something that a condition reads, as `ln(humidity.value / 100)`."""
+    """Return the retention of the stream of a variable of a condition, such as `ln(humidity.value / 100)`."""
     words = set(re.findall(r"\w+", read))
     return "; ".join(str(text) for store, text in keeps.items() if store.partition("(")[0] in words)
 
 
 def _drawings(run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str, Any]], last_s: int | None) -> Drawings:
-    """Margins with the threshold and alerts; alerts key by key below them, on the same axis."""
+    """Return the drawings of a rule: margins and alerts, and alerts by key on the same time axis."""
     fired = [one for one in lives if one.has_fired]
     if not fired:
         return Drawings()

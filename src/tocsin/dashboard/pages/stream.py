@@ -1,4 +1,4 @@
-"""The page of a stream: what became of its rows, its clock, how late they came, which could not be used."""
+"""Page of a stream: its row outcomes, event time and lag, delays of rows, and invalid rows."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from tocsin.dashboard.fates import StoreNow
 from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.lists import stream_names
-from tocsin.dashboard.pages.words import lag_tick, short_number
+from tocsin.dashboard.pages.words import lag_text, short_number
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, rules_of
 from tocsin.report.bars import bars
-from tocsin.trace.words import rounded
 
 MOST_RULES = 50
-# Counts of rows that have their fate among the others.
+# Counts of rows that have an outcome among the others.
 MORE = {
-    "behind": "came later than rows wait, and were used out of order",
-    "out_of_domain": "lay outside the domain that a rule declares",
-    "without_limits": "were of keys that a table of limits does not have",
+    "behind": "were evaluated out of order (delayed longer than the reorder wait)",
+    "out_of_domain": "are outside the domain of their stream",
+    "without_limits": "belong to keys without a row in a limits table",
 }
 
 
 def stream_page(store: Store, run: RunData, request: Request) -> str:
-    """A stream: what became of its rows, how late they came, its clock, and rows that could not be used."""
+    """Return the page of a stream."""
     top, stores = head(store, run, "streams"), store.stores(run)
     token = request.path_params["stream"]
     name = next((name for name in stream_names(run, stores) if token_of(name) == token), None)
     if name is None:
-        raise HTTPException(404, "no such stream in this run")
+        raise HTTPException(404, "stream not found in this run")
     mine = [one for one in stores if one.name == name or one.name.startswith(f"{name}(")]
     last = run.last
     classes = classes_of(last.delays.get(name, {})) if last else []
     lag = run.history.get(f"lag {name}")
     rows = run.history.get(f"rows {name}")
-    charts = [trend(trend_of("lag behind the clock", [("lag", lag)], lag_tick, 60))] if lag else []
-    charts += [trend(trend_of("rows per micro-batch", [("rows", rows)], short_number))] if rows else []
+    charts = [trend(trend_of("Lag behind the clock", [("lag", lag)], lag_text, 60))] if lag else []
+    charts += [trend(trend_of("Rows received per micro-batch", [("rows", rows)], short_number))] if rows else []
     return render(
         "stream.html",
         **top,
@@ -51,7 +50,7 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
         told=run.manifest.streams.get(name) if run.manifest else None,
         stores=mine,
         bars=bars(mine) if mine else None,
-        more=_told_more(mine),
+        more=_more_counts(mine),
         classes=classes,
         delays=delays(classes) if classes else None,
         clock=_clock(run, name),
@@ -62,22 +61,20 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
     )
 
 
-def _told_more(stores: Sequence[StoreNow]) -> list[tuple[str, str, int]]:
-    """What counts tell beyond the fates of rows: those used out of order, outside their domain, without limits."""
+def _more_counts(stores: Sequence[StoreNow]) -> list[tuple[int, str]]:
+    """Return the counts of rows beyond their outcomes: out of order, outside the domain, without limits."""
     sums = {name: sum(one.counts.get(name, 0) for one in stores) for name in MORE}
-    return [(name, words, sums[name]) for name, words in MORE.items() if sums[name]]
+    return [(sums[name], text) for name, text in MORE.items() if sums[name]]
 
 
 def _clock(run: RunData, name: str) -> dict[str, Any] | None:
-    """How the clock of a stream stands: its newest time, and whether it is idle or ahead."""
+    """Return the newest event time of a stream, its lag, and whether it is idle or ahead."""
     last = run.last
     if last is None or name not in last.newest_us:
         return None
     lag = last.lag_s.get(name, 0.0)
     ahead = last.delays.get(name, {}).get("-1", 0)
     received = sum(number for stream, number in last.gained.rows.items() if stream == name)
-    words = (
-        f"{rounded(round(abs(lag) * 1e6))} {'ahead of' if lag < 0 else 'behind'} the clock" if abs(lag) < 1e9 else "far"
-    )
-    clock = {"newest_us": last.newest_us[name], "lag": words, "is_ahead": lag < 0, "ahead": ahead, "received": received}
+    text = f"{lag_text(abs(lag))} {'ahead of' if lag < 0 else 'behind'} the clock"
+    clock = {"newest_us": last.newest_us[name], "lag": text, "is_ahead": lag < 0, "ahead": ahead, "received": received}
     return clock | {"is_historic": name in last.historic}

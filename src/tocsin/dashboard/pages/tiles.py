@@ -1,4 +1,4 @@
-"""The numbers of a run at its top, and what warns."""
+"""Tiles: the numbers at the top of a run, and warnings. Built by the pages `overview` and `runs`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import dataclass
 
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.pages.words import lag_tick, share_text
+from tocsin.dashboard.pages.words import lag_text
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import RuleRow, Store, request_streams, rules_of
-from tocsin.trace.words import counted, size_text
+from tocsin.formatting import format_count, format_share, format_size
 
-# So many are shown of each of several runs.
+# Tiles of each run on the page of all runs.
 _MOST_TILES = 6
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One number of a run, with what it is, and what it would be good to know beside it."""
+    """One number of a run: its title, a note, the kind of warning and a link."""
 
     number: str
-    words: str
-    beside: str = ""
+    title: str
+    note: str = ""
     kind: str = ""
     link: str = ""
 
 
 def tiles(store: Store, run: RunData) -> list[Tile]:
-    """The numbers that decide whether one may go back to sleep."""
+    """Return the tiles of a run: alerts, losses, rows, state, sinks."""
     rows = store.rules(run)
     firing, pending = sum(row.firing for row in rows), sum(row.pending for row in rows)
-    beside = f"of {_whose(run, (row for row in rows if row.firing))}" if firing else "all is quiet"
-    waits = "true, but not for long enough yet" if pending else ""
-    # What a backtest ended with goes on nowhere.
+    note = f"of {_sources_text(run, (row for row in rows if row.firing))}" if firing else "no alert is firing"
+    waits = "condition true, but not yet for the time `for`" if pending else ""
+    # A backtest has ended: its alerts fire at the end of its rows, not now.
     when = "at the end" if run.is_backtest or run.whose else "now"
     if not run.is_known:
-        return [Tile("?", "firing now", "not known yet")]
+        return [Tile("?", "firing now", "unknown so far")]
     found = [
-        Tile(f"{firing:,}", f"firing {when}", beside, "fire" if firing else "", address(run, "alerts", state="firing")),
+        Tile(f"{firing:,}", f"firing {when}", note, "fire" if firing else "", address(run, "alerts", state="firing")),
         Tile(f"{pending:,}", "pending", waits, "", address(run, "alerts", state="pending")),
         _so_far(run, "fired so far", [(row, row.fired) for row in rows]),
     ]
@@ -51,47 +51,48 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
     if last is not None:
         rate, received = run.history.get("rows/s"), sum(last.total.rows.values())
         if rate is not None and rate.last is not None:
-            found.append(Tile(f"{rate.last:,.0f}", "rows per second", f"{received:,} in all"))
+            found.append(Tile(f"{rate.last:,.0f}", "rows per second", f"{received:,} in total"))
         else:
-            found.append(Tile(f"{received:,}", "rows", "in one micro-batch: no rate yet"))
-        # Requests come when somebody has one: that there is none for a while is no lag.
+            found.append(Tile(f"{received:,}", "rows received", "in one micro-batch; no rate yet"))
+        # Request streams are sporadic. A pause is not lag.
         requests = request_streams(run)
         lags = [(name, lag) for name, lag in last.lag_s.items() if name not in requests]
         worst = max(lags, key=lambda pair: pair[1], default=None)
         if worst is not None:
-            found.append(Tile(lag_tick(worst[1]), "largest lag", f"stream {worst[0][:60]}, when it was done"))
-        found.append(Tile(size_text(last.total.state_bytes), "of state", f"{counted(now, 'row')} remembered"))
+            found.append(Tile(lag_text(worst[1]), "largest lag", f"stream {worst[0][:60]}, after the last micro-batch"))
+        found.append(Tile(format_size(last.total.state_bytes), "state", f"{format_count(now, 'row')} in state"))
     plain = sum(one.plain for one in stores)
-    # Requests of ranges are remembered too, but no join would remember them.
+    # A join would not retain range requests.
     joins = any(rule.get("kind") != "ranges" for rule in rules_of(run)) or not rules_of(run)
     if plain and joins:
-        share = f"{100 * sum(one.kept for one in stores) / plain:.1f} %"
-        found.append(Tile(share, "ever remembered", "of the rows that a plain join would remember"))
+        share = format_share(sum(one.kept for one in stores) / plain)
+        found.append(Tile(share, "ever retained", "of the rows that a full join retains"))
     return found + _sinks(run)
 
 
 def some_tiles(found: Sequence[Tile]) -> list[Tile]:
-    """The first numbers of a run, and every one that warns."""
+    """Return the first tiles of a run and all warnings."""
     return [one for place, one in enumerate(found) if place < _MOST_TILES or one.kind]
 
 
-def _so_far(run: RunData, words: str, numbers: Sequence[tuple[RuleRow, int]]) -> Tile:
-    """How often something happened, and by how many rules."""
-    whole = sum(number for _, number in numbers)
-    return Tile(f"{whole:,}", words, f"by {_whose(run, (row for row, number in numbers if number))}" if whole else "")
+def _so_far(run: RunData, title: str, numbers: Sequence[tuple[RuleRow, int]]) -> Tile:
+    """Return the total of a number over all rules, with the number of rules that have it."""
+    total = sum(number for _, number in numbers)
+    note = f"by {_sources_text(run, (row for row, number in numbers if number))}" if total else ""
+    return Tile(f"{total:,}", title, note)
 
 
-def _whose(run: RunData, rows: Iterable[RuleRow]) -> str:
-    """How many rules these are; alerts of streams without data are of no rule."""
+def _sources_text(run: RunData, rows: Iterable[RuleRow]) -> str:
+    """Return the number of rules as text. No-data alerts belong to streams, not to rules."""
     silences = {rule["alert"] for rule in rules_of(run) if rule.get("kind") == "silence"}
     names = [row.alert for row in rows]
     rules = sum(name not in silences for name in names)
-    parts = [counted(rules, "rule")] * (rules > 0) + ["no_data"] * (rules < len(names))
+    parts = [format_count(rules, "rule")] * (rules > 0) + ["`no_data`"] * (rules < len(names))
     return " and ".join(parts)
 
 
 def _sinks(run: RunData) -> list[Tile]:
-    """How sinks are; what they have not been told yet warns where no run goes on that would."""
+    """Return the tile of the sinks: a warning if one fails, or if a run has ended before it delivered all alerts."""
     sinks = run.sinks()
     if not sinks:
         return []
@@ -100,38 +101,37 @@ def _sinks(run: RunData) -> list[Tile]:
     number = f"{sum(owed.values()):,}"
     later = "" if run.holder else ", left to the next run"
     if bad:
-        more = f"; {number} still to be delivered{later}" if owed else ""
-        return [Tile("failing", "sinks", f"{', '.join(bad)[:80]} cannot be reached{more}", "fire")]
+        more = f"; {number} not yet delivered{later}" if owed else ""
+        return [Tile("failing", "sinks", f"cannot reach {', '.join(bad)[:80]}{more}", "fire")]
     if owed and later:
-        return [Tile(number, "still to be delivered", f"to {', '.join(owed)[:80]}{later}", "warn")]
-    return [Tile("fine", "sinks", f"{len(sinks)} in all" + (f"; {number} still to be delivered" if owed else ""))]
+        return [Tile(number, "not yet delivered", f"to {', '.join(owed)[:80]}{later}", "warn")]
+    return [Tile("OK", "sinks", format_count(len(sinks), "sink") + (f"; {number} not yet delivered" if owed else ""))]
 
 
 def _losses(run: RunData, stores: Sequence[StoreNow]) -> list[Tile]:
-    """Warnings where a budget costs results: rows that were shed, and rows of which not all pairs were looked at."""
+    """Return warnings if a budget costs results: shed rows, unprocessed rows, and the CPU recall."""
     found = []
     told = run.last.memory.values() if run.last else ()
     reached = min((one.reached for one in told if one.reached is not None), default=None)
-    share = "some results may be lost"
-    share = share if reached is None else f"{share_text(reached, 'about ')} of the results were found, of late"
-    for fate, words, short in (
-        ("shed", "of rows shed", "memory"),
-        ("unprocessed", "of rows half looked at", "time"),
+    loss = "some results may be lost"
+    recall = loss if reached is None else f"{format_share(reached, 'about ')} of the results found recently"
+    for outcome, title, note in (
+        ("shed", "rows shed", f"memory budget exceeded: {recall}"),
+        ("unprocessed", "rows unprocessed", f"CPU budget exceeded: {loss}"),
     ):
-        lost = sum(one.counts.get(fate, 0) for one in stores)
+        lost = sum(one.counts.get(outcome, 0) for one in stores)
         if lost:
-            whole = sum(one.received for one in stores if one.counts.get(fate, 0))
-            beside = f"{short} is short: {share if fate == 'shed' else 'some results may be lost'}"
-            found.append(Tile(f"{100 * lost / whole:.1f} %", words, beside, "fire"))
-    return found + _bought(run)
+            whole = sum(one.received for one in stores if one.counts.get(outcome, 0))
+            found.append(Tile(format_share(lost / whole), title, note, "fire"))
+    return found + _cpu_recall(run)
 
 
-def _bought(run: RunData) -> list[Tile]:
-    """What processor time buys where it is limited: of the rule that finds least."""
+def _cpu_recall(run: RunData) -> list[Tile]:
+    """Return the lowest CPU recall of all rules with a CPU budget, if it is known."""
     told = run.last.cpu.items() if run.last else ()
     least = min(((share, alert) for alert, (_, share) in told if share is not None), default=None)
     if least is None:
         return []
-    beside = f"an estimate, of late, with the processor time of {least[1][:60]}"
-    beside += ", the least of all rules" if len(told) > 1 else ""
-    return [Tile(share_text(least[0]), "of results found", beside)]
+    note = f"estimated share of the recent results of {least[1][:60]}"
+    note += ", the lowest of all rules" if len(told) > 1 else ""
+    return [Tile(format_share(least[0]), "CPU recall", note)]

@@ -1,4 +1,4 @@
-"""What is asked of the archive of a run, and where there is nothing to ask."""
+"""Queries of the archive of a run, and the reason if it cannot be queried."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ TRACER = Tracer()
 
 
 def why_not_traced(run: RunData) -> str:
-    """Why the rows around an alert cannot be shown; nothing if they can."""
+    """Return the reason why the rows around an alert are not available; empty if they are."""
     if run.manifest is None:
-        return "the manifest cannot be read"
+        return "the manifest of the run cannot be read"
     if run.is_backtest or run.whose:
-        return "a backtest keeps no rows; `tocsin backtest --report` draws the rows around alerts"
+        return "a backtest archives no rows; `tocsin backtest --report` draws the rows around alerts"
     if run.manifest.archive is None:
-        return "this run keeps no rows; with `archive: {path: kept}` in its rule file it would"
+        return "this run archives no rows; add `archive: {path: DIR}` to its rule file"
     return ""
 
 
 def whose(run: RunData, kind: str) -> dict[str, Any]:
-    """What a question to the archive must say of its run."""
+    """Return the part of an archive query that identifies the run."""
     manifest = run.manifest
     assert manifest is not None
     told = {"rule_file": manifest.rule_file, "rule_hash": manifest.rule_hash, "archive": manifest.archive}

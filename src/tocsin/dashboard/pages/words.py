@@ -1,16 +1,15 @@
-"""How pages read what runs wrote, and write numbers, lags and waits."""
+"""Values on pages: checks of values that a run wrote, and the text of lags and axis numbers."""
 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
 
 from tocsin.dashboard.microbatch import MOST_NUMBER
-from tocsin.rules.durations import duration_text
-from tocsin.trace.words import rounded
+from tocsin.formatting import format_duration
 
 
 def is_number(given: Any) -> TypeGuard[float]:
-    """Tell whether something that was read is a number that can be reckoned with.
+    """Return whether a value that a run wrote is a number in a range that is safe for computations.
 
     >>> is_number(2.5), is_number(float("nan")), is_number(10**400), is_number("2")
     (True, False, False, False)
@@ -19,31 +18,23 @@ def is_number(given: Any) -> TypeGuard[float]:
 
 
 def objects_in(given: Any) -> list[dict[str, Any]]:
-    """The objects of a list that was read; none where it is no list."""
+    """Return the objects of a list that a run wrote, or an empty list for any other value."""
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def lag_text(seconds: float) -> str:
-    """A lag for people; one that is below nought is a clock that runs ahead."""
-    if seconds < 0:
-        return f"{rounded(round(-seconds * 1e6))} ahead"
-    return rounded(round(seconds * 1e6)) if seconds < 1e9 else "very long"
+    """Return a lag as text. A negative lag belongs to a stream that is ahead of the clock.
 
-
-def lag_tick(seconds: float) -> str:
-    """A lag beside an axis: two units are enough.
-
-    >>> lag_tick(50_001.0), lag_tick(9_740_820.0), lag_tick(-0.5)
-    ('13h53m', '16w', '500ms ahead')
+    >>> lag_text(50_001.0), lag_text(-0.5), lag_text(1e12)
+    ('13 h 53 min', '500 ms ahead', 'more than 30 years')
     """
-    for most, step in ((100.0, 0.001), (36_000.0, 1.0), (864_000.0, 60.0), (6_048_000.0, 3600.0)):
-        if abs(seconds) < most:
-            return lag_text(round(seconds / step) * step)
-    return lag_text(round(seconds / 604_800) * 604_800.0)
+    if abs(seconds) >= 1e9:
+        return "more than 30 years" + " ahead" * (seconds < 0)
+    return f"{format_duration(abs(seconds) * 1e6)}{' ahead' * (seconds < 0)}"
 
 
 def short_number(value: float) -> str:
-    """A number beside an axis.
+    """Return a number with three digits and an SI prefix, for an axis.
 
     >>> short_number(1500), short_number(2_500_000), short_number(0.5)
     ('1.5k', '2.5M', '0.5')
@@ -54,17 +45,10 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def share_text(share: float, about: str = "") -> str:
-    """A share in per cent; one that is not all is never called so, and one that is something never nothing.
+def seconds_text(seconds: float) -> str:
+    """Return a number of seconds as a duration, for an axis.
 
-    >>> share_text(0.0392, "about "), share_text(0.714), share_text(0.9999), share_text(1.0), share_text(2e-7)
-    ('about 3.9 %', '71.4 %', 'more than 99.9 %', '100.0 %', 'less than 0.1 %')
+    >>> seconds_text(0.25), seconds_text(90.0)
+    ('250 ms', '1 min 30 s')
     """
-    if 0.999 < share < 1:
-        return "more than 99.9 %"
-    return "less than 0.1 %" if 0 < share < 0.001 else f"{about}{100 * share:.1f} %"
-
-
-def wait_text(wait_us: int) -> str:
-    """How long rows wait."""
-    return duration_text(wait_us) if wait_us < 1_000 else rounded(wait_us)
+    return format_duration(seconds * 1e6)

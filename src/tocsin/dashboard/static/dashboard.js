@@ -18,7 +18,7 @@ function tell(kind, text) {
 
 // The server is there; whether the run goes on is another matter, and the page says so.
 function connected() {
-  if (gone) { tell("lost", "gone; this is how it was"); return; }
+  if (gone) { tell("lost", "removed; this is the last state"); return; }
   const going = document.body.dataset.going || "live";
   tell(going === "live" ? "live" : "still", going);
 }
@@ -53,7 +53,7 @@ async function renew() {
     gone = !isThere;
     connected();
   } catch {
-    tell("lost", "no connection; trying again");
+    tell("lost", "connection lost; retrying");
   }
   busy = false;
   if (wanted) { wanted = false; setTimeout(renew, 1000); }
@@ -68,7 +68,7 @@ function listen() {
   const news = new EventSource("/events");
   news.onopen = connected;
   news.onerror = () => {
-    tell("lost", "no connection; trying again");
+    tell("lost", "connection lost; retrying");
     // A server that refuses, as one with too many listeners or a new token, is not asked again by the browser itself.
     if (news.readyState === EventSource.CLOSED) setTimeout(() => { renew(); listen(); }, 10000);
   };
@@ -97,7 +97,7 @@ async function fill(part, tries = 3) {
     }
   } catch {
     if (tries > 1) { setTimeout(fill, 2000, part, tries - 1); return; }
-    part.firstElementChild.textContent = "It could not be read.";
+    part.firstElementChild.textContent = "This part could not be loaded.";
   }
 }
 

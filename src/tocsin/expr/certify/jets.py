@@ -1,28 +1,32 @@
-"""Jets: over each box of a batch, the range of an expression, its slopes along one variable, and its curvature.
+"""Jets: range, slopes and curvature of an expression over each box of a batch, along one variable.
 
-Idea: interval arithmetic on value, slope, curve. A slope encloses (f(b) - f(a)) / (b - a) for all a < b of the box and
-all values of the others, so it needs no derivative: a jump upwards is [0, inf]. A curve encloses the second derivative
-where the expression is smooth on the box, and is anything where it may have a kink or a jump, on an edge too.
-Guarantee: slope >= 0 on every box of a cover proves that the expression never falls along the variable; curve >= 0 on
-neighbouring boxes proves that it is convex across them. `defined` tells on which boxes every operation is
-surely defined and finite, in doubles too (interval.py); `blamed` is the first part that is not.
-Cost: one pass over the tree, about a microsecond per node and box in batches of a thousand.
+Algorithm: interval arithmetic on triples (value, slope, curvature). A slope encloses (f(b) - f(a)) / (b - a) for all
+a < b in the box and all values of the other variables. It needs no derivative: an upward jump has the slope [0, inf].
+A curvature encloses the second derivative if the expression is smooth on the box. It is unbounded if the box or its
+edges may contain a kink or a jump.
 
-Source: slopes: Krawczyk and Neumaier, SIAM J. Numer. Anal. 22 (1985); the rest is the chain rule.
+Guarantees: if slope >= 0 on all boxes of a cover, the expression is increasing along the variable. If curvature >= 0 on
+adjacent boxes, the expression is convex across them. `defined` is true for a box only if all operations are defined and
+finite on it, also in double precision (interval_arithmetic.py).
+
+Complexity: one pass over the tree; about 1 microsecond per node and box in batches of 1,000 boxes.
+
+References: Krawczyk and Neumaier, SIAM J. Numer. Anal. 22 (1985), for slopes. The rest is the chain rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.expr.certify import interval as iv
-from tocsin.expr.certify.functions import SMOOTH, Smooth, both, powers
-from tocsin.expr.certify.interval import Interval, Truth
-from tocsin.expr.nodes import (
+from tocsin.expr.certify import interval_arithmetic as iv
+from tocsin.expr.certify.interval_arithmetic import Interval, Truth
+from tocsin.expr.certify.interval_functions import SMOOTH_FUNCTIONS, SmoothResult, enclose_literal, power_function
+from tocsin.expr.syntax_tree import (
     Binary,
     Bool,
     Call,
@@ -32,280 +36,308 @@ from tocsin.expr.nodes import (
     Number,
     Unary,
     Variable,
-    is_free,
-    literal,
+    is_independent_of,
+    literal_value,
 )
 
-Box = Mapping[Key, Interval]
+# A batch of boxes: the intervals of each variable, one element per box.
+BoxBatch = Mapping[Key, Interval]
 
 
 class Jet(NamedTuple):
-    """Value, slope and curve; None stands for a slope and curve of 0: the variable is not in it."""
+    """Enclosures of value, slope and curvature. None means 0, because the variable does not occur."""
 
     value: Interval
     slope: Interval | None = None
-    curve: Interval | None = None
+    curvature: Interval | None = None
 
 
-class Choice(NamedTuple):
-    """A condition over a box: whether it can be true, can be false; how truth moves as the variable grows.
+class TruthBounds(NamedTuple):
+    """The truth of a condition over each box.
 
-    `rises`: once true it stays true; `falls`: once false it stays false. Both hold where the variable is not in it.
+    Attributes
+    ----------
+    can_be_true, can_be_false
+        Whether the condition may be true, or false, somewhere in the box.
+    rises
+        Whether a true condition stays true while the variable increases.
+    falls
+        Whether a false condition stays false while the variable increases.
+
+    `rises` and `falls` are both true if the condition does not contain the variable.
     """
 
-    can: Truth
-    can_not: Truth
+    can_be_true: Truth
+    can_be_false: Truth
     rises: Truth
     falls: Truth
 
+    def select_branch(self, chosen: Interval, other: Interval, either: Interval) -> Interval:
+        """Return `chosen` where the condition is true, `other` where it is false, `either` where both are possible."""
+        return iv.select(~self.can_be_true, other, iv.select(~self.can_be_false, chosen, either))
+
 
 @dataclass
-class Evaluator:
-    """Evaluate one tree on batches of boxes, along one variable, or along none for ranges only."""
+class JetEvaluator:
+    """An evaluator of one tree on batches of boxes.
+
+    Attributes
+    ----------
+    along
+        The variable of slopes and curvature; None to compute values only.
+    with_curvature
+        Whether to compute the curvature.
+    decimals
+        Whether a literal encloses the decimal that the user wrote and its double, or the double only.
+    defined
+        Result: for each box, whether all operations are certainly defined and finite.
+    undefined_part
+        Result: the first node that is not certainly defined and finite on all boxes.
+    ranges
+        Result: the range of each node by `id(node)`, if the caller sets a dictionary.
+    """
 
     along: Key | None = None
-    curves: bool = False
-    # Whether a literal is also the decimal that was written, not only the double nearest to it.
+    with_curvature: bool = False
     decimals: bool = False
     defined: Truth = field(default_factory=lambda: np.ones(1, np.bool_))
-    blamed: Node | None = None
-    # The range of each node of the last run by its `id`, if a caller asks for them.
+    undefined_part: Node | None = None
     ranges: dict[int, Interval] | None = None
-    _with: dict[int, bool] = field(default_factory=dict)
+    _contains: dict[int, bool] = field(default_factory=dict)
 
-    def run(self, tree: Node, box: Box) -> Jet:
-        """Evaluate; afterwards `defined` speaks of these boxes."""
+    def evaluate(self, tree: Node, box: BoxBatch) -> Jet:
+        """Return the jet of the tree on each box, and set the results for these boxes."""
         size = max((interval.lo.size for interval in box.values()), default=1)
-        self.defined, self.blamed = np.ones(size, np.bool_), None
+        self.defined, self.undefined_part = np.ones(size, np.bool_), None
         with np.errstate(all="ignore"):
-            return self._jet(tree, box)
+            return self._evaluate_node(tree, box)
 
-    def _jet(self, node: Node, box: Box) -> Jet:
+    def _evaluate_node(self, node: Node, box: BoxBatch) -> Jet:
+        """Return the jet of a node, and record where it is undefined or infinite."""
         before = self.defined
-        jet = self._any(node, box)
-        self._require(iv.finite(jet.value))
+        jet = self._evaluate_unchecked(node, box)
+        self._require(iv.is_finite(jet.value))
         if self.ranges is not None:
             self.ranges[id(node)] = jet.value
-        if self.blamed is None and not self.defined.all() and before.all():
-            self.blamed = node
+        if self.undefined_part is None and not self.defined.all() and before.all():
+            self.undefined_part = node
         return jet
 
-    def _any(self, node: Node, box: Box) -> Jet:
+    def _evaluate_unchecked(self, node: Node, box: BoxBatch) -> Jet:
         if isinstance(node, Number):
-            least, most = both(node.value) if self.decimals else (node.value, node.value)
+            least, most = enclose_literal(node.value) if self.decimals else (node.value, node.value)
             return Jet(Interval(np.full(self.defined.shape, least), np.full(self.defined.shape, most)))
         if isinstance(node, Variable):
-            return self._variable(node, box)
+            return self._variable_jet(node, box)
         if isinstance(node, Unary):
-            return negated(self._jet(node.operand, box))
+            return negate_jet(self._evaluate_node(node.operand, box))
         if isinstance(node, Binary) and node.op != "**":
-            return self._arithmetic(node.op, self._jet(node.left, box), self._jet(node.right, box))
+            left, right = self._evaluate_node(node.left, box), self._evaluate_node(node.right, box)
+            return self._arithmetic_jet(node.op, left, right)
         if isinstance(node, Binary):
-            return self._power(node.left, node.right, box)
+            return self._power_jet(node.left, node.right, box)
         assert isinstance(node, Call)
         if node.name == "where":
-            return self._where(node, box)
+            return self._where_jet(node, box)
         if node.name == "pow":
-            return self._power(node.args[0], node.args[1], box)
+            return self._power_jet(node.args[0], node.args[1], box)
         if node.name in ("min", "max"):
-            jets = [self._jet(arg, box) for arg in node.args]
+            jets = [self._evaluate_node(arg, box) for arg in node.args]
             if node.name == "min":
-                return negated(_largest([negated(jet) for jet in jets]))
-            return _largest(jets)
-        return self._function(node.name, self._jet(node.args[0], box))
+                return negate_jet(reduce(_max_jet, map(negate_jet, jets)))
+            return reduce(_max_jet, jets)
+        return self._function_jet(node.name, self._evaluate_node(node.args[0], box))
 
-    def _variable(self, node: Variable, box: Box) -> Jet:
+    def _variable_jet(self, node: Variable, box: BoxBatch) -> Jet:
         value = box[node.key]
         value = Interval(*np.broadcast_arrays(*value, self.defined)[:2])
         if node.key != self.along:
             return Jet(value)
         one = np.ones(self.defined.shape)
-        return Jet(value, iv.point(one), iv.point(np.zeros_like(one)) if self.curves else None)
+        return Jet(value, iv.point(one), iv.point(np.zeros_like(one)) if self.with_curvature else None)
 
     def _require(self, holds: Truth) -> None:
         self.defined = self.defined & holds
 
-    def _arithmetic(self, op: str, u: Jet, v: Jet) -> Jet:
+    def _arithmetic_jet(self, op: str, u: Jet, v: Jet) -> Jet:
         if op == "+":
-            return _sum(u, v)
+            return _sum_jet(u, v)
         if op == "-":
-            return _sum(u, negated(v))
+            return _sum_jet(u, negate_jet(v))
         if op == "*":
-            return _product(u, v)
+            return _product_jet(u, v)
         self._require((v.value.lo > 0) | (v.value.hi < 0))
-        return _quotient(u, v)
+        return _quotient_jet(u, v)
 
-    def _function(self, name: str, u: Jet) -> Jet:
+    def _function_jet(self, name: str, u: Jet) -> Jet:
         value = u.value
         if name in ("ln", "log10"):
             self._require(value.lo > 0)
         if name == "sqrt":
             self._require(value.lo >= 0)
         if name == "abs":
-            return _absolute(u)
+            return _abs_jet(u)
         if name in ("floor", "ceil"):
-            return _step(iv.floor if name == "floor" else iv.ceil, u)
-        return _chain(SMOOTH[name](value), u)
+            return _step_jet(iv.floor if name == "floor" else iv.ceil, u)
+        return _apply_chain_rule(SMOOTH_FUNCTIONS[name](value), u)
 
-    def _power(self, base: Node, exponent: Node, box: Box) -> Jet:
-        u, index = self._jet(base, box), literal(exponent)
+    def _power_jet(self, base: Node, exponent: Node, box: BoxBatch) -> Jet:
+        u, index = self._evaluate_node(base, box), literal_value(exponent)
         if index is not None:
-            whole = index.is_integer() and abs(index) <= 1024
-            self._require((u.value.lo > 0) | ((u.value.hi < 0) & whole) | (whole | (u.value.lo >= 0)) & (index >= 0))
-            return _chain(powers(u.value, index, whole=whole), u)
-        v = self._jet(exponent, box)
+            is_integer = index.is_integer() and abs(index) <= 1024
+            if index >= 0:
+                self._require(is_integer | (u.value.lo >= 0))
+            else:
+                self._require((u.value.lo > 0) | ((u.value.hi < 0) & is_integer))
+            return _apply_chain_rule(power_function(u.value, index, by_products=is_integer), u)
+        v = self._evaluate_node(exponent, box)
         self._require((u.value.lo > 0) | ((u.value.lo >= 0) & (v.value.lo > 0)))
         value = iv.power(u.value, v.value)
         if u.slope is None and v.slope is None:
             return Jet(value)
         # u ** v = exp(v ln u)
-        inner = _product(v, _chain(SMOOTH["ln"](u.value), u))
-        return _chain((value, lambda: (value, value)), inner)
+        inner = _product_jet(v, _apply_chain_rule(SMOOTH_FUNCTIONS["ln"](u.value), u))
+        return _apply_chain_rule(SmoothResult(value, lambda: (value, value)), inner)
 
-    def _where(self, node: Call, box: Box) -> Jet:
+    def _where_jet(self, node: Call, box: BoxBatch) -> Jet:
         test, chosen, other = node.args
         before = self.defined
-        choice = self.choice(test, box)
-        tested, self.defined = self.defined, before
-        a = self._jet(chosen, box)
-        left, self.defined = self.defined, before
-        b = self._jet(other, box)
-        self.defined = tested & (left | ~choice.can) & (self.defined | ~choice.can_not)
-        value = iv.select(~choice.can, b.value, iv.select(~choice.can_not, a.value, iv.hull(a.value, b.value)))
-        if self.along is None or not self._has(node):
+        truth = self.bound_truth(test, box)
+        test_defined, self.defined = self.defined, before
+        a = self._evaluate_node(chosen, box)
+        chosen_defined, self.defined = self.defined, before
+        b = self._evaluate_node(other, box)
+        # A branch that is never chosen does not need to be defined.
+        self.defined = test_defined & (chosen_defined | ~truth.can_be_true) & (self.defined | ~truth.can_be_false)
+        value = truth.select_branch(a.value, b.value, iv.hull(a.value, b.value))
+        if self.along is None or not self._contains_variable(node):
             return Jet(value)
-        return self._pieces(choice, a, b, value, self._has(test))
+        return self._join_branches(truth, a, b, value, test_varies=self._contains_variable(test))
 
-    def _pieces(self, choice: Choice, a: Jet, b: Jet, value: Interval, moves: bool) -> Jet:
-        """Put two pieces together; where the test may change inside a box, the jump between them counts."""
+    def _join_branches(self, truth: TruthBounds, a: Jet, b: Jet, value: Interval, *, test_varies: bool) -> Jet:
+        """Return the jet of `where` from the jets of its branches. If the test may change in a box, add the jump."""
         zero = iv.point(np.zeros(self.defined.shape))
         slope_a, slope_b = a.slope or zero, b.slope or zero
-        both = iv.hull(slope_a, slope_b)
-        if moves:
-            up = iv.subtract(a.value, b.value)
-            rise = (choice.rises & (up.lo >= 0)) | (choice.falls & (up.hi <= 0))
-            fall = (choice.rises & (up.hi <= 0)) | (choice.falls & (up.lo >= 0))
-            both = Interval(np.where(rise, both.lo, -np.inf), np.where(fall, both.hi, np.inf))
-        slope = iv.select(~choice.can, slope_b, iv.select(~choice.can_not, slope_a, both))
-        if not self.curves:
+        either = iv.hull(slope_a, slope_b)
+        if test_varies:
+            jump = iv.subtract(a.value, b.value)
+            never_down = (truth.rises & (jump.lo >= 0)) | (truth.falls & (jump.hi <= 0))
+            never_up = (truth.rises & (jump.hi <= 0)) | (truth.falls & (jump.lo >= 0))
+            either = Interval(np.where(never_down, either.lo, -np.inf), np.where(never_up, either.hi, np.inf))
+        slope = truth.select_branch(slope_a, slope_b, either)
+        if not self.with_curvature:
             return Jet(value, slope)
-        unsure = iv.entire(self.defined.shape) if moves else iv.hull(a.curve or zero, b.curve or zero)
-        curve = iv.select(~choice.can, b.curve or zero, iv.select(~choice.can_not, a.curve or zero, unsure))
-        return Jet(value, slope, curve)
+        curvature_a, curvature_b = a.curvature or zero, b.curvature or zero
+        either = iv.unbounded(self.defined.shape) if test_varies else iv.hull(curvature_a, curvature_b)
+        return Jet(value, slope, truth.select_branch(curvature_a, curvature_b, either))
 
-    def choice(self, node: Node, box: Box) -> Choice:
-        """Tell what a condition can be."""
+    def bound_truth(self, node: Node, box: BoxBatch) -> TruthBounds:
+        """Return whether a condition can be true and false on each box, and how its truth changes."""
         if isinstance(node, Bool):
-            parts = [self.choice(arg, box) for arg in node.args]
+            parts = [self.bound_truth(arg, box) for arg in node.args]
             some, every = (np.logical_or, np.logical_and) if node.op == "or" else (np.logical_and, np.logical_or)
-            return Choice(
-                some.reduce([part.can for part in parts]),
-                every.reduce([part.can_not for part in parts]),
+            return TruthBounds(
+                some.reduce([part.can_be_true for part in parts]),
+                every.reduce([part.can_be_false for part in parts]),
                 np.logical_and.reduce([part.rises for part in parts]),
                 np.logical_and.reduce([part.falls for part in parts]),
             )
         assert isinstance(node, Compare)
         before, self.defined = self.defined, np.ones_like(self.defined)
-        left, right = self._jet(node.left, box), self._jet(node.right, box)
-        # A comparison with a side that is not defined is false.
-        sure, self.defined = self.defined, self.defined & before
-        margin = _sum(left, negated(right)) if node.op in (">", ">=") else _sum(right, negated(left))
+        left, right = self._evaluate_node(node.left, box), self._evaluate_node(node.right, box)
+        # A comparison with an undefined side is false.
+        sides_defined, self.defined = self.defined, self.defined & before
+        margin = _sum_jet(left, negate_jet(right)) if node.op in (">", ">=") else _sum_jet(right, negate_jet(left))
         strict = node.op in (">", "<")
-        can = margin.value.hi > 0 if strict else margin.value.hi >= 0
-        can_not = (margin.value.lo <= 0 if strict else margin.value.lo < 0) | ~sure
-        still = np.ones(self.defined.shape, np.bool_)
+        can_be_true = margin.value.hi > 0 if strict else margin.value.hi >= 0
+        can_be_false = (margin.value.lo <= 0 if strict else margin.value.lo < 0) | ~sides_defined
+        unchanged = np.ones(self.defined.shape, np.bool_)
         if margin.slope is None:
-            return Choice(can, can_not, still, still)
-        return Choice(can, can_not, margin.slope.lo >= 0, margin.slope.hi <= 0)
+            return TruthBounds(can_be_true, can_be_false, unchanged, unchanged)
+        return TruthBounds(can_be_true, can_be_false, margin.slope.lo >= 0, margin.slope.hi <= 0)
 
-    def _has(self, node: Node) -> bool:
-        """Tell whether the variable is in a node."""
-        if id(node) not in self._with:
-            self._with[id(node)] = self.along is not None and not is_free(node, self.along)
-        return self._with[id(node)]
-
-
-def negated(u: Jet) -> Jet:
-    """-u."""
-    return Jet(iv.negate(u.value), u.slope and iv.negate(u.slope), u.curve and iv.negate(u.curve))
+    def _contains_variable(self, node: Node) -> bool:
+        """Return whether a node contains the variable."""
+        if id(node) not in self._contains:
+            self._contains[id(node)] = self.along is not None and not is_independent_of(node, self.along)
+        return self._contains[id(node)]
 
 
-def _plus(a: Interval | None, b: Interval | None) -> Interval | None:
+def negate_jet(u: Jet) -> Jet:
+    """Return the jet of -u."""
+    return Jet(iv.negate(u.value), u.slope and iv.negate(u.slope), u.curvature and iv.negate(u.curvature))
+
+
+def _add(a: Interval | None, b: Interval | None) -> Interval | None:
+    """Return a + b, where None means 0."""
     if a is None or b is None:
         return a or b
     return iv.add(a, b)
 
 
-def _times(a: Interval | None, b: Interval | None) -> Interval | None:
+def _multiply(a: Interval | None, b: Interval | None) -> Interval | None:
+    """Return a * b, where None means 0."""
     return None if a is None or b is None else iv.multiply(a, b)
 
 
-def _sum(u: Jet, v: Jet) -> Jet:
-    return Jet(iv.add(u.value, v.value), _plus(u.slope, v.slope), _plus(u.curve, v.curve))
+def _sum_jet(u: Jet, v: Jet) -> Jet:
+    return Jet(iv.add(u.value, v.value), _add(u.slope, v.slope), _add(u.curvature, v.curvature))
 
 
-def _product(u: Jet, v: Jet) -> Jet:
-    slope = _plus(_times(u.value, v.slope), _times(v.value, u.slope))
-    cross = _times(u.slope, v.slope)
-    curve = _plus(_plus(_times(u.value, v.curve), _times(v.value, u.curve)), _plus(cross, cross))
-    return Jet(iv.multiply(u.value, v.value), slope, curve)
+def _product_jet(u: Jet, v: Jet) -> Jet:
+    slope = _add(_multiply(u.value, v.slope), _multiply(v.value, u.slope))
+    cross = _multiply(u.slope, v.slope)
+    curvature = _add(_add(_multiply(u.value, v.curvature), _multiply(v.value, u.curvature)), _add(cross, cross))
+    return Jet(iv.multiply(u.value, v.value), slope, curvature)
 
 
-def _quotient(u: Jet, v: Jet) -> Jet:
-    """W = u / v: from u = w v, slope w = (slope u - w slope v) / v, and again for the curve."""
+def _quotient_jet(u: Jet, v: Jet) -> Jet:
+    # For w = u / v, u = w v implies: slope w = (slope u - w slope v) / v. The curvature follows in the same way.
     value = iv.divide(u.value, v.value)
     if u.slope is None and v.slope is None:
         return Jet(value)
-    top = _plus(u.slope, _times(iv.negate(value), v.slope))
+    top = _add(u.slope, _multiply(iv.negate(value), v.slope))
     slope = top and iv.divide(top, v.value)
-    cross = _times(slope, v.slope)
-    rest = _plus(_plus(u.curve, _times(iv.negate(value), v.curve)), cross and iv.negate(iv.add(cross, cross)))
+    cross = _multiply(slope, v.slope)
+    rest = _add(_add(u.curvature, _multiply(iv.negate(value), v.curvature)), cross and iv.negate(iv.add(cross, cross)))
     return Jet(value, slope, rest and iv.divide(rest, v.value))
 
 
-def _chain(outer: Smooth, u: Jet) -> Jet:
+def _apply_chain_rule(outer: SmoothResult, u: Jet) -> Jet:
     """Return the jet of a smooth function of u."""
-    value, derivatives = outer
     if u.slope is None:
-        return Jet(value)
-    first, second = derivatives()
-    curve = None
-    if u.curve is not None:
-        curve = iv.add(iv.multiply(first, u.curve), iv.multiply(second, iv.whole_power(u.slope, 2)))
-    return Jet(value, iv.multiply(first, u.slope), curve)
+        return Jet(outer.value)
+    first, second = outer.derivatives()
+    curvature = None
+    if u.curvature is not None:
+        curvature = iv.add(iv.multiply(first, u.curvature), iv.multiply(second, iv.integer_power(u.slope, 2)))
+    return Jet(outer.value, iv.multiply(first, u.slope), curvature)
 
 
-def _absolute(u: Jet) -> Jet:
+def _abs_jet(u: Jet) -> Jet:
     value = iv.absolute(u.value)
     if u.slope is None:
         return Jet(value)
     one = np.ones(u.value.lo.shape)
     sign = Interval(np.where(u.value.lo >= 0, one, -one), np.where(u.value.hi <= 0, -one, one))
     smooth = (u.value.lo > 0) | (u.value.hi < 0)
-    curve = u.curve and iv.select(smooth, iv.multiply(sign, u.curve), iv.entire(one.shape))
-    return Jet(value, iv.multiply(sign, u.slope), curve)
+    curvature = u.curvature and iv.select(smooth, iv.multiply(sign, u.curvature), iv.unbounded(one.shape))
+    return Jet(value, iv.multiply(sign, u.slope), curvature)
 
 
-def _step(function: object, u: Jet) -> Jet:
-    assert callable(function)
+def _step_jet(function: Callable[[Interval], Interval], u: Jet) -> Jet:
+    """Return the jet of `floor` or `ceil`. The slope is unbounded above if the box may contain a step."""
     value = function(u.value)
     if u.slope is None:
         return Jet(value)
-    still = value.lo == value.hi
-    rise = Interval(np.zeros(still.shape), np.where(still, 0.0, np.inf))
-    curve = u.curve and iv.select(still, iv.point(np.zeros(still.shape)), iv.entire(still.shape))
-    return Jet(value, iv.multiply(rise, u.slope), curve)
+    is_flat = value.lo == value.hi
+    rise = Interval(np.zeros(is_flat.shape), np.where(is_flat, 0.0, np.inf))
+    curvature = u.curvature and iv.select(is_flat, iv.point(np.zeros(is_flat.shape)), iv.unbounded(is_flat.shape))
+    return Jet(value, iv.multiply(rise, u.slope), curvature)
 
 
-def _largest(jets: list[Jet]) -> Jet:
-    total = jets[0]
-    for jet in jets[1:]:
-        total = _larger(total, jet)
-    return total
-
-
-def _larger(u: Jet, v: Jet) -> Jet:
-    """Where neither is surely larger, a slope lies between those of both."""
+def _max_jet(u: Jet, v: Jet) -> Jet:
+    # If neither is certainly larger, the slope is between both slopes.
     value = iv.maximum(u.value, v.value)
     if u.slope is None and v.slope is None:
         return Jet(value)
@@ -313,7 +345,8 @@ def _larger(u: Jet, v: Jet) -> Jet:
     first, second = u.value.lo > v.value.hi, v.value.lo > u.value.hi
     slopes = (u.slope or zero), (v.slope or zero)
     slope = iv.select(first, slopes[0], iv.select(second, slopes[1], iv.hull(*slopes)))
-    if u.curve is None and v.curve is None:
+    if u.curvature is None and v.curvature is None:
         return Jet(value, slope)
-    curves = (u.curve or zero), (v.curve or zero)
-    return Jet(value, slope, iv.select(first, curves[0], iv.select(second, curves[1], iv.entire(value.lo.shape))))
+    curvatures = (u.curvature or zero), (v.curvature or zero)
+    curvature = iv.select(second, curvatures[1], iv.unbounded(value.lo.shape))
+    return Jet(value, slope, iv.select(first, curvatures[0], curvature))

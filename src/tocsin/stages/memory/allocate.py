@@ -107,11 +107,6 @@ def alloc_mixed(
     return Allocation(by_recall, by_error, (first, second), least if subsets else None, largest if samples else None)
 
 
-def proportional(joins: Sequence[MemoryFor], memory: float) -> list[float]:
-    """PROP: the same share of what each join would need for everything."""
-    return in_proportion([need(1.0) for need in joins], memory)
-
-
 def in_proportion(whole: Sequence[float], memory: float) -> list[float]:
     """The same share of each need, no more than all of it."""
     share = min(1.0, memory / sum(whole)) if sum(whole) > 0 else 1.0

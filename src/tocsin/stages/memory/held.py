@@ -2,13 +2,12 @@
 
 Idea: rows that a policy does not tell apart share a group, so only groups are compared. AGE: a group is a granule of
 time, and its priority follows from how long ago that was; the lowest is searched for once per granule, and when the
-lowest group is used up. PROB: a group is all keys of one frequency; a heap has the groups that are there. RANDOM: one
-group, any row. RECENT and UNTIL-EXPIRY are AGE with priorities that only fall or only rise. Rows also stand in order of
-arrival, from which they expire.
+lowest group is used up. PROB: a group is all keys of one frequency; a heap has the groups that are there. RECENT is AGE
+with priorities that only fall. A second list has the rows in order of arrival, in which they expire.
 Guarantee: never more rows than the budget; deterministic, so a cut into batches does not show. With the priorities of
 `AgeCurve` this is the greedy strategy, which is staggered below r k_opt and retains for M/r above.
-Cost: O(1) to come, leave and expire; a decision takes O(granules) with AGE at worst, O(log groups) with PROB, O(1) with
-RANDOM. 80 bytes per row of the budget.
+Cost: O(1) to come, leave and expire; a decision takes O(granules) with AGE at worst, O(log groups) with PROB.
+80 bytes per row of the budget.
 Source: Srivastava, Widom, VLDB 2004, sections 3.2.1 and 3.3. There an age is exact; here it is the difference of two
 granule numbers, off by less than one granule, and on average right. Ties, which the paper leaves open: of equal
 granules the older loses a row; in a granule the newest goes where priority rises with age, else the oldest; of equal
@@ -24,7 +23,6 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.logic import Int
 from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
-from tocsin.stages.memory.splitmix import uniform
 
 # Columns of a slot: what the row is, its group, its neighbours in the order of arrival among all rows and in its group.
 # Two more belong together: ORDER lists the slots of rows held, then those that are free, and PLACE is where a slot is
@@ -37,7 +35,7 @@ OLDEST_OF, NEWEST_OF, IN_HEAP, HEAP = range(4)
 COUNT, OLDEST, NEWEST, MOST, TICK, LOWEST, HEAPED = range(7)
 # What the lowest group may be besides a number: there is none, or it is to be searched for.
 NO_GROUP, UNKNOWN = -1, -2
-# What `victim` says besides a slot: there is room, or the new row itself is the one to go.
+# What `find_victim` returns besides a slot: there is room, or the new row itself is the one to go.
 ROOM, REFUSED = -1, -2
 
 
@@ -137,8 +135,8 @@ def victim_by_age(held: Held, policy: Policy, time: int) -> int:
 
 
 @kernel
-def victim(held: Held, policy: Policy, time: int, key: int, row: int) -> int:
-    """Find the slot that must be left for a new row, or ROOM, or REFUSED. What is expired must have gone before."""
+def find_victim(held: Held, policy: Policy, time: int, key: int) -> int:
+    """Return the slot to free for a new row, or ROOM, or REFUSED. The caller has removed expired rows."""
     budget, count = held.slots.shape[0], held.state[COUNT]
     if count < budget:
         return ROOM
@@ -146,11 +144,8 @@ def victim(held: Held, policy: Policy, time: int, key: int, row: int) -> int:
         return REFUSED
     if policy.kind == BY_AGE:
         return victim_by_age(held, policy, time)
-    if policy.kind == BY_KEY:
-        lowest = lowest_class(held)
-        return REFUSED if group_of(policy, time, key) < lowest else held.groups[lowest, OLDEST_OF]
-    chosen = int(uniform(policy.seed, row, 0) * (count + 1))
-    return REFUSED if chosen == count else held.slots[chosen, ORDER]
+    lowest = lowest_class(held)
+    return REFUSED if group_of(policy, time, key) < lowest else held.groups[lowest, OLDEST_OF]
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Whom to drop when memory is full: AGE, PROB, RECENT, UNTIL-EXPIRY and RANDOM as tables behind one interface.
+"""Policy: which row to drop when memory is full. AGE, PROB and RECENT are tables behind one interface.
 
 Source: Srivastava, Widom, VLDB 2004, sections 3.2.1, 3.3 and 6.1.1.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from tocsin.logic import Float, Int
 from tocsin.stages.memory.age import AgeCurve
 
-BY_AGE, BY_KEY, AT_RANDOM = range(3)
+BY_AGE, BY_KEY = range(2)
 
 
 class Policy(NamedTuple):
@@ -25,7 +25,6 @@ class Policy(NamedTuple):
     groups: int
     granule: int
     rank: Int
-    seed: int
 
 
 def by_age(priority: Float, granule: int, window: int) -> Policy:
@@ -35,7 +34,7 @@ def by_age(priority: Float, granule: int, window: int) -> Policy:
     padded = np.zeros(groups + 1)
     known = min(len(priority), groups + 1)
     padded[:known] = priority[:known]
-    return Policy(BY_AGE, groups, granule, _ranks(padded)[1], 0)
+    return Policy(BY_AGE, groups, granule, _ranks(padded)[1])
 
 
 def _ranks(priority: Float) -> tuple[int, Int]:
@@ -52,19 +51,9 @@ def age(curve: AgeCurve, window: int) -> Policy:
 def prob(f_other: Float) -> Policy:
     """PROB: drop the key that is rarest in the other stream. `f_other` is by key number."""
     levels, rank = _ranks(np.concatenate([[0.0], f_other]))
-    return Policy(BY_KEY, levels, 1, rank[1:], 0)
+    return Policy(BY_KEY, levels, 1, rank[1:])
 
 
 def recent(window: int) -> Policy:
     """RECENT: drop the oldest."""
     return by_age(np.array([1.0, 0.0]), window + 1, window)
-
-
-def until_expiry(window: int) -> Policy:
-    """UNTIL-EXPIRY: a row that was taken stays; drop the newest."""
-    return by_age(np.array([0.0, 1.0, 2.0]), window + 1, window)
-
-
-def random(seed: int) -> Policy:
-    """RANDOM: drop any, the new row too, with equal chances."""
-    return Policy(AT_RANDOM, 1, 1, np.zeros(0, np.int64), seed)

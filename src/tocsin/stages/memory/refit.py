@@ -2,7 +2,7 @@
 
 Idea: sort the rows held in the order in which the new policy would drop them now, let as many go as do not fit, and lay
 the rest out anew.
-Guarantee: what stays is what dropping one row after the other would leave. RANDOM drops any, by draws of the rows.
+Guarantee: what stays is what dropping one row after the other would leave.
 Cost: O(M log M).
 """
 
@@ -13,8 +13,7 @@ import numpy as np
 from tocsin.logic import Int
 from tocsin.stages.memory.going import first_to_go
 from tocsin.stages.memory.held import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
-from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
-from tocsin.stages.memory.splitmix import uniform
+from tocsin.stages.memory.policy import BY_AGE, Policy
 
 
 def refit(held: Held, policy: Policy, budget: int, now: int) -> tuple[Held, Int]:
@@ -37,7 +36,5 @@ def _order(rows: Int, policy: Policy, now: int) -> Int:
         age = now // policy.granule - rows[:, 0] // policy.granule
         rank = policy.rank[age].astype(np.float64)
         return first_to_go(rank, age, policy.rank[age + 1] > policy.rank[age], alike, alike)
-    if policy.kind == BY_KEY:
-        groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.float64)
-        return first_to_go(groups, alike, np.zeros(len(rows), np.bool_), alike, alike)
-    return np.argsort([uniform(policy.seed, row, 1) for row in rows[:, 2].tolist()])
+    groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.float64)
+    return first_to_go(groups, alike, np.zeros(len(rows), np.bool_), alike, alike)

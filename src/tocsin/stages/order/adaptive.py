@@ -29,7 +29,7 @@ from tocsin.stages.order.productivity import (
     unpack_profile,
 )
 from tocsin.stages.order.recall import Model, Shape, build_model
-from tocsin.stages.order.wait import Quality, RecallWait, below
+from tocsin.stages.order.wait import RecallConfig, RecallWait, below
 
 
 @kernel
@@ -43,7 +43,7 @@ def learn(shape: Shape, delays: Adwin, profile: Profile) -> tuple[Model, float, 
 class AdaptiveWait(RecallWait):
     """The smallest wait that keeps the recall, by one of the `STRATEGIES`."""
 
-    def __init__(self, quality: Quality, windows_us: Sequence[int], strategy: str) -> None:
+    def __init__(self, quality: RecallConfig, windows_us: Sequence[int], strategy: str) -> None:
         super().__init__(quality, windows_us)
         self.strategy = STRATEGIES[strategy]
         self.profile = new_profile(quality.bins)
@@ -73,7 +73,8 @@ class AdaptiveWait(RecallWait):
             true=true, wanted=quality.recall, strategy=self.strategy, enough=quality.enough,
             pace=intervals * quality.steps,
         )  # fmt: skip
-        self.wait_us = wait * quality.grain_us
+        # An interpreted kernel returns a number of NumPy, which JSON does not write.
+        self.wait_us = int(wait) * quality.grain_us
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """State for pages."""

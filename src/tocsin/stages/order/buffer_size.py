@@ -141,9 +141,9 @@ class Strategy(NamedTuple):
 
 # All there are; a further one is a line here.
 STRATEGIES = {
-    "EqSel": Strategy(require_at_once, search_equal),
-    "NonEqSel": Strategy(require_at_once, search_by_delay),
-    "Measured": Strategy(require_spread, search_equal, counts_lost=True),
+    "eqsel": Strategy(require_at_once, search_equal),
+    "noneqsel": Strategy(require_at_once, search_by_delay),
+    "measured": Strategy(require_spread, search_equal, counts_lost=True),
 }
 
 

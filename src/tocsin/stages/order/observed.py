@@ -31,7 +31,7 @@ from tocsin.stages.order.buffer_size import recall_at, search_least
 from tocsin.stages.order.delays import skew_sums, sync_estimates, sync_of
 from tocsin.stages.order.productivity import coarse
 from tocsin.stages.order.recall import Shape, build_model
-from tocsin.stages.order.wait import Quality, RecallWait, Statistics
+from tocsin.stages.order.wait import RecallConfig, RecallWait, Statistics
 
 # How many results are remembered, and how many the delays of all rows are worth beside them.
 LASTING, PRIOR = 1000.0, 20.0
@@ -79,7 +79,7 @@ class Recalls:
         return float(recall_at(self.model, self.upto, PRIOR, wait))
 
 
-def required_recall(quality: Quality, true: float) -> float:
+def required_recall(quality: RecallConfig, true: float) -> float:
     """The recall to aim at: above the one wanted, once there are results enough to tell by how much."""
     return above_chance(quality.recall, true) if true >= quality.enough else quality.recall
 
@@ -93,7 +93,7 @@ def _last(numbers: Float | Int) -> int:
 class ObservedWait(RecallWait):
     """The smallest wait that gives so many of the results in order."""
 
-    def __init__(self, quality: Quality, windows_us: Sequence[int]) -> None:
+    def __init__(self, quality: RecallConfig, windows_us: Sequence[int]) -> None:
         super().__init__(quality, windows_us)
         self.observed, self.fresh = np.zeros(quality.bins), np.zeros(quality.bins)
         self.sync_us, self.sizes = np.zeros(len(windows_us), np.int64), np.zeros(2)
@@ -113,7 +113,8 @@ class ObservedWait(RecallWait):
         now, steps = self.wait_us // self.quality.grain_us, intervals * self.quality.steps
         wait = min(max(found, now - steps), now + steps)
         self.estimated = recalls.at(wait)
-        self.wait_us = wait * self.quality.grain_us
+        # An interpreted kernel returns a number of NumPy, which JSON does not write.
+        self.wait_us = int(wait) * self.quality.grain_us
 
     def statistics(self) -> Statistics:
         """What the wait is chosen by, right after an interval has ended."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.logic import Float, Int
 from tocsin.stages.order.observed import Recalls, required_recall
 from tocsin.stages.order.recall import Shape
-from tocsin.stages.order.wait import Quality, Statistics
+from tocsin.stages.order.wait import RecallConfig, Statistics
 
 # Places of numbers that are not 0, and these numbers.
 Sparse = Sequence[Sequence[float]]
@@ -35,7 +35,7 @@ def pool(known: Sequence[Statistics]) -> Statistics:
     return Statistics(np.sum(observed, axis=0), np.sum(histogram, axis=0), np.sum(skews_us, axis=0), sum(true))
 
 
-def agreed_wait(quality: Quality, shape: Shape, known: Sequence[Statistics]) -> int:
+def agreed_wait(quality: RecallConfig, shape: Shape, known: Sequence[Statistics]) -> int:
     """The wait, in microseconds, that all these buckets together would choose, if it may move as far as it likes."""
     whole = pool(known)
     return Recalls(shape, whole).least(required_recall(quality, whole.true)) * quality.grain_us

@@ -36,8 +36,6 @@ from tocsin.stages.order.run_heap import (
     TAIL,
     Queues,
     comes_before,
-    lay_out,
-    new_queues,
     rise,
     sink,
 )
@@ -132,12 +130,11 @@ def delay_rows(
             clock = newest_of_all if is_idle else newest[turn]
             leaves = rises or prompt if other > newest.shape[0] else is_idle and turn != of
             base, head, tail, size = marks[turn, BASE], marks[turn, HEAD], marks[turn, TAIL], marks[turn, SIZE]
-            while leaves:
-                leaves = head < tail or size > 0
+            while leaves and (head < tail or size > 0):
                 first = run[base + head] if head < tail else heap[base]
                 if head < tail and size > 0 and comes_before(heap[base], first, time):
                     first = heap[base]
-                leaves = leaves and time[first] + slack_us <= clock
+                leaves = time[first] + slack_us <= clock
                 if leaves:
                     sent_row[count], sent_by[count] = first, row
                     count += 1
@@ -150,20 +147,3 @@ def delay_rows(
         if moves:
             sort_last(sent_row, begin, count, time)
     return count
-
-
-@kernel
-def k_slack(newest: Int, rows: Rows, slack_us: int, prompt: bool = False) -> tuple[Int, Int, Int, Int]:
-    """Run the K-slack of every stream over those held (stage 1), then new rows (stage 0), as they arrived.
-
-    This is K-slack by itself, as the paper draws it, for tests alone; rules use `arrange`.
-    Gives the rows that leave, in order; for each the row whose arrival let it go; the delay of each new row; how far
-    its stream's clock was ahead of the slowest then (both -1 for a row that was held). Moves the clocks.
-    """
-    count = rows.time.shape[0]
-    queues, sent = new_queues(newest.shape[0], count), new_sent(count)
-    delay, skew = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    lay_out(queues.marks, rows.stream, 0, count)
-    wait = (slack_us, NEVER_IDLE, prompt)
-    given = delay_rows((0, count), rows, newest, wait, queues, sent, (delay, skew))
-    return sent.row[:given].copy(), sent.by[:given].copy(), delay, skew

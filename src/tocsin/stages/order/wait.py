@@ -26,7 +26,7 @@ from tocsin.stages.order.recall import new_shape
 
 
 @dataclass(frozen=True)
-class Quality:
+class RecallConfig:
     """The recall that results must have over each P (`over_us`), and how the wait for it is found.
 
     L is `every_us`, g `grain_us`, b `basic_us`; delays of `bins` grains and more are not waited for; `history` bounds
@@ -155,7 +155,7 @@ class MaxWait(FixedWait):
 class RecallWait:
     """What waits have that keep the recall of a join of streams with these windows (W_i), however they choose it."""
 
-    def __init__(self, quality: Quality, windows_us: Sequence[int]) -> None:
+    def __init__(self, quality: RecallConfig, windows_us: Sequence[int]) -> None:
         self.quality = quality
         self.wait_us = 0
         self.estimated = float("nan")

@@ -86,7 +86,7 @@ class CountSketch:
 
     def estimate_range(self, table: Int, low: float, high: float) -> float:
         """Refuse: a sketch answers points only."""
-        message = f"a count sketch answers points only; the range [{low:g}, {high:g}] needs a histogram"
+        message = f"a count sketch estimates only single values; use a histogram for the range [{low:g}, {high:g}]"
         raise ValueError(message)
 
 

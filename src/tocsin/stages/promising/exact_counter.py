@@ -58,7 +58,7 @@ class ExactCounter:
     def places(self, values: Values, *, learn: bool) -> Int:
         """Give the numbers of values; 0 for those not known."""
         if values.dtype.kind not in "iub":
-            message = f"an exact counter needs whole numbers; got {values.dtype}"
+            message = f"an exact counter needs integers; got {values.dtype}"
             raise ValueError(message)
         bits, out = bits_of(values), np.zeros((len(values), 1), np.int64)
         number_all(self.values, self.numbers, self.known, bits, False, out)

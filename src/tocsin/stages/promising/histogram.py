@@ -42,7 +42,10 @@ class Histogram:
             message = f"`bins` of a histogram must be at least 1; got {self.bins!r}"
             raise ValueError(message)
         if not (np.diff(self.edges()) > 0).all():
-            message = f"`bins` of a histogram must have a width, from {self.low!r} to {self.high!r}; got {self.bins!r}"
+            message = (
+                f"`bins` of a histogram must be smaller, so that each bin from {self.low!r} to {self.high!r} has a "
+                f"width; got {self.bins!r}"
+            )
             raise ValueError(message)
 
     @property

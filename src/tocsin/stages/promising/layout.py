@@ -69,10 +69,13 @@ class Layout:
                 message = f"`{name}` must be at least 1; got {getattr(self, name)!r}"
                 raise ValueError(message)
         if not 0 <= self.theta <= 1:
-            message = f"`theta` is a confidence from 0 to 1; got {self.theta!r}"
+            message = f"`theta` must be a confidence from 0 to 1; got {self.theta!r}"
             raise ValueError(message)
         if self.window_us is None and self.memory is None:
-            message = "a window over the whole stream needs `memory`: the most tuples kept; it is then not exact"
+            message = (
+                "a window over the whole stream needs `memory`, the largest number of retained tuples; the result is "
+                "then not exact"
+            )
             raise ValueError(message)
         for name in ("window_us", "memory", "max_length_us"):
             number = getattr(self, name)

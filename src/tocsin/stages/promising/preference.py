@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.errors import ExprError
-from tocsin.expr import Key, Node, Program, compile_number, parse_number, run_program, variables
+from tocsin.expr import Key, Node, Program, compile_expression, find_variables, parse_number, run_program
 from tocsin.jit import inlined
 from tocsin.logic import Float, Int
 from tocsin.stages.memory.splitmix import uniform
@@ -51,7 +51,9 @@ class Preference:
             message = f"`fade` of a preference must be above 0 and at most 1; got {self.fade!r}"
             raise ValueError(message)
         if isnan(self.most) or (self.most != inf and self.order != "asc"):
-            message = f"`most` of a preference is a number, and only `asc` has one; got {self.order} and {self.most!r}"
+            message = (
+                f"`most` of a preference must be a number and needs the order `asc`; got {self.order} and {self.most!r}"
+            )
             raise ValueError(message)
         parse_preference(self.expr)
 
@@ -64,10 +66,10 @@ class Preference:
         slots: list[Key] = [(name, columns[0] + _MARK) for name, columns in streams.items()]
         slots += [(name, columns[0]) for name, columns in streams.items()]
         slots += [(name, column) for name, columns in streams.items() for column in columns[1:]]
-        for variable in variables(node):
+        for variable in find_variables(node):
             if variable.key not in slots:
                 raise _unknown(self.expr, variable.start, variable.stop, slots)
-        return compile_number(node, slots)
+        return compile_expression(node, slots)
 
 
 def parse_preference(text: str) -> Node:
@@ -91,7 +93,7 @@ def parse_preference(text: str) -> Node:
 def _unknown(text: str, start: int, stop: int, slots: Sequence[Key]) -> ExprError:
     named = [(s, str(c)) for s, c in slots if not str(c).startswith(_NAMELESS)]
     known = [f"count({s}.{c.removesuffix(_MARK)})" if c.endswith(_MARK) else f"{s}.{c}" for s, c in named]
-    return ExprError(f"`{text[start:stop]}` is not known here; known are {', '.join(known)}", text, start, stop)
+    return ExprError(f"`{text[start:stop]}` is not defined here; expected one of {', '.join(known)}", text, start, stop)
 
 
 class Guide(NamedTuple):

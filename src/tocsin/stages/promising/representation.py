@@ -123,7 +123,7 @@ def whole_numbers(column: NDArray[Any], length: int) -> Int:
     column = np.asarray(column)
     column = column if column.size else column.astype(np.int64)
     if column.dtype.kind not in "iub" or column.shape != (length,):
-        message = f"columns must be whole numbers, {length} each; got {column.dtype} of shape {column.shape}"
+        message = f"columns must have {length} integers each; got {column.dtype} of shape {column.shape}"
         raise ValueError(message)
     return np.ascontiguousarray(column, np.int64)
 
@@ -134,7 +134,7 @@ def check_order(times: Int, newest_us: int | None) -> None:
     falls = np.flatnonzero(np.diff(np.concatenate([begin, times])) < 0)
     if len(falls):
         at = int(falls[0])
-        message = f"`times` must not fall, put rows in order before; row {at} has {times[at]} after a later time"
+        message = f"`times` must not decrease: sort the rows first; row {at} has {times[at]} after a later time"
         raise ValueError(message)
 
 

@@ -121,7 +121,7 @@ class StandingSelection:
             message = f"a zone must not be longer than the window; got {layout.zone_us} and {layout.window_us}"
             raise ValueError(message)
         if preference.most != inf:
-            message = f"`most` of a preference is for joins: a selection owes each query all; got {preference.most!r}"
+            message = f"`most` of a preference needs a join; got {preference.most!r}"
             raise ValueError(message)
         assert isinstance(layout.scheme, Histogram | ByColumn)
         self.scheme, self.queries, self.other = layout.scheme, list(queries), other
@@ -154,7 +154,7 @@ class StandingSelection:
     def leave(self, query: int) -> None:
         """Let a query go, with what waits for it; its number may be given to another."""
         if not 0 <= query < len(self.queries) or query in self._free:
-            message = f"`query` must be the number of one that stands; got {query!r}"
+            message = f"`query` must be the number of an active query; got {query!r}"
             raise ValueError(message)
         promise, entry = arrays_of_queue(self.queue).values()
         waits = entry[:, RANK] == query
@@ -174,7 +174,7 @@ class StandingSelection:
         times = whole_numbers(times, len(values))
         check_order(times, int(self.books.counts[NEWEST]) if self.books.counts[ARRIVED] else None)
         if not np.all(np.isfinite(values)):
-            message = "`values` must be finite; quarantine the others before"
+            message = "`values` must be finite; remove other rows first"
             raise ValueError(message)
         columns = np.stack([values, values if asked is None else asked], axis=1).astype(np.float64)
         found = [np.empty((0, 3), np.int64)]

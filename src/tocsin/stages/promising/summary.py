@@ -113,7 +113,7 @@ class Summary:
 
     def _combine(self, other: Summary, sign: int) -> None:
         if other.scheme != self.scheme:
-            message = f"summaries must be of one scheme to be combined; got {self.scheme} and {other.scheme}"
+            message = f"summaries must have the same scheme to be combined; got {self.scheme} and {other.scheme}"
             raise ValueError(message)
         self.table = widened(self.table, self.scheme.width)
         other.table = widened(other.table, self.scheme.width)

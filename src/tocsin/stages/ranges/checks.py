@@ -77,10 +77,10 @@ def integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
         refuse(place, name, "must be one number per row", f"{given!r}"[:100])
     if numbers.dtype.kind not in "iu":
         if numbers.size:
-            refuse(place, name, "must be integers of 64 bits", f"{numbers.dtype}")
+            refuse(place, name, "must be 64-bit integers", f"{numbers.dtype}")
         numbers = numbers.astype(np.int64)
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
-        refuse(place, name, "must be integers of 64 bits with a sign", f"{numbers.max()}")
+        refuse(place, name, "must be signed 64-bit integers", f"{numbers.max()}")
     if numbers.ndim == 0:
         return np.full(1 if n is None else n, numbers, dtype=np.int64)
     if numbers.ndim != 1:
@@ -93,7 +93,7 @@ def integers(place: str, name: str, given: ArrayLike, n: int | None) -> Int:
 def same_length(place: str, name: str, length: int, n: int) -> None:
     """Refuse an array that has not `n` rows."""
     if length != n:
-        refuse(place, name, f"must have {n} rows, as many as there are", f"{length}")
+        refuse(place, name, f"must have {n} rows like the other arguments", f"{length}")
 
 
 def within(place: str, name: str, numbers: Int, least: int, most: int, most_in_words: str) -> None:

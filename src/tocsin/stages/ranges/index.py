@@ -29,8 +29,10 @@ _FOREVER = np.iinfo(np.int64).max
 
 
 class RangeIndex:
-    """Standing queries over points of `dims` dimensions.
+    """Index of range queries with thresholds over points of `dims` dimensions.
 
+    Examples
+    --------
     >>> index = RangeIndex()
     >>> index.register(ids=[7, 8], low=[100, 0], high=[105, 99], threshold=[1000, 1])
     >>> index.push(values=[101, 104.5, 106], weights=[400, 700, 9])
@@ -49,19 +51,19 @@ class RangeIndex:
     def register(
         self, ids: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: ArrayLike, at: ArrayLike | None = None
     ) -> None:
-        """Let queries begin before element `at` of the next batch; ranges are closed, and may be infinite."""
+        """Register queries before element `at` of the next batch. Ranges are closed and can be infinite."""
         self._queue.register(ids, low, high, threshold, at, self._knows)
 
     def terminate(self, ids: ArrayLike, at: ArrayLike | None = None) -> None:
-        """Let queries end before element `at` of the next batch; one that is not alive then stays what it is."""
+        """Terminate queries before element `at` of the next batch. Queries that are not active are ignored."""
         self._queue.terminate(ids, at)
 
     def push(self, values: ArrayLike, weights: ArrayLike | None = None) -> Matured:
-        """Take a batch of elements, with the requests that wait for it; give the queries that matured."""
+        """Process a batch of elements with the pending requests, and return the matured queries."""
         return in_order(self._push(self._queue.elements(values, weights), self._queue.take()))
 
     def progress(self, ids: ArrayLike) -> Int:
-        """Give the total weight of each query so far: 0 if it waits, -1 if it is not there."""
+        """Return the total weight of each query: 0 if it is pending, -1 if it does not exist."""
         asked = as_ids("progress", ids)
         totals = self._totals(asked)
         if self._queue:
@@ -69,11 +71,11 @@ class RangeIndex:
         return totals
 
     def __len__(self) -> int:
-        """Count alive queries; those that wait for the next batch are not alive yet."""
+        """Return the number of active queries. Pending queries are not active yet."""
         return len(self._held) + (len(self._tracking) if self._tracking else 0)
 
     def alive(self) -> Queries:
-        """Give all alive queries in the order of their registration."""
+        """Return all active queries in order of registration."""
         queries = self._held.alive()
         if self._tracking:
             queries = together([queries, self._tracking.alive()])
@@ -81,17 +83,17 @@ class RangeIndex:
         return queries
 
     def snapshot(self) -> bytes:
-        """Write the alive queries and the waiting requests as one page."""
+        """Return the active queries and the pending requests as one page of state."""
         alive = self.alive()
         columns = {name: getattr(alive, name) for name in COLUMNS}
         return pack({**columns, **self._queue.pack()}, kind="ranges", dims=self.dims)
 
     @classmethod
     def restore(cls, data: bytes) -> RangeIndex:
-        """Read what `snapshot` wrote."""
+        """Return the index of a page that `snapshot` returned."""
         arrays, facts = unpack(data)
         if facts.get("kind") != "ranges":
-            message = f"state page must be of a range index; its kind is {facts.get('kind')}"
+            message = f"state page must belong to a range index; its kind is {facts.get('kind')}"
             raise RunError(message)
         index = cls(facts["dims"])
         index._queue = Queue.unpack(index.dims, arrays)
@@ -99,9 +101,9 @@ class RangeIndex:
         return index
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """Give the pages of state that differ from those of the last call, None for those that are gone.
+        """Return the pages of state that changed since the last call, and None for removed pages.
 
-        The first call gives all, and from then on batches are noted (`journal`).
+        The first call returns all pages and starts the journal of batches.
         """
         if self._journal is None:
             self._journal = Journal(self.dims)
@@ -109,7 +111,7 @@ class RangeIndex:
 
     @classmethod
     def from_pages(cls, pages: Mapping[str, bytes]) -> RangeIndex:
-        """Read the pages that all calls of `changed_pages` left, by name."""
+        """Return the index of the pages that all calls of `changed_pages` returned, by name."""
         journal, waiting, parts = Journal.read(pages)
         index = cls(journal.dims)
         base = next(parts)

@@ -94,7 +94,7 @@ class Journal:
         head = pages.get("head", b"")
         waiting, facts = unpack(head)
         if facts.get("kind") != "ranges in pages":
-            message = f"state page must be of a range index in pages; its kind is {facts.get('kind')}"
+            message = f"state page must belong to a range index in pages; its kind is {facts.get('kind')}"
             raise RunError(message)
         journal = cls(facts["dims"])
         journal._names, journal._head, journal._full = set(pages), bytes(head), False

@@ -143,7 +143,7 @@ class Lives:
         arrays, facts = unpack(pages["head"])
         for name, wanted in lives._settings().items():
             if facts.get(name) != wanted:
-                message = f"state page of standing ranges must have `{name}` {wanted}; got {facts.get(name)}"
+                message = f"state page of a range index must have `{name}` {wanted}; got {facts.get(name)}"
                 raise RunError(message)
         lives._clock, lives.late, registered, first = (facts[name] for name in _NUMBERS)
         lives._head, lives._queue = pages["head"], Queue.unpack(dims, arrays)

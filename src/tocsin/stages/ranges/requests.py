@@ -153,7 +153,7 @@ class Queue:
         for call in self._calls:
             if len(call.at) and call.at.max() > n:
                 found = f"a batch of {n} elements, and a request with `at` {call.at.max()}"
-                refuse(place, "values", "must reach every `at` that waits", found)
+                refuse(place, "values", "must have as many elements as the largest `at` of the pending requests", found)
         return Elements(rows, loads)
 
     def take(self) -> Requests:
@@ -227,8 +227,8 @@ class Queue:
             else:
                 taken = last.is_registration or moment < last.at
             if taken:
-                must = "must be neither alive nor waiting then"
-                refuse(place, "ids", must, f"{key} at position {position}, which is")
+                must = "must be ids that are not active or pending at that time"
+                refuse(place, "ids", must, f"{key} at position {position}")
 
     def _gather(self) -> None:
         """Note the last request of each id among the calls that were not looked at yet."""
@@ -247,7 +247,7 @@ def _refuse_range(place: str, lows: Float, highs: Float, row: int) -> NoReturn:
     """Say what is wrong with the range of a row."""
     for name, bounds, open_end in (("low", lows, "-inf"), ("high", highs, "inf")):
         if np.isnan(bounds[row]).any():
-            must = f"must not be missing (None or NaN), an open end is {open_end}"
+            must = f"must not be missing (None or NaN); use {open_end} for an open end"
             refuse(place, name, must, f"{bounds[row]} at position {row}")
     refuse(place, "low", "must be at most `high`", f"{lows[row]} and {highs[row]} at position {row}")
 

@@ -42,22 +42,22 @@ def retained(
     hop: float | None = None,
     group: ArrayLike | None = None,
 ) -> Bool:
-    """Mark the fewest tuples that no alarm can do without; of exact duplicates one.
+    """Return a mask of the smallest set of tuples that alarms need, with one tuple of exact duplicates.
 
     Parameters
     ----------
     t, v
         Times (integers are exact) and values, in any order.
     interval
-        The length of the windows.
+        Length of the windows.
     shape
-        How the threshold function depends on the value: `quasiconvex`, `increasing` or `decreasing`.
+        Shape of the threshold function in the value: `quasiconvex`, `increasing` or `decreasing`.
     closed
-        Which ends belong to a window: `both`, `left`, `right` or `neither`.
+        Ends that belong to a window: `both`, `left`, `right` or `neither`.
     hop
-        Windows are [k hop, k hop + interval] for whole k; without it they slide.
+        Windows are [k hop, k hop + interval] for integer k; without it they slide.
     group
-        Labels: tuples with one label are a stream of their own.
+        Labels: the tuples of each label are a stream.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def retained(
     check(interval, shape, closed, hop)
     times, values = columns(t, v)
     if not (np.isfinite(times).all() and np.isfinite(values).all()):
-        message = "`t` and `v` must be finite; found NaN or infinity"
+        message = "`t` and `v` must be finite; got NaN or infinity"
         raise ValueError(message)
     check_whole(times, interval, hop)
     order, offsets = segments(times, group)
@@ -85,9 +85,9 @@ def retained(
 
 
 class ThresholdSorter:
-    """A stream that arrives in pieces and any order, of which the needed tuples are kept, sorted by time.
+    """Reduced stream: the tuples that alarms need, sorted by time. Tuples can arrive in pieces and in any order.
 
-    Rows whose time or value is not finite are left aside and counted in `quarantined`.
+    Tuples without a finite time and value are counted in `quarantined` and ignored.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class ThresholdSorter:
         return self._stop - self._start
 
     def push(self, t: ArrayLike, v: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Take tuples, one or many, in any order; without `ids` they are numbered as they come."""
+        """Add one or many tuples in any order. Without `ids` they are numbered in order of arrival."""
         times, values = columns(np.atleast_1d(t), np.atleast_1d(v))
         numbers = self._number(times.size, ids)
         good = np.isfinite(times) & np.isfinite(values)
@@ -134,22 +134,22 @@ class ThresholdSorter:
             self._merge(times, values, numbers)
 
     def trim(self, t: float) -> int:
-        """Forget the tuples before time t; give how many they were."""
+        """Remove the tuples before time t and return their number."""
         _check_time(t)
         before = self._start
         self._start += int(np.searchsorted(self._t[self._start : self._stop], t, side="left"))
         return self._start - before
 
     def retained(self) -> tuple[Array, Float]:
-        """Give the times and values of the kept tuples, by time."""
+        """Return times and values of the retained tuples, sorted by time."""
         return self._t[self._start : self._stop].copy(), self._v[self._start : self._stop].copy()
 
     def retained_ids(self) -> Int:
-        """Give the numbers of the kept tuples, by time."""
+        """Return the ids of the retained tuples, sorted by time."""
         return self._id[self._start : self._stop].copy()
 
     def flush(self, t: float) -> tuple[Array, Float, Int]:
-        """Give times, values and numbers of the kept tuples up to time t, by time, and forget them."""
+        """Remove the retained tuples up to time t, and return their times, values and ids, sorted by time."""
         _check_time(t)
         stop = self._start + int(np.searchsorted(self._t[self._start : self._stop], t, side="right"))
         part = slice(self._start, stop)
@@ -157,7 +157,7 @@ class ThresholdSorter:
         return self._t[part].copy(), self._v[part].copy(), self._id[part].copy()
 
     def snapshot(self) -> bytes:
-        """Give the whole state as bytes."""
+        """Return the state as bytes."""
         head = {name: getattr(self, name) for name in ("interval", "shape", "closed", "hop", "quarantined")}
         head |= {"next_id": self._next_id, "time": self._t.dtype.kind, "rows": len(self)}
         part = slice(self._start, self._stop)
@@ -165,7 +165,7 @@ class ThresholdSorter:
 
     @classmethod
     def restore(cls, data: bytes) -> ThresholdSorter:
-        """Make the sorter that gave this snapshot."""
+        """Return the sorter of a snapshot."""
         head, rows = _unpack(data)
         sorter = cls(head["interval"], shape=head["shape"], closed=head["closed"], hop=head["hop"])
         sorter.quarantined, sorter._next_id = head["quarantined"], head["next_id"]
@@ -263,14 +263,14 @@ def _unpack(data: bytes) -> tuple[dict[str, Any], tuple[Array, Float, Int]]:
         raise ValueError(message)
     body = bytes(data[len(MAGIC) : -_CHECKSUM.size])
     if data[: len(MAGIC)] != MAGIC or len(body) < _HEAD.size:
-        message = "`data` must be a snapshot of a threshold sorter; it does not begin like one"
+        message = "`data` must be a snapshot of a threshold sorter; its header is different"
         raise ValueError(message)
     version, size = _HEAD.unpack_from(body)
     if version > VERSION:
         message = f"`data` must be a snapshot of version {VERSION} or older; got version {version}"
         raise ValueError(message)
     if _CHECKSUM.pack(zlib.crc32(body)) != data[-_CHECKSUM.size :]:
-        message = "`data` must be a whole snapshot; its checksum does not fit"
+        message = "`data` must be an undamaged snapshot; its checksum is wrong"
         raise ValueError(message)
     head = json.loads(body[_HEAD.size : _HEAD.size + size])
     start, step = _HEAD.size + size, 8 * head["rows"]

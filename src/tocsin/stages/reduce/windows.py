@@ -24,7 +24,7 @@ MOST = 2**60
 def check(interval: Any, shape: str, closed: str, hop: Any) -> None:
     """Refuse what cannot be a window or a shape."""
     if not (_is_number(interval) and 0 <= interval <= MOST):
-        message = f"`interval` must be a finite number, not negative, at most 2^60; got {interval!r}"
+        message = f"`interval` must be a finite number from 0 to 2^60; got {interval!r}"
         raise ValueError(message)
     if shape not in SHAPES:
         message = f"`shape` must be one of {', '.join(SHAPES)}; got {shape!r}"
@@ -33,7 +33,7 @@ def check(interval: Any, shape: str, closed: str, hop: Any) -> None:
         message = f"`closed` must be one of {', '.join(ENDS)}; got {closed!r}"
         raise ValueError(message)
     if hop is not None and not (_is_number(hop) and 0 < hop <= MOST):
-        message = f"`hop` must be a finite number above 0, at most 2^60, or None; got {hop!r}"
+        message = f"`hop` must be a finite number above 0 and at most 2^60, or None; got {hop!r}"
         raise ValueError(message)
 
 
@@ -43,7 +43,7 @@ def check_whole(t: Array, interval: Any, hop: Any) -> None:
         return
     for name, length in (("interval", interval), ("hop", hop)):
         if length is not None and length != int(length):
-            message = f"`{name}` must be a whole number where times are; got {length!r}"
+            message = f"`{name}` must be an integer if the times are integers; got {length!r}"
             raise ValueError(message)
 
 
@@ -52,7 +52,7 @@ def columns(t: ArrayLike, v: ArrayLike) -> tuple[Array, Float]:
     times, values = np.asarray(t), np.asarray(v)
     for name, column in (("t", times), ("v", values)):
         if column.dtype.kind not in "iufb" and column.size:
-            message = f"`{name}` must hold numbers; got {column.dtype}"
+            message = f"`{name}` must contain numbers; got {column.dtype}"
             raise ValueError(message)
         if column.ndim != 1:
             message = f"`{name}` must have one dimension; got {column.ndim}"
@@ -62,7 +62,7 @@ def columns(t: ArrayLike, v: ArrayLike) -> tuple[Array, Float]:
         raise ValueError(message)
     kind = np.float64 if times.dtype.kind == "f" else np.int64
     if kind is np.int64 and times.size and not -MOST <= int(times.min()) <= int(times.max()) <= MOST:
-        message = f"`t` must lie between -2^60 and 2^60; got {times.min()} to {times.max()}"
+        message = f"`t` must be between -2^60 and 2^60; got {times.min()} to {times.max()}"
         raise ValueError(message)
     return np.ascontiguousarray(times, kind), np.ascontiguousarray(values, np.float64)
 

@@ -1,0 +1,1 @@
+"""Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016."""

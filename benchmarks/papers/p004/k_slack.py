@@ -1,0 +1,29 @@
+"""K-slack: the operator of the paper alone. The engine runs these kernels inside `tocsin.stages.order.arrange`.
+
+References: Ji et al., ICDE 2016, section III-A.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tocsin.jit import kernel
+from tocsin.logic import Int
+from tocsin.stages.order.run_heap import lay_out, new_queues
+from tocsin.stages.order.slack import NEVER_IDLE, Rows, delay_rows, new_sent
+
+
+@kernel
+def run_k_slack(newest: Int, rows: Rows, slack_us: int, prompt: bool = False) -> tuple[Int, Int, Int]:
+    """Run the K-slack of every stream over buffered rows (stage 1) and then new rows (stage 0), in arrival order.
+
+    Return the released rows in order, the row whose arrival released each row, and the delay of each new row (-1 for a
+    buffered row). Update `newest`, the clock of each stream.
+    """
+    count = rows.time.shape[0]
+    queues, sent = new_queues(newest.shape[0], count), new_sent(count)
+    delay, skew = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    lay_out(queues.marks, rows.stream, 0, count)
+    wait = (slack_us, NEVER_IDLE, prompt)
+    given = delay_rows((0, count), rows, newest, wait, queues, sent, (delay, skew))
+    return sent.row[:given].copy(), sent.by[:given].copy(), delay

@@ -1,0 +1,64 @@
+"""Page tracer: reports to a listener which rows enter, leave and decide evaluations on one page.
+
+It observes the values of the engine and computes no result again, so a trace and a run cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tocsin.logic import Bools, EvaluatedRows, Int, Listener
+from tocsin.plan.remember import Remembered, Segments, StreamRows
+from tocsin.plan.steps import Watch
+from tocsin.plan.witness import Show
+from tocsin.stages.alert import TRUE
+from tocsin.stages.join import Evaluations, Probes
+from tocsin.stages.reduce.bracket import NEVER
+
+
+class PageTracer:
+    """Row numbers of the rows on one page, and the listener that receives their outcomes."""
+
+    def __init__(self, listener: Listener, watch: Watch, memories: Sequence[Remembered]) -> None:
+        self.listener, self.watch, self.memories = listener, watch, memories
+        # By store: row numbers of the retained rows, and of the rows of the current merge by their source number.
+        self.retained = [np.zeros(0, np.int64) for _ in memories]
+        self.merged = list(self.retained)
+
+    def record_merge(self, store: int, rows: StreamRows, segments: Segments) -> None:
+        """Record rows that entered a store."""
+        new = np.arange(len(rows.time)) if rows.picked is None or not len(rows.time) else rows.picked
+        self.merged[store] = np.concatenate([self.retained[store], new])
+        self.listener.on_entered(store, new, rows.rank, segments.silent, segments.repeated)
+
+    def record_reduction(self, store: int, segments: Segments, floor: Int) -> None:
+        """Record the rows that a store omits and retains after a merge; `floor` is the oldest time of each key."""
+        if not self.memories[store].store.remember:
+            return
+        rows = self.merged[store][segments.source]
+        key = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
+        self.retained[store] = rows[(segments.gone == NEVER) & (segments.time >= floor[key])]
+        self.listener.on_reduced(store, rows, segments.gone, self.retained[store])
+
+    def record_evaluations(self, rule: int, probes: Probes, evaluations: Evaluations, late: Bools, show: Show) -> None:
+        """Record the evaluations of probes that completed a combination."""
+        stores = self.watch.rules[rule].stores
+        numbers = np.concatenate(
+            [self.merged[store][part.source] for store, part in zip(stores, show.segments, strict=True)]
+        )
+        at = np.flatnonzero(evaluations.found == 1)
+        value, is_true = evaluations.value[at], evaluations.truth[at] == TRUE
+        is_holding = ~is_true & self.watch.rules[rule].holds(value)
+        rows = EvaluatedRows(
+            probes.stream[at],
+            numbers[probes.row[at]],
+            numbers[evaluations.witness[at]],
+            evaluations.margin[at],
+            value,
+            is_true,
+            is_holding,
+            late[at],
+        )
+        self.listener.on_evaluated(rule, rows)

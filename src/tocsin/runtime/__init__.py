@@ -1,0 +1,1 @@
+"""Runtime: execution of a plan over rows and time. `session.py` is the entry for engines, tests and traces."""

@@ -1,0 +1,118 @@
+"""Driver and tables for tests of plans. The driver is an engine that checks the laws of `tocsin.logic`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tocsin import Rule, local
+from tocsin.logic import COUNTS, Batch, Out, Step
+from tocsin.plan import Plan, make_plan
+from tocsin.plan.limited import LimitedLogic
+from tocsin.plan.watch import WatchLogic
+from tocsin.runtime.session import Session
+
+Columns = Mapping[str, Mapping[str, np.ndarray]]
+FATES = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
+MINUTE = 60_000_000
+CUTS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
+
+
+def plan_of(streams: Columns, rules: Rule | Sequence[Rule], **options: Any) -> Plan:
+    return make_plan(rules, {name: list(columns) for name, columns in streams.items()}, **options)
+
+
+def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: str | None = None) -> list[list[Batch]]:
+    """Read the streams as the local engine does, cut them into calls, and make the arrays read-only."""
+    numbered = enumerate(plan.key_sets)
+    batches = [batch for i, watch in numbered for batch in local._batches(i, watch, streams, "ts", arrival)]
+    parts = local._cut(batches, cuts) if cuts else [batches]
+    for batch in (batch for part in parts for batch in part):
+        for array in (batch.key, batch.time, batch.arrival, *batch.values.values()):
+            array.flags.writeable = False
+    return parts
+
+
+def watch_logics(session: Session) -> list[WatchLogic]:
+    """Return the pipelines of key sets without a CPU budget, for tests of their state."""
+    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, WatchLogic)]
+
+
+def limited_logics(session: Session) -> list[LimitedLogic]:
+    """Return the pipelines of key sets with a CPU budget, for tests of their state."""
+    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, LimitedLogic)]
+
+
+class Driver:
+    """An engine for tests. It checks counts and state after each call, and can continue from the stored pages."""
+
+    def __init__(self, plan: Step, *, through_pages: bool = True) -> None:
+        self.plan, self.through_pages = plan, through_pages
+        self.pages: dict[str, bytes] = {}
+        self.session = Session(plan, self.pages)
+        self.result = Out()
+
+    def take(self, out: Out) -> list[dict[str, Any]]:
+        self.result.add(out)
+        for name, counts in self.result.counts.items():
+            assert set(counts) <= set(COUNTS), name
+            assert counts.get("received", 0) == sum(counts.get(fate, 0) for fate in FATES), (name, counts)
+        for page in (page for watch in watch_logics(self.session) for page in watch.pages):
+            page.check()
+        for promising in limited_logics(self.session):
+            promising.check()
+        if self.through_pages:
+            for name, data in self.session.changed_pages().items():
+                if data is None:
+                    del self.pages[name]  # Only what was there may go.
+                else:
+                    self.pages[name] = data
+            self.session = Session(self.plan, self.pages)
+        return out.alerts
+
+    def run(self, parts: Iterable[Sequence[Batch]]) -> Out:
+        for part in parts:
+            self.take(self.session.push(part))
+        self.take(self.session.end())
+        return self.result
+
+    def run_with_pauses(self, parts: Iterable[Sequence[Batch]], pauses_us: Iterable[int]) -> Out:
+        """Push each call and advance after its pause. Calls without a pause follow at once."""
+        now = 10**12
+        for part, pause in zip(parts, chain(pauses_us, repeat(0)), strict=False):
+            self.take(self.session.push(part, now))
+            now += pause
+            timer = self.session.next_timer()
+            if timer is not None and timer <= now:
+                self.take(self.session.advance(now))
+        self.take(self.session.end())
+        return self.result
+
+
+def stories(rows: Iterable[Mapping[str, Any]]) -> dict[Any, list[Any]]:
+    """Return the alert rows of each rule, key and quality in order. Rows of different keys have no order."""
+    told: dict[Any, list[Any]] = defaultdict(list)
+    for row in rows:
+        told[row["alert"], tuple(sorted(row["labels"].items())), row["quality"]].append(dict(row))
+    return dict(told)
+
+
+def table(machine: Sequence[Any], ts: Sequence[Any], **columns: Sequence[Any]) -> dict[str, np.ndarray]:
+    return {
+        "ts": np.array(ts),
+        "machine": np.array(machine, dtype=object),
+        **{n: np.array(v) for n, v in columns.items()},
+    }
+
+
+def one_machine(ts: Sequence[int], value: Sequence[float]) -> dict[str, np.ndarray]:
+    return table(["m"] * len(ts), np.array(ts, np.int64), value=np.array(value, np.float64))
+
+
+def settled(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {name: {count: number for count, number in mine.items() if number} for name, mine in counts.items()}
