@@ -1,8 +1,9 @@
 """A small plant for runs: machines with two sensors and a pulse, as files of JSON lines, and what its alerts must be.
 
-`warm` never ends by silence while a test runs, and its input ends with rows an hour later that are false, so what a
-stream gives is what the engine in one process gives, however it is cut, killed and restarted. `pulse` ends true: only
-silence resolves it. `AnyAir` is never true; it makes a second key set, so that each row of `air` is read twice.
+Silence never ends `Warm` while a test runs: the input ends with false rows one hour later, and no stream is idle before
+two hours. So Spark and the engine in one process raise equal alerts for all batch boundaries, kills and restarts, also if
+one stream is a micro-batch ahead of another. `Pulse` ends true: only silence resolves it. `AnyAir` is never true; it makes
+a second key set, so that each row of `air` is read twice.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ streams:
     source: {json: {path: in/air, max_files_per_batch: 1}}
     keys: [machine]
     time_unit: s
-    idle_timeout: 1h
+    idle_timeout: 2h
   surface:
     source: {json: {path: in/surface, max_files_per_batch: 1}}
     keys: [machine]
     time_unit: s
-    idle_timeout: 1h
+    idle_timeout: 2h
     values: {heat: {domain: [-50, 200]}}
   pulse:
     source: {json: {path: in/pulse, max_files_per_batch: 1}}

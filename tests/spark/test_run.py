@@ -190,16 +190,20 @@ def test_the_archive_has_every_row_once(story: Story) -> None:
 @pytest.mark.process
 def test_progress_has_each_batch_and_totals_that_add_up(story: Story) -> None:
     found = read_progress(story.folder / "run")
-    busy = [one.batch for one in found if one.gained.batches]
-    assert busy[: plant.FILES] == list(range(plant.FILES))
+    assert [one.batch for one in found] == list(range(len(found)))
+    with_rows = [one.batch for one in found if sum(one.gained.rows.values())]
+    # Spark logs the next file of a source before it plans the micro-batch. If the kill falls between the two, the next
+    # micro-batch reads two files of that source.
+    assert with_rows in (list(range(plant.FILES)), list(range(plant.FILES - 1)))
     whole = Tally()
     for one in found:
         whole = whole.plus(one.gained)
     assert found[-1].total == whole
-    assert (story.told["batch"], story.told["firing"]) == (plant.FILES - 1, {"Warm": 0, "Pulse": 1})
+    assert story.told["batch"] in (with_rows[-1], with_rows[-1] + 1)
+    assert story.told["firing"] == {"Warm": 0, "Pulse": 1}
     lines = re.findall(r"INFO tocsin.run: batch=(\d+) rows=\d+ .* seconds=[\d.]+ detect_ms=\d+", story.said)
     assert lines
-    assert int(lines[-1]) == plant.FILES - 1
+    assert int(lines[-1]) == story.told["batch"]
 
 
 @pytest.mark.process
