@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 CODE := src tests $(wildcard benchmarks examples) scripts
-NOJIT := $(wildcard tests/stages tests/expr)
+NOJIT := $(wildcard tests/stages tests/operators tests/expr)
 JOBS ?= 2
 PYTEST := $(BIN)/pytest -q -n $(JOBS)
 # One worker runs all tests of the shared Spark session, and starts with them (`tests/conftest.py`).

@@ -19,12 +19,12 @@ import numpy as np
 from benchmarks import cpu_rows
 from benchmarks.parts import run
 from tocsin import Rule, local
-from tocsin.logic import Batch, Int, Shares
 from tocsin.plan import Plan, make_plan, unit_nanoseconds
-from tocsin.plan.promising import PromisingLogic
+from tocsin.plan.promising import PromisingPipeline
 from tocsin.plan.row_counts import count_partners
 from tocsin.plan.row_log import RowLog
 from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.contract import Batch, Int, Shares
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 
@@ -201,7 +201,7 @@ def _costed(count: int, threshold: float, cores: float | None, window: int, rows
     for _ in range(tries):
         session, renewed, pairs = Session(plan), list[tuple[int, int]](), list[int]()
         _, mine = session.pipelines
-        assert isinstance(mine, PromisingLogic)
+        assert isinstance(mine, PromisingPipeline)
         mine._renew = _timed(mine._renew, mine.log, renewed)  # type: ignore[method-assign]
         mine.rules.judge = _counted(mine.rules.judge, pairs)  # type: ignore[method-assign]
         for batches in calls:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin import Rule, local
-from tocsin.logic import Batch, Shares
 from tocsin.plan import Plan, make_plan, unit_nanoseconds
 from tocsin.plan.one_stream import EVALUATE, ROW, WRITE
 from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.contract import Batch, Shares
 from tocsin.runtime.session import Session
 
 Row = dict[str, Any]

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.conditions import conditions
 from tocsin import Rule, local
-from tocsin.logic import Batch, Out
 from tocsin.plan import Agreement, Plan, make_plan
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
 
 SECOND = 1_000_000

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.recordings import recording
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 RECORDING = recording("soccer_zxy_tromso/positions.parquet")
 SECOND = 1_000_000

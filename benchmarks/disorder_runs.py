@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.disorder_data import SECOND, VALUES, Dataset
 from benchmarks.papers.p004.window_join import Equal, Near, Star, WindowJoin
-from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.runtime.contract import NEVER_SEEN, Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.arrange import arrange, new_clocks
 from tocsin.stages.order.slack import NEVER_IDLE

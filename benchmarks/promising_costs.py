@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.promising.anytime_join import COSTS, AnytimeJoin
 from tocsin.stages.promising.books import Costs, Pace
 from tocsin.stages.promising.count_sketch import CountSketch

@@ -28,7 +28,7 @@ from benchmarks.ranges_kernels import (
     by_element,
 )
 from benchmarks.ranges_trees import RTree, interval_build, rtree_build, rtree_order, segment_build
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.requests import Elements, Matured, Queue, Requests, as_ids
 
 _NONE = np.zeros((2, 0))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from benchmarks.ranges_data import DOMAIN
 from benchmarks.threshold_queries import BUCKETS, PARTITIONS, SESSION, NothingStep
 from benchmarks.workloads import START_US
-from tocsin.logic import Batch, Listener, Out, Pages, Pipeline, Step
+from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline, Step
 from tocsin.runtime.session import Session
 
 # Two of them are in each of two buckets.

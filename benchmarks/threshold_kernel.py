@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.algorithm1 import algorithm1, inversions
 from benchmarks.threshold_plots import PLOTS, draw
 from benchmarks.threshold_series import gamma_wiener, recordings, wiener, with_gaps
-from tocsin.stages.reduce.bracket import CLOSED, NEVER, Rows, going
-from tocsin.stages.reduce.sorter import ThresholdSorter, retained
+from tocsin.operators.retention.bracketing import CLOSED, NEVER, Rows, going
+from tocsin.operators.retention.threshold_sorter import ThresholdSorter, retained
 
 SIGMAS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 INTERVAL, BATCH = 100, 10_000

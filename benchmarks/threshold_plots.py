@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.stages.reduce.sorter import retained
+from tocsin.operators.retention.threshold_sorter import retained
 
 PLOTS = Path(__file__).resolve().parent / "plots"
 

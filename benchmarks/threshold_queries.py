@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.workloads import START_US
-from tocsin.logic import Batch, Listener, Out, Pages, Pipeline
-from tocsin.pages import pack
+from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.session import Session
+from tocsin.runtime.state_codec import pack
 from tocsin.spark import LOCAL_DISK_CONF
 
 BUCKETS, PARTITIONS, DELAY = 2, 2, "10 seconds"

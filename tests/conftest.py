@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from benchmarks.recordings import VARIABLE, recordings_folder
 from tocsin.jvm import jvm_options
-from tocsin.plan import follow
+from tocsin.operators.join import operator as join_operator
 
 # Compiling a kernel takes seconds at its first call, so no example has a deadline. The default profile draws the same
 # examples in every run, so that a failure is due to the change under test. `--hypothesis-profile=nightly` draws other
@@ -64,7 +64,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def sift_small_batches() -> Iterator[None]:
     """Enable the sift for batches of any size, because examples have few rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(follow, "FEWEST_SIFTED", 0)
+        patch.setattr(join_operator, "FEWEST_SIFTED", 0)
         yield
 
 

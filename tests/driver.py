@@ -1,4 +1,4 @@
-"""Driver and tables for tests of plans. The driver is an engine that checks the laws of `tocsin.logic`."""
+"""Driver and tables for tests of plans. The driver is an engine that checks the laws of `tocsin.runtime.contract`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tocsin import Rule, local
-from tocsin.logic import COUNTS, Batch, Out, Step
 from tocsin.plan import Plan, make_plan
-from tocsin.plan.limited import LimitedLogic
-from tocsin.plan.watch import WatchLogic
+from tocsin.plan.limited import LimitedPipeline
+from tocsin.plan.watch import KeyedPipeline
+from tocsin.runtime.contract import COUNTS, Batch, Out, Step
 from tocsin.runtime.session import Session
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -38,14 +38,14 @@ def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: st
     return parts
 
 
-def watch_logics(session: Session) -> list[WatchLogic]:
+def watch_logics(session: Session) -> list[KeyedPipeline]:
     """Return the pipelines of key sets without a CPU budget, for tests of their state."""
-    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, WatchLogic)]
+    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, KeyedPipeline)]
 
 
-def limited_logics(session: Session) -> list[LimitedLogic]:
+def limited_logics(session: Session) -> list[LimitedPipeline]:
     """Return the pipelines of key sets with a CPU budget, for tests of their state."""
-    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, LimitedLogic)]
+    return [pipeline for pipeline in session.pipelines if isinstance(pipeline, LimitedPipeline)]
 
 
 class Driver:

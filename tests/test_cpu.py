@@ -19,9 +19,9 @@ from tests.strategies import Case, cases
 from tests.test_memory import zipf_streams
 from tocsin import PlanError, Rule, RuleError, local
 from tocsin.cli.arguments import check_file
-from tocsin.logic import Out
 from tocsin.plan import Plan, plan_file
 from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference

@@ -17,8 +17,8 @@ from tests.durations import us
 from tests.example_counts import ENGINE
 from tests.test_cpu import Columns, matches, pairs, run_plan, unlimited
 from tocsin import local
-from tocsin.logic import FATES
 from tocsin.plan import row_log
+from tocsin.runtime.contract import FATES
 
 FOREVER = "100000d"
 

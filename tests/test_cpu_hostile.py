@@ -15,7 +15,7 @@ from tests.test_cpu import matches, pairs, run_plan
 from tests.test_cpu_clocks import FOREVER, OFFSETS, ROWS, exact, stale_at_once, streams_of, with_clocks
 from tests.test_memory import zipf_streams
 from tocsin import Rule, local
-from tocsin.logic import FATES
+from tocsin.runtime.contract import FATES
 
 UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6, 1e9])
 

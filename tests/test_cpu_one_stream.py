@@ -15,8 +15,8 @@ from tests.one_stream import ROWS, RULES, Condition, dicts_of, results, rules_of
 from tests.strategies import Case, cases
 from tests.test_cpu import matches, run_plan, unlimited
 from tocsin import Rule, local
-from tocsin.logic import FATES
 from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.contract import FATES
 
 UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6])
 

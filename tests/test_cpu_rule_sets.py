@@ -15,11 +15,11 @@ from tests.one_stream import Columns, results
 from tests.test_cpu import matches, run_plan
 from tocsin import Rule, local
 from tocsin.cli.arguments import check_file
-from tocsin.logic import FATES
 from tocsin.plan import Plan, plan_file
-from tocsin.plan.one_stream import OneStreamLogic
+from tocsin.plan.one_stream import OneStreamPipeline
 from tocsin.rules.limits import Limits
 from tocsin.rules.quality import Cpu, Quality
+from tocsin.runtime.contract import FATES
 from tocsin.runtime.session import Session
 
 MORE: dict[str, Any] = {"on": "machine", "emit": "all"}
@@ -200,7 +200,7 @@ def test_rows_that_are_done_go_and_calls_write_only_new_ones() -> None:
     plan = limited(streams, bands(20), 1_000.0, 10_000_000)
     session = Session(plan)
     (promising,) = limited_logics(session)
-    assert isinstance(promising, OneStreamLogic)
+    assert isinstance(promising, OneStreamPipeline)
     for part in parts_of(plan, streams, range(2_000, 20_000, 2_000), "arrival"):
         session.push(part)
         written = {name: data for name, data in session.changed_pages().items() if data is not None}

@@ -1,4 +1,4 @@
-"""The laws of `tocsin.logic`, held by plans over random streams: splits, pages, purity, empty batches, counts."""
+"""The laws of the contract, held by plans over random streams: splits, pages, purity, empty batches, counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.durations import us
 from tests.example_counts import ENGINE
 from tests.strategies import LONG, Case, cases
 from tocsin import Rule, RunError, local
-from tocsin.logic import Out
+from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 
 

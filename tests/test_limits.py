@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.example_counts import ENGINE
 from tocsin import Rule, RuleError, run_local
 from tocsin.local import run_local_detailed
-from tocsin.logic import FATES
 from tocsin.rules.limits import Limits
+from tocsin.runtime.contract import FATES
 
 SECOND = 1_000_000
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xyz"), st.integers(-3, 3).map(float)), max_size=14)

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, DataType, DateType, DecimalType, Doubl
 
 from tests.driver import one_machine
 from tocsin import PlanError, Rule, RuleError, jit, local
-from tocsin.logic import Batch
+from tocsin.runtime.contract import Batch
 from tocsin.runtime.session import Session
 from tocsin.spark.alerts import check_buckets
 from tocsin.spark.blobs import ARRIVAL, TIME, VALUE, Feed, read_blob

@@ -14,9 +14,9 @@ import pytest
 from tests.driver import Driver, parts_of, plan_of, settled, stories, watch_logics
 from tocsin import NoData, PlanError, Rule, RuleError, local
 from tocsin.columns import EPOCH
-from tocsin.logic import FATES, Out
 from tocsin.plan import Plan
-from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.budgeted import BudgetedPipeline
+from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
 
 Columns = dict[str, dict[str, Any]]
@@ -84,7 +84,7 @@ def test_a_life_that_is_over_takes_the_same_wherever_its_rows_were_cut() -> None
         out, driver = run({"a": dict(row), "b": dict(row)}, pairs("witness", quality={"memory": "1MB"}), cuts)
         assert [alert["state"] for alert in out.alerts] == ["firing", "resolved"]
         watch = watch_logics(driver.session)[0]
-        assert isinstance(watch, BudgetedLogic)
+        assert isinstance(watch, BudgetedPipeline)
         sizes.append(watch.room.shedder.size(watch.pages))
     assert len(set(sizes)) == 1
 
@@ -172,7 +172,7 @@ def test_models_find_more_than_the_newest_rows_do() -> None:
     driver = Driver(plan, through_pages=False)
     out = driver.run(parts_of(plan, streams, (), "arrival"))
     logic = watch_logics(driver.session)[0]
-    assert isinstance(logic, BudgetedLogic)
+    assert isinstance(logic, BudgetedPipeline)
     assert logic.room.worth is not None
     assert logic.room.worth.policy == ["PROB", "PROB"]
     exact = local.run_local_detailed(streams, Rule("pair", "a + b > 2", **stated), arrival="arrival")
@@ -200,7 +200,7 @@ def test_the_recall_that_a_join_reaches_is_measured() -> None:
     driver = Driver(plan, through_pages=False)
     driver.run(parts_of(plan, streams, (), "arrival"))
     logic = watch_logics(driver.session)[0]
-    assert isinstance(logic, BudgetedLogic)
+    assert isinstance(logic, BudgetedPipeline)
     assert logic.room.worth is not None
     reached = logic.room.worth.monitor.reached()
     assert reached is not None

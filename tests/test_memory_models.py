@@ -15,7 +15,7 @@ from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
 from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
-from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.plan.worth import Worth
 from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.age import AgeCurve
@@ -66,7 +66,7 @@ def ruled(
     driver = Driver(plan, through_pages=False)
     out = driver.run(parts_of(plan, columns(pairs), (), "arrival"))
     logic = watch_logics(driver.session)[0]
-    worth = logic.room.worth if isinstance(logic, BudgetedLogic) else None
+    worth = logic.room.worth if isinstance(logic, BudgetedPipeline) else None
     return sum(row["startsAt"] > SINCE * MS for row in out.alerts), worth
 
 

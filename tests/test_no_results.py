@@ -12,11 +12,11 @@ import pytest
 from tests.driver import parts_of
 from tests.test_memory import zipf_streams
 from tocsin import Rule, local
-from tocsin.logic import Found, Out
 from tocsin.plan import Plan, make_plan
 from tocsin.report import Gatherer
 from tocsin.run_directory.layout import RunDir
 from tocsin.run_directory.progress import Progress
+from tocsin.runtime.contract import Found, Out
 from tocsin.runtime.session import Session
 from tocsin.spark.record import Recorder
 from tocsin.spark.stateful import COUNTED

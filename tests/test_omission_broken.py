@@ -13,8 +13,8 @@ import pytest
 
 from tocsin import Rule, RuleError
 from tocsin.local import explain, run_local_detailed
-from tocsin.logic import Batch, Out
 from tocsin.plan import Plan, prove
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
 from tocsin.trace import KeyRows, trace, why
 

@@ -18,7 +18,7 @@ import tocsin
 from naive import range_rules
 from tests.example_counts import ENGINE
 from tocsin import local
-from tocsin.logic import FATES
+from tocsin.runtime.contract import FATES
 from tocsin.runtime.session import Session
 
 SETTINGS = [(None, None), (None, 0), (None, 5), (7, None), (7, 0), (20, 6)]

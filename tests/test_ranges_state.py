@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tocsin import RangeRule, RunError
-from tocsin.logic import Batch, Out
-from tocsin.pages import pack
 from tocsin.plan import Plan, alive_requests, make_plan
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
+from tocsin.runtime.state_codec import pack
 
 COLUMNS = {"orders": ["symbol", "ts", "id", "low", "high", "threshold"], "trades": ["symbol", "ts", "price", "volume"]}
 SETTINGS: list[dict[str, Any]] = [{}, {"within": "1h"}, {"rearm": "0s"}, {"within": "1h", "rearm": "5s"}]

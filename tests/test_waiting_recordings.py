@@ -11,7 +11,7 @@ import pytest
 from benchmarks.recordings import recording
 from tocsin import Rule
 from tocsin.local import Result, run_local_detailed
-from tocsin.logic import FATES
+from tocsin.runtime.contract import FATES
 
 pytestmark = pytest.mark.recordings
 

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from tocsin.errors import ExprError, PlanError, RuleError, RunError, SqlError, TocsinError
     from tocsin.expr.certify import Certificate, certify
     from tocsin.local import explain, run_local
+    from tocsin.operators.retention.threshold_sorter import ThresholdSorter, retained
     from tocsin.rules.model import Rule
     from tocsin.rules.no_data import NoData
     from tocsin.rules.ranges import RangeRule
     from tocsin.spark.alerts import alerts
     from tocsin.spark.query import sql
     from tocsin.stages.ranges.index import RangeIndex
-    from tocsin.stages.reduce.sorter import ThresholdSorter, retained
 
 __all__ = [
     "Certificate",
@@ -50,12 +50,12 @@ _MODULES = {
     "RuleError": "tocsin.errors",
     "RunError": "tocsin.errors",
     "SqlError": "tocsin.errors",
-    "ThresholdSorter": "tocsin.stages.reduce.sorter",
+    "ThresholdSorter": "tocsin.operators.retention.threshold_sorter",
     "TocsinError": "tocsin.errors",
     "alerts": "tocsin.spark",
     "certify": "tocsin.expr.certify",
     "explain": "tocsin.local",
-    "retained": "tocsin.stages.reduce.sorter",
+    "retained": "tocsin.operators.retention.threshold_sorter",
     "run_local": "tocsin.local",
     "sql": "tocsin.spark.query",
 }

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import PlanError
-from tocsin.logic import FIRST_US, LAST_US, Float, Int
+from tocsin.runtime.contract import FIRST_US, LAST_US, Float, Int
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Bools = NDArray[np.bool_]

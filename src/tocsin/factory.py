@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 SENSORS = ("air", "humidity", "surface")
 ROUNDS = 240

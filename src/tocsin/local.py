@@ -17,10 +17,10 @@ import numpy as np
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
 from tocsin.jit import use_interpreted_kernels
-from tocsin.logic import ALERT_TIMES, FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.quality import RUN_KEYS, parse_quality
+from tocsin.runtime.contract import ALERT_TIMES, FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.runtime.session import Session, store_pages
 
 # Arrival may be any whole number.

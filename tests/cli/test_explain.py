@@ -14,10 +14,10 @@ import pytest
 from rule_files import load_file
 from rules.test_ranges import GOOD
 from tocsin.cli.main import main
-from tocsin.logic import Found
 from tocsin.plan import plan_file
 from tocsin.run_directory import Progress, Tally
 from tocsin.run_directory.manifest import build_manifest
+from tocsin.runtime.contract import Found
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")

@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 from rule_files import load_file
 from tocsin.delivery.alert_json import format_time
 from tocsin.factory import START_US, Factory
-from tocsin.logic import Batch, Out
 from tocsin.plan import describe_plan, plan_file
 from tocsin.rules.durations import event_text
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.annotations import annotate_alert
 from tocsin.run_directory.manifest import build_manifest
 from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
 
 MINUTE = 60_000_000

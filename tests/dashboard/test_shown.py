@@ -19,9 +19,9 @@ from tocsin.dashboard.known import id_in_address, token_of
 from tocsin.dashboard.store import Asked, Store
 from tocsin.delivery import AlertWriter
 from tocsin.formatting import format_event_time
-from tocsin.logic import Found
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.layout import LOCK
+from tocsin.runtime.contract import Found
 
 SECOND = 1_000_000
 

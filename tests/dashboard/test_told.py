@@ -14,9 +14,9 @@ from dashboard.plant import change
 from dashboard.small import START_S, page_of, small_run, tiles_of
 from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages import rule
-from tocsin.logic import Found
 from tocsin.rules.durations import event_text
 from tocsin.run_directory.layout import LOCK
+from tocsin.runtime.contract import Found
 
 SECOND = 1_000_000
 HOT = {"alert": "Hot", "kind": "threshold", "streams": ["air"], "on": ["m"]}

@@ -119,7 +119,7 @@ def write_and_read(inlet: int, outlet: int, data: bytes) -> bytes:
 
 def wait_for_save(path: Path, received: int) -> None:
     """Wait until a state file with at least `received` rows is saved."""
-    from tocsin.pages import unpack
+    from tocsin.runtime.state_codec import unpack
 
     until = time.monotonic() + LONG_S
     while time.monotonic() < until:

@@ -16,7 +16,7 @@ from tocsin import RunError
 from tocsin.edge import state_file
 from tocsin.edge.edge_filter import EdgeFilter
 from tocsin.edge.settings import Settings
-from tocsin.pages import pack
+from tocsin.runtime.state_codec import pack
 
 BOUNDARIES = st.lists(st.integers(0, 400), max_size=6).map(sorted)
 MALFORMED = st.lists(st.sampled_from([b"", b"nonsense", b"\xff", b'{"t": 1}', b"x" * 90]), max_size=3)

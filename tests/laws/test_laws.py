@@ -26,10 +26,10 @@ from tests.test_semantics import _in_oracle_form as in_oracle_form
 from tests.test_semantics import stories as semantic_stories
 from tests.test_waiting import in_the_order_taken, usable
 from tocsin import jit
-from tocsin.logic import Batch, Out
-from tocsin.pages import unpack
 from tocsin.plan import RANGES, row_log, worth
 from tocsin.plan.budget import Budget
+from tocsin.runtime.contract import Batch, Out
+from tocsin.runtime.state_codec import unpack
 
 FOREVER = 10**15
 SECOND = 1_000_000

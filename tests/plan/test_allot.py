@@ -13,7 +13,7 @@ from tests.test_memory import zipf_streams
 from tocsin import Rule, RunError
 from tocsin.plan import make_plan
 from tocsin.plan.allot import Allotment, Sampled, Told
-from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.rules.quality import parse_quality
 from tocsin.runtime.session import Session
 
@@ -192,7 +192,7 @@ def test_a_share_that_is_told_holds_at_once_and_its_page_remembers_it() -> None:
     plan = plan_of(pair("x", quality={"memory": "800KB"}))
     session = Session(plan)
     watch = watch_logics(session)[0]
-    assert isinstance(watch, BudgetedLogic)
+    assert isinstance(watch, BudgetedPipeline)
     session.control([share_of(plan, 90_000)])
     assert watch.room.share == 90_000
     pages = stored(session)

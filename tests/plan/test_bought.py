@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.logic import NEVER_SEEN
 from tocsin.plan.bought import Bought, Totals
+from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.stages.promising.elapsed import elapse, new_elapsed
 
 WINDOW_US = 10

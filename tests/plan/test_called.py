@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.logic import NEVER_SEEN
-from tocsin.pages import arrays_size, pack, packed_size
+from tocsin.operators.join.operator import track, track_in_order
 from tocsin.plan.called import Called
-from tocsin.plan.follow import track, track_in_order
 from tocsin.plan.page import KEYS_PER_PAGE, name_bytes
+from tocsin.runtime.contract import NEVER_SEEN
+from tocsin.runtime.state_codec import arrays_size, pack, packed_size
 
 
 def called(names: list[str], places: dict[str, int], key_bytes: int) -> Called:

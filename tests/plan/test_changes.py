@@ -14,11 +14,11 @@ from tests.example_counts import ENGINE
 from tocsin import NoData, Rule
 from tocsin.errors import RunError
 from tocsin.local import explain
-from tocsin.logic import Batch, Out
-from tocsin.pages import unpack
 from tocsin.plan import Plan, describe_plan, make_plan, plan_changes
 from tocsin.rules.limits import Limits
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session, store_pages
+from tocsin.runtime.state_codec import unpack
 
 SECOND = 1_000_000
 STREAMS = {name: {"m": ["x"], "site": ["n"], "ts": [0], "value": [0.0]} for name in ("air", "wall", "door")}

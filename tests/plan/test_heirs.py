@@ -15,10 +15,10 @@ from tests.example_counts import ENGINE
 from tests.plan.test_changes import ROWS, drive, plan, stories
 from tests.test_waiting_adaptive import FOLLOWING, following, late_rows
 from tocsin import Rule
-from tocsin.logic import FATES, Out
 from tocsin.plan import plan_changes
 from tocsin.plan.changes import describe_plan
 from tocsin.plan.identity import bequests, heirs, limited_name
+from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
 
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.

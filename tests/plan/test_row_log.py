@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tocsin.errors import RunError
-from tocsin.logic import Float
 from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
 from tocsin.plan.new_rows import NewRows
 from tocsin.plan.row_log import MOST_STALE, ROWS_PER_PAGE, RowLog
+from tocsin.runtime.contract import Float
 
 
 def rows_of(log: RowLog, begin: int, count: int, *, texts: bool = False) -> NewRows:

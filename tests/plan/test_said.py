@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.driver import parts_of, plan_of
 from tests.test_cpu import pairs
 from tests.test_memory import zipf_streams
-from tocsin.logic import Found
 from tocsin.plan.said import Said
+from tocsin.runtime.contract import Found
 from tocsin.runtime.session import Session
 
 

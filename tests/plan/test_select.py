@@ -19,10 +19,10 @@ from stages.promising.test_windows import asked
 from tests.driver import Driver
 from tests.example_counts import ENGINE
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Out
-from tocsin.pages import pack
 from tocsin.plan.select import KINDS, Select
+from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
+from tocsin.runtime.state_codec import pack
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.selection import PROMISES, Query
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.driver import parts_of, plan_of
 from tocsin import Rule, RunError
-from tocsin.logic import Out
 from tocsin.plan import Plan
 from tocsin.plan.agree import Agreement
 from tocsin.plan.pace import MOST_PENDING, Pace
 from tocsin.plan.watch import PACE
+from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 
 SECOND = 1_000_000

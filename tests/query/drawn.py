@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from tocsin.query import Aggregates, Join, Selection
+from tocsin.query import Aggregates, JoinQuery, Selection
 from tocsin.query.dialect import CLAUSES, Tocsin
 from tocsin.query.model import BOOLEAN, FRACTION, MOMENT, TEXT, WHOLE, Kind
 from tocsin.query.read import Script
@@ -165,7 +165,7 @@ def _aggregates(draw: random.Random) -> str:
     )
 
 
-def spark_text(script: Script, asked: Join | Selection | Aggregates) -> str:
+def spark_text(script: Script, asked: JoinQuery | Selection | Aggregates) -> str:
     """Spark's own SQL for what a query asks without a budget: only numbers count where a number is read."""
     texts = []
     for number, select in enumerate(script.selects, 1):
@@ -185,10 +185,10 @@ def spark_text(script: Script, asked: Join | Selection | Aggregates) -> str:
     return " UNION ALL ".join(texts)
 
 
-def _conditions(asked: Join | Selection | Aggregates) -> list[str]:
+def _conditions(asked: JoinQuery | Selection | Aggregates) -> list[str]:
     """What is said nowhere in the text of a query."""
     aliases = [source.alias for source in asked.streams]
-    if isinstance(asked, Join):
+    if isinstance(asked, JoinQuery):
         near = f"abs(unix_micros({aliases[0]}.ts) - unix_micros({aliases[1]}.ts)) <= {asked.layout.window_us}"
         read = [(alias, name) for alias, names in zip(aliases, asked.read, strict=True) for name in names]
         return [near, *(_is_number(f"{alias}.`{name}`") for alias, name in read)]

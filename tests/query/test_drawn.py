@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from query.drawn import COLUMNS_OF, KINDS_OF, draw_text, mutate
 from tests.example_counts import ENGINE
 from tocsin.errors import SqlError
-from tocsin.query import Join, parse_sql, resolve
+from tocsin.query import JoinQuery, parse_sql, resolve
 from tocsin.query.steps import plan_of, select_of
 
 
@@ -21,7 +21,7 @@ def refused(text: str) -> SqlError | None:
     except SqlError as error:
         return error
     assert str(asked)
-    assert repr(plan_of(asked, bounded=True) if isinstance(asked, Join) else select_of(asked))
+    assert repr(plan_of(asked, bounded=True) if isinstance(asked, JoinQuery) else select_of(asked))
     return None
 
 

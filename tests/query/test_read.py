@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import RuleError, SqlError
-from tocsin.query import Join, Selection, parse_sql, resolve
+from tocsin.query import JoinQuery, Selection, parse_sql, resolve
 from tocsin.query.dialect import CLAUSES, SETTINGS, Tocsin
 from tocsin.query.model import MOMENT, TEXT, WHOLE, Kind
 from tocsin.query.read import MAX_LENGTH
@@ -96,7 +96,7 @@ def test_hundreds_of_selections_are_asked_together() -> None:
 def test_logarithms_mean_what_they_do_in_spark(call: str, meant: str) -> None:
     text = f"SELECT a.x FROM s a, s b WHERE a.x = b.x AND {call}(a.y) > b.z WINDOW 1 DAY"
     asked = resolve(parse_sql(text), COLUMNS)
-    assert isinstance(asked, Join)
+    assert isinstance(asked, JoinQuery)
     assert asked.condition == f"{meant}(a.y) > b.z"
 
 

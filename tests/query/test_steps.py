@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.driver import Driver, limited_logics, stories
 from tests.example_counts import ENGINE
-from tocsin.logic import FATES
 from tocsin.plan.anytime import ROW as ROW_COST
-from tocsin.query import Join, parse_sql, resolve
+from tocsin.query import JoinQuery, parse_sql, resolve
 from tocsin.query.model import KEY, ONE, ROW, TIME
 from tocsin.query.steps import plan_of
+from tocsin.runtime.contract import FATES
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.anytime_join import COSTS
 
@@ -28,9 +28,9 @@ WINDOW = 10
 sides = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 1, 2, 30]), st.integers(0, 3)), max_size=25)
 
 
-def asked(text: str) -> Join:
+def asked(text: str) -> JoinQuery:
     found = resolve(parse_sql(text), COLUMNS, "ts")
-    assert isinstance(found, Join)
+    assert isinstance(found, JoinQuery)
     return found
 
 

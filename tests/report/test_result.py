@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.report.cases import HOT, MINUTE, life, result, streams
 from tocsin import RangeRule, Rule, local
-from tocsin.logic import Found
 from tocsin.plan import make_plan
 from tocsin.report import Gatherer, Limited, Result, StoreSummary, choose
 from tocsin.rules.no_data import NoData
 from tocsin.run_directory.manifest import pass_through_shares
+from tocsin.runtime.contract import Found
 
 
 def test_numbers_of_rules_and_streams_add_up() -> None:

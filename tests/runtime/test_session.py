@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.driver import MINUTE, parts_of, settled, stories, table
 from tocsin import NoData, Rule, RunError
-from tocsin.logic import Batch, EvaluatedRows, Out
-from tocsin.pages import MAGIC, OLDEST, VERSION, pack
 from tocsin.plan import Plan, make_plan
+from tocsin.runtime.contract import Batch, EvaluatedRows, Out
 from tocsin.runtime.session import Session, store_pages
+from tocsin.runtime.state_codec import MAGIC, OLDEST, VERSION, pack
 
 JOIN = Rule("join", "a - b > 0", within="10us", on="machine", allowed_lateness="100us")
 PAIRS = Rule("pairs", "a - b > 0", within="10us", on="machine", emit="all")

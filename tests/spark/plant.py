@@ -1,9 +1,9 @@
 """A small plant for runs: machines with two sensors and a pulse, as files of JSON lines, and what its alerts must be.
 
-Silence never ends `Warm` while a test runs: the input ends with false rows one hour later, and no stream is idle before
-two hours. So Spark and the engine in one process raise equal alerts for all batch boundaries, kills and restarts, also if
-one stream is a micro-batch ahead of another. `Pulse` ends true: only silence resolves it. `AnyAir` is never true; it makes
-a second key set, so that each row of `air` is read twice.
+Silence never ends `Warm` while a test runs: the input ends with false rows one hour later, and no stream is idle
+before two hours. So Spark and the engine in one process raise equal alerts for all batch boundaries, kills and
+restarts, also if one stream is a micro-batch ahead of another. `Pulse` ends true: only silence resolves it. `AnyAir` is
+never true; it makes a second key set, so that each row of `air` is read twice.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import tocsin
 from tests.naive.alerts import Rule as NaiveRule
 from tests.naive.alerts import naive_alerts
 from tests.naive.join import Join, within_bounds
-from tocsin.logic import ALERT_TIMES
+from tocsin.runtime.contract import ALERT_TIMES
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark.child import free_port
 from tocsin import NoData, Rule
 from tocsin.errors import RunError
-from tocsin.logic import Found
 from tocsin.plan import Plan, make_plan
 from tocsin.run_directory import Progress, Tally
+from tocsin.runtime.contract import Found
 from tocsin.spark.metrics import METRICS, Meter
 from tocsin.spark.metrics_server import serve_metrics
 

@@ -19,7 +19,7 @@ import tocsin
 from naive import range_rules
 from spark.scenarios import plain
 from tocsin import local
-from tocsin.logic import FATES
+from tocsin.runtime.contract import FATES
 
 pytestmark = pytest.mark.spark
 

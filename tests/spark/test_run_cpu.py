@@ -18,9 +18,9 @@ from rule_files import load_file
 from spark.test_run_shared_wait import run_until
 from tocsin import local
 from tocsin.delivery import AlertLog
-from tocsin.logic import FATES, Out
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
+from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
 from tocsin.spark.buckets import buckets_of
 

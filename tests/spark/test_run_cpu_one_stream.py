@@ -20,9 +20,9 @@ from spark.test_run import command
 from spark.test_run_cpu import found
 from tocsin import local
 from tocsin.delivery import AlertLog
-from tocsin.logic import FATES, Out
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
+from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
 from tocsin.spark.buckets import buckets_of
 

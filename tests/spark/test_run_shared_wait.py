@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rule_files import load_file
-from tocsin.pages import unpack
 from tocsin.run_directory import Progress
+from tocsin.runtime.state_codec import unpack
 from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark

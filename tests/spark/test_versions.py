@@ -13,10 +13,10 @@ import tocsin
 from tests.driver import parts_of
 from tests.strategies import Case, cases
 from tocsin import RunError, local
-from tocsin.logic import Out
-from tocsin.pages import pack
 from tocsin.plan import Plan
+from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
+from tocsin.runtime.state_codec import pack
 from tocsin.spark.versions import STATE_BYTES, Versions
 
 

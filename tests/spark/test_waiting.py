@@ -13,7 +13,7 @@ import tocsin
 from spark.scenarios import Scenario, disorder, plain
 from tocsin import Rule
 from tocsin.local import run_local_detailed
-from tocsin.logic import FATES
+from tocsin.runtime.contract import FATES
 
 pytestmark = pytest.mark.spark
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar
 
-from tocsin.logic import Batch, Listener, Out, Pages
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Batch, Listener, Out, Pages
+from tocsin.runtime.state_codec import pack, unpack
 
 
 @dataclass(frozen=True)

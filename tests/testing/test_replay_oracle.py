@@ -15,8 +15,8 @@ from tests.example_counts import ENGINE
 from tests.naive.alerts import Replay as NaiveReplay
 from tests.naive.alerts import rows_in_order
 from tests.strategies import Case, cases, reduced
-from tocsin.logic import Batch
 from tocsin.plan import Watch, make_plan
+from tocsin.runtime.contract import Batch
 from tocsin.testing.model import Scenario
 from tocsin.testing.replay import KnownAlerts, Replay
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.papers.p001.baselines import find_any_victim
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.memory.held import (
     COUNT,
     KEY,

@@ -1,6 +1,6 @@
 """The m-way window join as a left-deep tree of binary joins, each with a Synchronizer of its own.
 
-Rules do not join so (`stages/join.py`): it is here to hold the paper's section V to tests.
+Rules do not join so (`operators/join/threshold_join.py`): it is here to hold the paper's section V to tests.
 
 Idea: the first instance joins streams 0 and 1, the next what that gives with stream 2, and so on:
 
@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.logic import NEVER_SEEN, Float, Int
+from tocsin.runtime.contract import NEVER_SEEN, Float, Int
 from tocsin.stages.order.slack import IN_SYNCHRONIZER, Rows
 from tocsin.stages.order.synchronizer import synchronize
 

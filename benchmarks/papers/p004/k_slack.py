@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.order.run_heap import lay_out, new_queues
 from tocsin.stages.order.slack import NEVER_IDLE, Rows, delay_rows, new_sent
 

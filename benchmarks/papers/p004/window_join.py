@@ -1,6 +1,7 @@
 """The m-way sliding window join on input that may still be out of order: what each tuple could find and what it finds.
 
-Rules do not join so (`stages/join.py`): the paper's experiments run on it (`python -m benchmarks disorder`).
+Rules do not join so (`operators/join/threshold_join.py`): the paper's experiments run on it
+(`python -m benchmarks disorder`).
 
 Idea: each stream has a window. A tuple that is not behind the newest one moves the clock, drops what has left the
 windows of the others, probes those, and is stored. A tuple that is behind finds nothing, and is stored if its window
@@ -31,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
 
 ANY, EQUAL, STAR, NEAR = 0, 1, 2, 3
 

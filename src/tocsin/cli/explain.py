@@ -254,9 +254,9 @@ def _rule_file_mismatch(run_dir: str, file: RuleFile) -> dict[str, str]:
 def format_budget_results(run_dir: str, results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of `read_budget_results`: a mismatch of the rules first, then memory, then CPU."""
     from tocsin.cli.tables import cpu_text
-    from tocsin.logic import Found
     from tocsin.plan import found_text
     from tocsin.rules.mistakes import printable
+    from tocsin.runtime.contract import Found
 
     if not results:
         return

@@ -13,9 +13,9 @@ from tocsin.formatting import format_count, format_duration, format_event_time, 
 from tocsin.rules.mistakes import printable
 
 if TYPE_CHECKING:
-    from tocsin.logic import Found
     from tocsin.report import Difference, Limited, Result, RuleSummary
     from tocsin.report.recall import Recall
+    from tocsin.runtime.contract import Found
     from tocsin.trace.model import Life
 
 # Rows of a list that a table shows.
@@ -97,7 +97,7 @@ def cpu_notes(shares: Mapping[str, tuple[float | None, float | None]]) -> Iterat
 def memory_notes(memory: Mapping[str, Found]) -> Iterator[str]:
     """Yield a note for each alert whose recall under its memory budget is known.
 
-    >>> from tocsin.logic import Found
+    >>> from tocsin.runtime.contract import Found
     >>> list(memory_notes({"Near": Found(0.2, 0.061), "New": Found()}))
     ['`Near` found about 6.1% of its results within its memory budget recently']
     >>> list(memory_notes({"Far": Found(1.0, 1.0)}))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tocsin.dashboard.fates import stores_of
-from tocsin.logic import Found
 from tocsin.run_directory import Progress
 from tocsin.run_directory.progress import parse_progress
+from tocsin.runtime.contract import Found
 
 # No count, and no time in microseconds, is larger; what is reckoned with them stays finite.
 MOST_NUMBER = 1 << 62

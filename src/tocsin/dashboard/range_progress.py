@@ -27,10 +27,10 @@ from tocsin.dashboard.archive import (
 from tocsin.dashboard.quarantine import request_id
 from tocsin.dashboard.tracer import CannotTraceError, rule_file
 from tocsin.jit import use_interpreted_kernels
-from tocsin.logic import Batch
 from tocsin.plan import Alive, Plan, RangeWatch, alive_requests, plan_file
 from tocsin.rules.ranges import QUERY
 from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.runtime.contract import Batch
 from tocsin.runtime.session import Session, store_pages
 
 MOST_KEYS, MOST_ALIVE = 20, 20

@@ -24,9 +24,9 @@ from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.delivery import AlertLog, Position
 from tocsin.delivery.alert_json import Alert
-from tocsin.logic import ALERT_TIMES
 from tocsin.report import Difference
 from tocsin.report.markup import visible
+from tocsin.runtime.contract import ALERT_TIMES
 
 log = logging.getLogger("tocsin.dashboard")
 

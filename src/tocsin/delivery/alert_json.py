@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tocsin.logic import ALERT_TIMES
 from tocsin.rules.durations import event_text
+from tocsin.runtime.contract import ALERT_TIMES
 
 STATES = ("pending", "firing", "resolved", "inactive", "match")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.delivery.alert_json import Alert, alert_from_row
-from tocsin.logic import ALERT_TIMES
+from tocsin.runtime.contract import ALERT_TIMES
 
 _ROWS = 1_000
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tocsin.columns import EPOCH
 from tocsin.demo.plant import KEEP, WITHIN
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 
 def joined_lives(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.logic import Float, Int
 from tocsin.rules import Rule
+from tocsin.runtime.contract import Float, Int
 
 SECOND, MINUTE, HOUR = 10**6, 60 * 10**6, 3600 * 10**6
 STREAMS = ("humidity", "air", "surface")

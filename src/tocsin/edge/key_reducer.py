@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.edge.line_buffer import DueLine, LineBuffer
-from tocsin.stages.reduce.bracket import NEVER, Reach
-from tocsin.stages.reduce.queues import OWN, REPLAY, Stacks, clear, feed, stacks_for
+from tocsin.operators.retention.bracketing import NEVER, Reach
+from tocsin.operators.retention.monotone_queues import OWN, REPLAY, Stacks, clear, feed, stacks_for
 
 _feed: Callable[..., None] = feed.function
 _SPARE_ROWS = 64

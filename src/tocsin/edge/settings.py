@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tocsin.errors import RuleError
+from tocsin.operators.retention.bracketing import Reach
+from tocsin.operators.retention.window_bounds import SHAPES, keys_and_reach
 from tocsin.rules.durations import duration_text
-from tocsin.stages.reduce.bracket import Reach
-from tocsin.stages.reduce.windows import SHAPES, keys_and_reach
 
 Domain = tuple[float, float]
 

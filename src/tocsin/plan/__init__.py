@@ -6,25 +6,24 @@ Other packages import only the names of this module. The modules below it are pr
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tocsin.plan.agree import Agreement
-from tocsin.plan.allot import Allotment
-from tocsin.plan.anytime import Anytime
-from tocsin.plan.asked import Asked, part_of, read_requests
-from tocsin.plan.budget import found_text
-from tocsin.plan.changes import describe_plan, plan_changes
-from tocsin.plan.listed import Alive, alive_requests
-from tocsin.plan.plan import Plan
-from tocsin.plan.ranged import RANGES
-from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.resolve import make_plan
-from tocsin.plan.said import Said
-from tocsin.plan.shown import range_object, rules_shown, watch_object
-from tocsin.plan.steps import Silence, Store, Threshold, Watch
-
 if TYPE_CHECKING:
+    from tocsin.plan.agree import Agreement
+    from tocsin.plan.allot import Allotment
+    from tocsin.plan.anytime import Anytime
+    from tocsin.plan.asked import Asked, part_of, read_requests
+    from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
+    from tocsin.plan.changes import describe_plan, plan_changes
     from tocsin.plan.file import plan_file
+    from tocsin.plan.listed import Alive, alive_requests
+    from tocsin.plan.plan import Plan
+    from tocsin.plan.ranged import RANGES
+    from tocsin.plan.ranges import RangeWatch
+    from tocsin.plan.resolve import make_plan
+    from tocsin.plan.said import Said
     from tocsin.plan.select import Select
+    from tocsin.plan.shown import range_object, rules_shown, watch_object
+    from tocsin.plan.steps import Silence, Store, Threshold, Watch
 
 __all__ = [
     "Agreement",
@@ -56,12 +55,36 @@ __all__ = [
     "watch_object",
 ]
 
-# Modules that `run_local` does not need. They are imported when a name is used for the first time.
+# Module of each public name. It is imported at the first use of the name: `run_local` needs only a part of the plan,
+# and operators import the specifications in `plan/steps.py` before the rest of the plan.
 _HOMES = {
+    "Agreement": "tocsin.plan.agree",
+    "Alive": "tocsin.plan.listed",
+    "Allotment": "tocsin.plan.allot",
+    "Anytime": "tocsin.plan.anytime",
+    "Asked": "tocsin.plan.asked",
+    "Plan": "tocsin.plan.plan",
+    "RANGES": "tocsin.plan.ranged",
+    "RangeWatch": "tocsin.plan.ranges",
+    "Said": "tocsin.plan.said",
     "Select": "tocsin.plan.select",
+    "Silence": "tocsin.plan.steps",
+    "Store": "tocsin.plan.steps",
+    "Threshold": "tocsin.plan.steps",
+    "Watch": "tocsin.plan.steps",
+    "alive_requests": "tocsin.plan.listed",
+    "describe_plan": "tocsin.plan.changes",
+    "found_text": "tocsin.plan.budget",
+    "make_plan": "tocsin.plan.resolve",
+    "part_of": "tocsin.plan.asked",
+    "plan_changes": "tocsin.plan.changes",
     "plan_file": "tocsin.plan.file",
+    "range_object": "tocsin.plan.shown",
+    "read_requests": "tocsin.plan.asked",
+    "rules_shown": "tocsin.plan.shown",
     "selection_unit_nanoseconds": "tocsin.plan.calibrate",
     "unit_nanoseconds": "tocsin.plan.calibrate",
+    "watch_object": "tocsin.plan.shown",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 
 def tags(values: Iterable[Float], rows: int) -> Int:

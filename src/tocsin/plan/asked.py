@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Bools, Float, Int
 from tocsin.plan.ranges import RangeWatch
 from tocsin.rules.ranges import ACTION, ID, REGISTER, TERMINATE, THRESHOLD
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.ranges.requests import LARGEST_WEIGHT
 
 # Numbers travel as doubles: up to here no other whole number is taken for it.

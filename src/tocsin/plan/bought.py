@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import NEVER_SEEN, Int, Shares
+from tocsin.runtime.contract import NEVER_SEEN, Int, Shares
 
 # A block has so many rows; the first ones are shorter.
 BLOCK = 1024

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tocsin.logic import Found
 from tocsin.plan.identity import digest
 from tocsin.rules.model import Rule
 from tocsin.rules.quality import BYTES, NONE, SAMPLE, Memory, UtilityModel, size_text
+from tocsin.runtime.contract import Found
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
 LEAST = {"bytes": 32_768, "rows": 16}

@@ -18,28 +18,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from tocsin.logic import Batch, Bools, Int, Listener, Out, Pages
-from tocsin.pages import unpack
+from tocsin.operators.retention.operator import RowBatch, Sampled
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
 from tocsin.plan.identity import Bequest
-from tocsin.plan.remember import Sampled, StreamRows
 from tocsin.plan.room import Room
 from tocsin.plan.sample import draws
 from tocsin.plan.shed import stamps
 from tocsin.plan.steps import Watch
 from tocsin.plan.traces import marks
 from tocsin.plan.waits import Came
-from tocsin.plan.watch import MEMORY, WatchLogic, readable
+from tocsin.plan.watch import MEMORY, KeyedPipeline, readable
+from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out, Pages
+from tocsin.runtime.state_codec import unpack
 
 # So many rows in a row are given up where no room can be made, before it is tried again.
 DEAF = 64
 
-Lane = tuple[StreamRows, Int]
+Lane = tuple[RowBatch, Int]
 
 
-class BudgetedLogic(WatchLogic):
+class BudgetedPipeline(KeyedPipeline):
     """All pages of a watch in one bucket, and how much they may take."""
 
     def __init__(
@@ -181,7 +181,7 @@ class BudgetedLogic(WatchLogic):
         placed = [(rows.with_keys(place[rows.key]), lane[1]) for rows, lane in zip(sampled, lanes, strict=True)]
         super()._take(placed, arrived, now_us, out)
 
-    def _sampled(self, lane: int, rows: StreamRows, arrived: Int) -> StreamRows:
+    def _sampled(self, lane: int, rows: RowBatch, arrived: Int) -> RowBatch:
         """Decide which of new rows, which arrived in this order, stay, where a sample is asked for."""
         sampler = self.room.sampler
         if sampler is None or lane > 1:

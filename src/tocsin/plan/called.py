@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tocsin.logic import Batch, Bools, Int
 from tocsin.plan.page import KEYS_PER_PAGE, name_bytes
 from tocsin.plan.shed import number_of
+from tocsin.runtime.contract import Batch, Bools, Int
 
 Key = tuple[str, ...]
 

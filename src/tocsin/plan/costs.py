@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.logic import Int
-from tocsin.plan.remember import NO_TEXT, StreamRows
+from tocsin.operators.retention.operator import NO_TEXT, RowBatch
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
+from tocsin.runtime.contract import Int
 
 
 class RowCosts:
@@ -36,7 +36,7 @@ class RowCosts:
         kept = [rule for rule in watch.rules if rule.emit != "all"] if self.in_bytes else []
         self.shown = sum(len(rule.stores) for rule in kept)
 
-    def texts(self, rows: StreamRows) -> Int:
+    def texts(self, rows: RowBatch) -> Int:
         """What the text of each row takes on a page."""
         if not self.in_bytes or rows.payload is None:
             return np.full(len(rows.time), NO_TEXT)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int
-from tocsin.plan.arrived import Arrivals
+from tocsin.operators.join.batch_slice import ArrivalOrder
+from tocsin.operators.retention.operator import RowBatch, Texts
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.plan.pace import Noted
-from tocsin.plan.remember import StreamRows, Texts
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
 from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
 
@@ -25,8 +25,8 @@ _COLUMNS = ("lane", "key", "time", "stage", "delay")
 class Taken(NamedTuple):
     """Rows that wait no longer, in the order in which they are taken: by key; `behind`: after a later one was."""
 
-    arrivals: Arrivals
-    rows: list[StreamRows]
+    arrivals: ArrivalOrder
+    rows: list[RowBatch]
     delay: Int
     behind: Bools
     noted: Noted
@@ -37,7 +37,7 @@ class Sources:
     """Where rows come from, by their place among those held and those that came: `held` texts, or new rows by lane."""
 
     def __init__(
-        self, held: Texts | None, count: int, order: Int, arrivals: Arrivals, rows: Sequence[StreamRows]
+        self, held: Texts | None, count: int, order: Int, arrivals: ArrivalOrder, rows: Sequence[RowBatch]
     ) -> None:
         self.held, self.count, self.order, self.arrivals, self.rows = held, count, order, arrivals, rows
         self.has_payload = held is not None or any(mine.payload is not None for mine in rows)
@@ -112,7 +112,7 @@ class Hold:
         holding[self.key] = True
         return holding
 
-    def take(self, arrivals: Arrivals, rows: Sequence[StreamRows], slack_us: int, now_us: int | None = None) -> Taken:
+    def take(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], slack_us: int, now_us: int | None = None) -> Taken:
         """Let new rows wait, and give those that wait no longer; `rows[i]` are those of lane i."""
         count = len(self.time)
         merged = [np.concatenate(pair) for pair in zip(self._held(), _fresh(arrivals), strict=True)]
@@ -142,7 +142,7 @@ class Hold:
         nothing = np.zeros(0, np.int64)
         stay = np.ones(len(self.time), np.bool_)
         stay[released] = False
-        none = Arrivals(nothing, nothing, nothing, nothing)
+        none = ArrivalOrder(nothing, nothing, nothing, nothing)
         sources = Sources(self.payload, len(self.time), np.arange(len(self.time)), none, ())
         columns = (self.lane, self.key, self.time, self.delay)
         nobody = Noted(nothing, nothing, nothing, nothing)
@@ -153,7 +153,7 @@ class Hold:
     def _held(self) -> tuple[Int, ...]:
         return self.lane, self.key, self.time, self.stage, self.delay
 
-    def _new_values(self, arrivals: Arrivals, rows: Sequence[StreamRows]) -> Float:
+    def _new_values(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch]) -> Float:
         values = np.full((len(arrivals.time), self.values.shape[1]), np.nan)
         for i, (mine, columns) in enumerate(zip(rows, self.columns, strict=True)):
             at = np.flatnonzero(arrivals.lane == i)
@@ -177,12 +177,12 @@ class Hold:
             at = np.flatnonzero(lane == i)
             row[at] = np.arange(len(at))
             mine = {name: values[released[at], c] for c, name in enumerate(names)}
-            rows.append(self._rows(StreamRows(key[at], time[at], at, mine, None), sources.of(released[at])))
+            rows.append(self._rows(RowBatch(key[at], time[at], at, mine, None), sources.of(released[at])))
         behind = come_behind(key, time, before)
         gained = np.bincount(noted.lane, minlength=len(rows)) - np.bincount(lane, minlength=len(rows))
-        return Taken(Arrivals(lane, key, time, row), rows, delay, behind, noted, gained)
+        return Taken(ArrivalOrder(lane, key, time, row), rows, delay, behind, noted, gained)
 
-    def _rows(self, rows: StreamRows, sources: Sources) -> StreamRows:
+    def _rows(self, rows: RowBatch, sources: Sources) -> RowBatch:
         """Rows of one lane with their payload, or with their row numbers if a trace is recorded."""
         if self.ids is not None:
             return replace(rows, picked=_row_numbers(self.ids, sources), payload=None)
@@ -240,12 +240,12 @@ class Hold:
         self.payload = None if payload is None else payload[stay]
 
 
-def _fresh(arrivals: Arrivals) -> tuple[Int, ...]:
+def _fresh(arrivals: ArrivalOrder) -> tuple[Int, ...]:
     nothing = np.zeros(len(arrivals.time), np.int64)
     return arrivals.lane, arrivals.key, arrivals.time, nothing, nothing
 
 
-def _numbers(arrivals: Arrivals, rows: Sequence[StreamRows]) -> Int:
+def _numbers(arrivals: ArrivalOrder, rows: Sequence[RowBatch]) -> Int:
     """The number of each new row in order of arrival over all keys of the call."""
     number = np.empty(len(arrivals.time), np.int64)
     for i, mine in enumerate(rows):

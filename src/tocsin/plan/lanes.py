@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Batch, Int, Out
-from tocsin.plan.payload import joined_payload
+from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.remember import StreamRows
 from tocsin.plan.steps import Watch
+from tocsin.runtime.contract import Batch, Int, Out
+from tocsin.runtime.payload import joined_payload
 
 
 def inputs_of(number: int, watch: Watch | RangeWatch) -> dict[tuple[int, str], list[str]]:
@@ -24,23 +24,23 @@ def inputs_of(number: int, watch: Watch | RangeWatch) -> dict[tuple[int, str], l
 
 def stream_rows(
     watch: Watch, name: str, batches: Sequence[Batch], places: Callable[[Batch], Int]
-) -> tuple[StreamRows, Int]:
+) -> tuple[RowBatch, Int]:
     """The rows of one stream and their arrival; several batches of it are joined. `places` numbers keys of a batch."""
     mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
     columns = watch.columns(name)
     if not mine:
-        return StreamRows.none(columns), np.zeros(0, np.int64)
+        return RowBatch.none(columns), np.zeros(0, np.int64)
     key = np.concatenate([places(batch)[batch.key] for batch in mine])
     time, arrival = (np.concatenate([getattr(batch, field) for batch in mine]) for field in ("time", "arrival"))
     values = {column: np.concatenate([batch.values[column] for batch in mine]) for column in columns}
     payload = None if watch.is_only_heard(name) else joined_payload(mine)
-    return StreamRows(key, time, time, values, payload), arrival
+    return RowBatch(key, time, time, values, payload), arrival
 
 
 def count_received(
     watch: Watch,
     whole: Mapping[str, int],
-    lanes: Sequence[tuple[StreamRows, Int]],
+    lanes: Sequence[tuple[RowBatch, Int]],
     batches: Sequence[Batch],
     out: Out,
 ) -> None:
@@ -54,7 +54,7 @@ def count_received(
             out.meet(store.stream, int(rows.time.max()))
 
 
-def lane_of(rows: StreamRows, arrival: Int, columns: Sequence[str]) -> tuple[StreamRows, Int]:
+def lane_of(rows: RowBatch, arrival: Int, columns: Sequence[str]) -> tuple[RowBatch, Int]:
     """The rows of a stream that have finite values in some columns."""
     finite = np.logical_and.reduce([np.isfinite(rows.values[column]) for column in columns])
     if finite.all():
@@ -63,7 +63,7 @@ def lane_of(rows: StreamRows, arrival: Int, columns: Sequence[str]) -> tuple[Str
     return rows.pick(at), arrival[at]
 
 
-def in_no_lane(rows: StreamRows, arrival: Int, lanes: Sequence[StreamRows]) -> tuple[StreamRows, Int] | None:
+def in_no_lane(rows: RowBatch, arrival: Int, lanes: Sequence[RowBatch]) -> tuple[RowBatch, Int] | None:
     """The rows of a stream whose values no rule can use: all that they do is to move the newest time of their key."""
     if any(len(lane.time) == len(rows.time) for lane in lanes):
         return None

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.logic import NEVER_SEEN, Float, Int, Out, Pages
-from tocsin.pages import pack, unpack
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.bought import Bought
@@ -26,6 +24,8 @@ from tocsin.plan.promising_pages import PROMISING, parts_of
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out, Pages
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.elapsed import Elapsed, elapse, new_elapsed
 from tocsin.stages.promising.hits import Hits
@@ -49,7 +49,7 @@ class Work(Protocol):
         """Pay for work that was done outside, or before."""
 
 
-class LimitedLogic(ABC):
+class LimitedPipeline(ABC):
     """The rows of a watch in one bucket, the time that they are taken at, and what units bought."""
 
     # The page of what the work itself keeps.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tocsin.logic import Float, Int
-from tocsin.plan.remember import StreamRows, Texts
+from tocsin.operators.retention.operator import RowBatch, Texts
+from tocsin.runtime.contract import Float, Int
 
 # The columns that are whole numbers.
 COLUMNS = ("side", "time", "elapsed", "key", "came", "left")
@@ -57,7 +57,7 @@ def no_rows(width: int) -> NewRows:
     return NewRows(none, none, none, none, none, none, np.zeros((0, width)), None)
 
 
-def in_order(lanes: Sequence[StreamRows], columns: Sequence[Sequence[str]], arrived: Int) -> NewRows:
+def in_order(lanes: Sequence[RowBatch], columns: Sequence[Sequence[str]], arrived: Int) -> NewRows:
     """The rows of both lanes, in an order of arrival; no bucket has taken them yet."""
     side = np.repeat(np.arange(len(lanes)), [len(rows.time) for rows in lanes])
     time, key = (np.concatenate([getattr(rows, name) for rows in lanes]) for name in ("time", "key"))

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.logic import Batch, Int, Out, Pages
-from tocsin.pages import unpack
+from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.bought import Totals, block_ends
 from tocsin.plan.lanes import count_received, lane_of, stream_rows
-from tocsin.plan.limited import AGAIN_US, LimitedLogic, Work
+from tocsin.plan.limited import AGAIN_US, LimitedPipeline, Work
 from tocsin.plan.new_rows import NewRows, in_order
-from tocsin.plan.remember import StreamRows
 from tocsin.plan.row_rules import RowRules
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import Batch, Int, Out, Pages
+from tocsin.runtime.state_codec import unpack
 from tocsin.stages.promising.elapsed import ELAPSED
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.rule_selection import Candidates, RuleSelection
@@ -43,7 +43,7 @@ _SCAN, ROW, EVALUATE, WRITE, TURN, PRICE = 2.5, 160.0, 20.0, 3_000.0, 0.12, 1.0
 SPREAD = 0.25
 
 
-class OneStreamLogic(LimitedLogic):
+class OneStreamPipeline(LimitedPipeline):
     """The selection of a watch in one bucket, its rows, and what its units bought."""
 
     part = "cells"
@@ -233,7 +233,7 @@ class OneStreamLogic(LimitedLogic):
             self.selection.restore(unpack(pages[self.part])[0], known.elapsed, values, self._bins(known))
 
 
-def _arrived(lanes: Sequence[tuple[StreamRows, Int]]) -> Int:
+def _arrived(lanes: Sequence[tuple[RowBatch, Int]]) -> Int:
     """The rows of all lanes by arrival; those that came together as they stand in the stream, then by lane."""
     place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
     lane = np.repeat(np.arange(len(lanes)), [len(arrival) for _, arrival in lanes])

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int
-from tocsin.plan.clock import BLOCK, block_medians
 from tocsin.plan.order import Order
 from tocsin.rules.quality import FIXED, MAX, OBSERVED
+from tocsin.runtime.bucket_clock import BLOCK, block_medians
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import tell

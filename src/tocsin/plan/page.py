@@ -12,25 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Int, Listener, Out
-from tocsin.pages import arrays_size, pack, packed_size, unpack
-from tocsin.plan.arrived import Arrivals, Arrived
-from tocsin.plan.emission import EmissionTimes
-from tocsin.plan.follow import Followed
+from tocsin.operators.admission import late_rows
+from tocsin.operators.join.batch_slice import ArrivalOrder, BatchSlice
+from tocsin.operators.join.operator import Join
+from tocsin.operators.lifecycle.alert_state_machine import NONE
+from tocsin.operators.lifecycle.emission_times import EmissionTimes
+from tocsin.operators.lifecycle.operator import AlertChange
+from tocsin.operators.lifecycle.witness import Witnesses
+from tocsin.operators.matches import match_rows
+from tocsin.operators.no_data import Event, NoDataDetector, ObservedRows
+from tocsin.operators.retention.operator import Retention, RowBatch, VersionedRows
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
-from tocsin.plan.late import late_rows
-from tocsin.plan.lives import AlertChange
-from tocsin.plan.matches import match_rows
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.remember import Remembered, Segments, StreamRows
 from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
-from tocsin.plan.silence import Event, Heard, Silences
 from tocsin.plan.steps import Threshold, Watch
-from tocsin.plan.witness import Witnesses
 from tocsin.rules.durations import MOST_US, duration_text
-from tocsin.stages.alert import NONE
+from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
+from tocsin.runtime.state_codec import arrays_size, pack, packed_size, unpack
 
 KEYS_PER_PAGE = 4096
 
@@ -74,11 +74,11 @@ class Page:
         # How many bytes a page without keys and rows takes; its rules and stores stay.
         self._heading: int | None = None
         self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.remembered = [Remembered(store) for store in watch.stores]
-        self.followed = [Followed(rule, watch.stores, watch.lanes) for rule in watch.rules]
+        self.remembered = [Retention(store) for store in watch.stores]
+        self.followed = [Join(rule, watch.stores, watch.lanes) for rule in watch.rules]
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.hold = None if watch.order is None else Hold(watch.order, watch.lanes)
-        self.silences = Silences(watch) if watch.silences else None
+        self.silences = NoDataDetector(watch) if watch.silences else None
         self.dirty = False
         # Where rows were shed: up to which time results may be missing, and what is promised instead of all.
         self.loss = Loss(NEVER_SEEN, "")
@@ -128,7 +128,7 @@ class Page:
         self.last_words = Out()
 
     def on_rows(
-        self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out, pace: Pace | None = None
+        self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], now_us: int | None, out: Out, pace: Pace | None = None
     ) -> None:
         """Take rows, ordered by key and arrival, or let them wait; `rows[i]` holds those of lane i in the same order.
 
@@ -159,7 +159,7 @@ class Page:
         lane, time = taken.arrivals.lane, taken.arrivals.time
         self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
 
-    def _take(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out, wait_us: int | None = None) -> None:
+    def _take(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out, wait_us: int | None = None) -> None:
         timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.allowed_lateness_us)
         self._count_arrivals(arrivals.lane, rows, timely, out)
         if not timely.all():
@@ -172,16 +172,16 @@ class Page:
             row = np.empty(len(lane), np.int64)
             for i, mine in enumerate(rows):
                 row[lane == i] = np.arange(len(mine.key))
-            arrivals = Arrivals(lane, arrivals.key[timely], arrivals.time[timely], row)
+            arrivals = ArrivalOrder(lane, arrivals.key[timely], arrivals.time[timely], row)
         self._work(arrivals, rows, out)
 
-    def on_heard(self, heard: Heard, now_us: int | None, out: Out) -> None:
+    def on_heard(self, heard: ObservedRows, now_us: int | None, out: Out) -> None:
         """Let silences hear rows, ordered by key and arrival: all that have a time and a key."""
         assert self.silences is not None
         self.dirty = True
         self._report_silences(self.silences.on_rows(heard, now_us), out)
 
-    def _count_arrivals(self, lane: Int, rows: Sequence[StreamRows], timely: NDArray[np.bool_], out: Out) -> None:
+    def _count_arrivals(self, lane: Int, rows: Sequence[RowBatch], timely: NDArray[np.bool_], out: Out) -> None:
         stores = zip(self.remembered, self.lanes, self.watch.store_names, strict=True)
         for number, (memory, i, name) in enumerate(stores):
             late = 0 if timely.all() else int((~timely[lane == i]).sum())
@@ -198,11 +198,11 @@ class Page:
                 missing |= np.isnan(followed.limits).any(axis=0)
         return missing
 
-    def _work(self, arrivals: Arrivals, rows: Sequence[StreamRows], out: Out) -> None:
+    def _work(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out) -> None:
         """Reduce, join, evaluate, alert; then keep what stays."""
         of_store = [rows[i] for i in self.lanes]
         merged = [self._merge(i, mine) for i, mine in enumerate(of_store)]
-        arrived = Arrived(arrivals, merged, self.lanes, len(self.keys))
+        arrived = BatchSlice(arrivals, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             has_times = self.watch.has_emission_times and followed.lived.lives
             emissions = EmissionTimes.of(followed, arrivals) if has_times else None
@@ -213,14 +213,14 @@ class Page:
             self._report_matches(followed, matches, out)
         self._keep(of_store, merged, out)
 
-    def _merge(self, store: int, rows: StreamRows) -> Segments:
+    def _merge(self, store: int, rows: RowBatch) -> VersionedRows:
         """Merge new rows with the retained rows of a store."""
         segments = self.remembered[store].merge(rows)
         if self.tracer is not None:
             self.tracer.record_merge(store, rows, segments)
         return segments
 
-    def _keep(self, of_store: Sequence[StreamRows], merged: Sequence[Segments], out: Out) -> None:
+    def _keep(self, of_store: Sequence[RowBatch], merged: Sequence[VersionedRows], out: Out) -> None:
         floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             if rule.lag_us:  # A row that is not settled yet does not expire.
@@ -239,11 +239,11 @@ class Page:
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
             self._go_on(rule, followed, front, front, out)
 
-    def _go_on(self, rule: Threshold, followed: Followed, progress: Int, silence: Int, out: Out) -> None:
+    def _go_on(self, rule: Threshold, followed: Join, progress: Int, silence: Int, out: Out) -> None:
         """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
         if rule.lag_us:
             store = rule.stores[0]
-            segment = self._merge(store, StreamRows.none(self.remembered[store].store.columns))
+            segment = self._merge(store, RowBatch.none(self.remembered[store].store.columns))
             self._report(followed, followed.settle_rest(progress, segment), out)
         self._report(followed, followed.advance(progress, silence, late_too=True), out)
 
@@ -332,7 +332,7 @@ class Page:
             out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
 
     def _report(
-        self, followed: Followed, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
+        self, followed: Join, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
     ) -> None:
         for change in changes:
             # What is missing may have begun this life, or a life before that would not have ended yet.
@@ -344,7 +344,7 @@ class Page:
                 row["emitted_us"] = emissions.find(change.key, fires_us)
             out.alerts.append(row)
 
-    def _report_matches(self, followed: Followed, matches: Witnesses, out: Out) -> None:
+    def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
         if followed.chances is None:
@@ -361,7 +361,7 @@ class Page:
         """What is promised of the results from a time on: all, unless rows that they may need were shed."""
         return self.loss.promise if since_us <= self.loss.until_us else "exact"
 
-    def _row(self, followed: Followed, change: AlertChange, quality: str) -> dict[str, Any]:
+    def _row(self, followed: Join, change: AlertChange, quality: str) -> dict[str, Any]:
         _, state, times, sequence, late, shown = change
         named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
         (quality,) = with_doubts([quality], followed.outside(shown))

@@ -9,31 +9,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.logic import Bools, EvaluatedRows, Int, Listener
-from tocsin.plan.remember import Remembered, Segments, StreamRows
+from tocsin.operators.join.threshold_join import Evaluations, Probes
+from tocsin.operators.lifecycle.alert_state_machine import TRUE
+from tocsin.operators.lifecycle.witness import WitnessLookup
+from tocsin.operators.retention.bracketing import NEVER
+from tocsin.operators.retention.operator import Retention, RowBatch, VersionedRows
 from tocsin.plan.steps import Watch
-from tocsin.plan.witness import Show
-from tocsin.stages.alert import TRUE
-from tocsin.stages.join import Evaluations, Probes
-from tocsin.stages.reduce.bracket import NEVER
+from tocsin.runtime.contract import Bools, EvaluatedRows, Int, Listener
 
 
 class PageTracer:
     """Row numbers of the rows on one page, and the listener that receives their outcomes."""
 
-    def __init__(self, listener: Listener, watch: Watch, memories: Sequence[Remembered]) -> None:
+    def __init__(self, listener: Listener, watch: Watch, memories: Sequence[Retention]) -> None:
         self.listener, self.watch, self.memories = listener, watch, memories
         # By store: row numbers of the retained rows, and of the rows of the current merge by their source number.
         self.retained = [np.zeros(0, np.int64) for _ in memories]
         self.merged = list(self.retained)
 
-    def record_merge(self, store: int, rows: StreamRows, segments: Segments) -> None:
+    def record_merge(self, store: int, rows: RowBatch, segments: VersionedRows) -> None:
         """Record rows that entered a store."""
         new = np.arange(len(rows.time)) if rows.picked is None or not len(rows.time) else rows.picked
         self.merged[store] = np.concatenate([self.retained[store], new])
         self.listener.on_entered(store, new, rows.rank, segments.silent, segments.repeated)
 
-    def record_reduction(self, store: int, segments: Segments, floor: Int) -> None:
+    def record_reduction(self, store: int, segments: VersionedRows, floor: Int) -> None:
         """Record the rows that a store omits and retains after a merge; `floor` is the oldest time of each key."""
         if not self.memories[store].store.remember:
             return
@@ -42,7 +42,9 @@ class PageTracer:
         self.retained[store] = rows[(segments.gone == NEVER) & (segments.time >= floor[key])]
         self.listener.on_reduced(store, rows, segments.gone, self.retained[store])
 
-    def record_evaluations(self, rule: int, probes: Probes, evaluations: Evaluations, late: Bools, show: Show) -> None:
+    def record_evaluations(
+        self, rule: int, probes: Probes, evaluations: Evaluations, late: Bools, show: WitnessLookup
+    ) -> None:
         """Record the evaluations of probes that completed a combination."""
         stores = self.watch.rules[rule].stores
         numbers = np.concatenate(

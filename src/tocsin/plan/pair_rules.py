@@ -14,16 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.syntax_tree import Variable
-from tocsin.logic import NEVER_SEEN, Float, Int, Out
-from tocsin.plan.compiled import Compiled
-from tocsin.plan.condition import limit_key
-from tocsin.plan.matches import match_rows
-from tocsin.plan.remember import Texts
+from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
+from tocsin.operators.lifecycle.witness import Witnesses
+from tocsin.operators.matches import match_rows
+from tocsin.operators.retention.operator import Texts
+from tocsin.plan.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import Key, RowLog
 from tocsin.plan.steps import Threshold, Watch
-from tocsin.plan.witness import Witnesses
-from tocsin.stages.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
+from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out
 from tocsin.stages.promising.hits import Hits
 
 
@@ -39,7 +38,7 @@ class Found(NamedTuple):
     quality: Texts
 
 
-class PairRule(Compiled):
+class PairRule(CompiledRule):
     """A rule of two streams, evaluated on pairs of their rows."""
 
     def __init__(self, rule: Threshold, watch: Watch) -> None:

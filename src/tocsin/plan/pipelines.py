@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tocsin.logic import Batch, Listener, Out, Pages, Pipeline
-from tocsin.pages import unpack
 from tocsin.plan.agree import Control, read_control
 from tocsin.plan.allot import Share, read_share
-from tocsin.plan.budgeted import BudgetedLogic
+from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.plan.identity import Bequest, bequests, heirs
-from tocsin.plan.one_stream import OneStreamLogic
-from tocsin.plan.promising import PromisingLogic
+from tocsin.plan.one_stream import OneStreamPipeline
+from tocsin.plan.promising import PromisingPipeline
 from tocsin.plan.promising_pages import PROMISING, forgotten_rows
-from tocsin.plan.ranged import RANGES, RangesLogic, forgotten
+from tocsin.plan.ranged import RANGES, RangePipeline, forgotten
 from tocsin.plan.report import last_words
-from tocsin.plan.watch import APART, WatchLogic, named, readable, stored_watches
+from tocsin.plan.watch import APART, KeyedPipeline, named, readable, stored_watches
+from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
+from tocsin.runtime.state_codec import unpack
 
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
@@ -31,16 +31,16 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     planned = {watch.name: watch.rules_found_again for watch in plain.values()}
     taken = heirs(stored_watches(of_watches, planned), planned)
     given = bequests(taken, planned)
-    watches: list[WatchLogic] = []
+    watches: list[KeyedPipeline] = []
     for i, watch in plain.items():
-        kind = WatchLogic if watch.budget is None else BudgetedLogic
+        kind = KeyedPipeline if watch.budget is None else BudgetedPipeline
         watches.append(kind(i, watch, of_watches, given.get(watch.name, Bequest()), listener))
     limited = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
-    promising: list[PromisingLogic | OneStreamLogic] = []
+    promising: list[PromisingPipeline | OneStreamPipeline] = []
     for i, watch in limited.items():
         is_of_pairs = watch.anytime is None or watch.anytime.guided is None
-        promising.append((PromisingLogic if is_of_pairs else OneStreamLogic)(i, watch, of_promising))
-    ranges = [RangesLogic(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, len(plan.watches))]
+        promising.append((PromisingPipeline if is_of_pairs else OneStreamPipeline)(i, watch, of_promising))
+    ranges = [RangePipeline(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, len(plan.watches))]
     watch_of = {name: named(name)[0] for name in of_watches}
     orphans = {name: page for name, page in of_watches.items() if watch_of[name] not in taken.values()}
     gone, expired = forgotten(of_ranges, plan.ranges)
@@ -66,7 +66,7 @@ class RemovedState:
 
     inputs: Mapping[tuple[int, str], Collection[str]] = {}
 
-    def __init__(self, watches: Sequence[WatchLogic], orphans: Pages, gone: list[str], expired: Out) -> None:
+    def __init__(self, watches: Sequence[KeyedPipeline], orphans: Pages, gone: list[str], expired: Out) -> None:
         """Store the removed pages of each kind: pages that end alerts, other pages, and the counts of their rows."""
         self.watches, self.orphans, self.gone, self.expired = watches, orphans, gone, expired
 

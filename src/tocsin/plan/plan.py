@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.logic import Batch, Listener, Pages, Pipeline
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
+from tocsin.runtime.contract import Batch, Listener, Pages, Pipeline
 from tocsin.runtime.session import Session
 
 

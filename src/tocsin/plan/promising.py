@@ -20,16 +20,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.logic import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
-from tocsin.pages import unpack
 from tocsin.plan.anytime import RENEW, RENEW_EACH, judging
 from tocsin.plan.bought import Totals, block_ends
 from tocsin.plan.lanes import count_received, lane_of, stream_rows
-from tocsin.plan.limited import AGAIN_US, LimitedLogic, Work
+from tocsin.plan.limited import AGAIN_US, LimitedPipeline, Work
 from tocsin.plan.new_rows import NewRows, in_order
 from tocsin.plan.pair_rules import PairRules
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
+from tocsin.runtime.state_codec import unpack
 from tocsin.stages.promising.anytime_join import AnytimeJoin
 from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.elapsed import ELAPSED
@@ -42,7 +42,7 @@ _AHEAD = 4096
 MOST = Preference("desc", "count(s1.key) * count(s2.key) * s1.hit * s2.hit")
 
 
-class PromisingLogic(LimitedLogic):
+class PromisingPipeline(LimitedPipeline):
     """The join of a watch in one bucket, its rows, and what its units bought."""
 
     part = "join"

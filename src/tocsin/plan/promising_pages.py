@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection
 
 from tocsin.errors import RunError
-from tocsin.logic import Out, Pages
-from tocsin.pages import unpack
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import Out, Pages
+from tocsin.runtime.state_codec import unpack
 
 # How the pages of anytime joins begin: no watch has such a name. Then come the name of the watch, and a part.
 PROMISING = "~promising/"

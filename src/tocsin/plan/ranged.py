@@ -10,17 +10,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Float, Int, Out, Pages, Payload
-from tocsin.pages import pack, unpack
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.asked import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.lanes import inputs_of
-from tocsin.plan.payload import joined_payload
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
 from tocsin.plan.standing import KeyQueries, Reached, Requests
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
+from tocsin.runtime.payload import joined_payload
+from tocsin.runtime.state_codec import pack, unpack
 
 # Rows not usable that are shown of one call and stream; all are counted.
 MOST_SHOWN = 1000
@@ -103,7 +103,7 @@ def forgotten(pages: Pages, watches: Sequence[RangeWatch]) -> tuple[list[str], O
     return names, out
 
 
-class RangesLogic:
+class RangePipeline:
     """The queries of all keys of one rule."""
 
     def __init__(self, number: int, watch: RangeWatch, pages: Pages) -> None:

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tocsin.plan.payload import shown_payload
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.report import AlertTimes, Row, mark_of, output_row
 from tocsin.plan.standing import Reached
 from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
+from tocsin.runtime.payload import shown_payload
 
 # Of a row that could not be used.
 MOST_CHARACTERS = 4096

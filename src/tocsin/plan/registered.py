@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 
 SLOTS_PER_PAGE = 4096
 _MOST_NEW, _MOST_CHANGED = SLOTS_PER_PAGE // 8, SLOTS_PER_PAGE // 2

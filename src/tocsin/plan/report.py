@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Out
+from tocsin.operators.lifecycle import alert_state_machine as alert
+from tocsin.operators.lifecycle.witness import Witnesses
+from tocsin.operators.no_data import NOT_YET
 from tocsin.plan.identity import Identity, Lane
-from tocsin.plan.payload import shown_payload
-from tocsin.plan.witness import Witnesses
-from tocsin.stages import alert
-from tocsin.stages.silence import NOT_YET
+from tocsin.runtime.contract import Bools, Out
+from tocsin.runtime.payload import shown_payload
 
 Arrays = Mapping[str, NDArray[Any]]
 Key = tuple[str, ...]

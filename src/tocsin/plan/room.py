@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import NEVER_SEEN, Bools, Found, Int, Out
-from tocsin.pages import pack, packed_size
-from tocsin.plan.clock import Clock
+from tocsin.operators.retention.operator import NO_TEXT
 from tocsin.plan.costs import RowCosts
 from tocsin.plan.page import Loss, Page
-from tocsin.plan.remember import NO_TEXT
 from tocsin.plan.sample import Sampler
 from tocsin.plan.shed import Shedder
 from tocsin.plan.steps import Watch
 from tocsin.plan.waits import Came, Waits
 from tocsin.plan.worth import worth_of
+from tocsin.runtime.bucket_clock import Clock
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Found, Int, Out
+from tocsin.runtime.state_codec import pack, packed_size
 
 # Room is made for this part of the share at a time.
 PART = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Int
+from tocsin.runtime.contract import NEVER_SEEN, Int
 
 # Rows go when an eighth of all are older than the window.
 STALE_SHARE = 8

@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.logic import Bools, Float, Int
-from tocsin.pages import lengthened, pack, shortened, unpack
+from tocsin.operators.retention.operator import Texts
 from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
-from tocsin.plan.payload import payload_alike
-from tocsin.plan.remember import Texts
 from tocsin.plan.rolling import Rolling
 from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.plan.shed import number_of
+from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.payload import payload_alike
+from tocsin.runtime.state_codec import lengthened, pack, shortened, unpack
 
 ROWS_PER_PAGE = 4096
 # Keys of rows that are gone are forgotten when there are so many of them, and more than others.

@@ -18,16 +18,16 @@ from tocsin.expr.compiler import Program, compile_expression
 from tocsin.expr.stack_machine import run_program
 from tocsin.expr.syntax_tree import find_variables
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int, Out
+from tocsin.operators.join.threshold_join import first_window, last_window
+from tocsin.operators.lifecycle.witness import Witnesses
+from tocsin.operators.matches import match_rows
+from tocsin.operators.retention.operator import Texts
 from tocsin.plan.guided import Guided
-from tocsin.plan.matches import match_rows
-from tocsin.plan.remember import Texts
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology
-from tocsin.plan.witness import Witnesses
-from tocsin.stages.join import first_window, last_window
+from tocsin.runtime.contract import Bools, Float, Int, Out
 from tocsin.stages.promising.hits import Hits
 from tocsin.stages.promising.rule_selection import Candidates
 

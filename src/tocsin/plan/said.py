@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin.logic import Found, Out
+from tocsin.runtime.contract import Found, Out
 
 
 class Said:

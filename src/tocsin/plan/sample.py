@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
 from tocsin.plan.traces import Traces
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.approach import Aggregate, Expectation, choose, error_curve, error_with
 from tocsin.stages.memory.curves import told
 from tocsin.stages.memory.frequencies import Shares, shares_of

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.logic import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
-from tocsin.pages import pack, unpack
 from tocsin.plan.anytime import pace_of
 from tocsin.plan.identity import digest
-from tocsin.plan.payload import joined_payload
 from tocsin.plan.watch import readable
+from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
+from tocsin.runtime.payload import joined_payload
 from tocsin.runtime.session import Session
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference

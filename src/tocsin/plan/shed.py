@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int, Out
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.sample import Sampler, draws
 from tocsin.plan.steps import Watch
 from tocsin.plan.traces import marks
 from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.quality import BYTES
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
 
 # A multiplier that spreads times over 64 bits.
 _SPREAD = np.int64(-7046029254386353131)

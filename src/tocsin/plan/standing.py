@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Bools, Float, Int
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.registered import Registered
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.ranges.requests import Matured
 from tocsin.stages.ranges.standing import Standing
 

@@ -14,7 +14,6 @@ from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.domain_boxes import UNBOUNDED
 from tocsin.expr.column_evaluation import evaluate_number
 from tocsin.expr.syntax_tree import Compare, Key, Node
-from tocsin.logic import Float
 from tocsin.plan.alike import marks
 from tocsin.plan.anytime import Anytime
 from tocsin.plan.budget import Budget
@@ -22,6 +21,7 @@ from tocsin.plan.identity import Identity, Lane, apart_name, digest, limited_nam
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
+from tocsin.runtime.contract import Float
 
 DELAY = "events are emitted up to {} later if a stream is slow; set `idle_timeout` of the streams to change this"
 

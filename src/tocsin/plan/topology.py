@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tocsin.errors import RuleError
-from tocsin.logic import Int
 from tocsin.rules.durations import microseconds
 from tocsin.rules.model import Rule
+from tocsin.runtime.contract import Int
 
 FAR = 4 * 10**17  # no bound; sums of two stay inside int64
 

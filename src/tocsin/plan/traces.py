@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
-from tocsin.plan.payload import payload_marks
+from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.payload import payload_marks
 
 
 def marks(drawn: Float, texts: NDArray[Any] | None, read: Collection[str]) -> Int:

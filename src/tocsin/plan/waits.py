@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Int
-from tocsin.plan.follow import bring_on
+from tocsin.operators.join.operator import bring_on
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.shed import number_of
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
+from tocsin.runtime.contract import NEVER_SEEN, Int
 
 # A page, the keys of a call that live there, and where.
 Home = tuple[Page, Int, Int]

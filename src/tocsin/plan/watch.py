@@ -9,18 +9,18 @@ from contextlib import contextmanager
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Int, Listener, Out, Pages
-from tocsin.pages import pack, unpack
+from tocsin.operators.join.batch_slice import ArrivalOrder
+from tocsin.operators.no_data import ObservedRows
+from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.arrived import Arrivals
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.lanes import by_key, count_received, in_no_lane, inputs_of, lane_of, stream_rows
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
-from tocsin.plan.remember import StreamRows
-from tocsin.plan.silence import Heard
 from tocsin.plan.steps import Watch
+from tocsin.runtime.contract import Batch, Int, Listener, Out, Pages
+from tocsin.runtime.state_codec import pack, unpack
 
 # Names of columns with commas between them, what tells those apart that wait, and the number of the page.
 _NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace|memory)", re.ASCII)
@@ -77,7 +77,7 @@ def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
         return page
 
 
-class WatchLogic:
+class KeyedPipeline:
     """All pages of one key set."""
 
     def __init__(
@@ -136,13 +136,11 @@ class WatchLogic:
                 names.append(name)
         self._hand_over(lanes, self._arrived(lanes, names), now_us, out)
 
-    def _hand_over(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+    def _hand_over(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
         """Take the rows of a call, none of which waits."""
         self._take(lanes, arrived, now_us, out)
 
-    def _paced(
-        self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str], now_us: int | None, out: Out
-    ) -> None:
+    def _paced(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str], now_us: int | None, out: Out) -> None:
         """Hand over the rows in pieces, and choose the wait anew between them."""
         assert self.pace is not None
         arrived = self._arrived(lanes, names)
@@ -158,7 +156,7 @@ class WatchLogic:
         for rule in self.watch.rules:
             out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)
 
-    def _piece(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+    def _piece(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
         """Hand over some rows, which are numbered through all lanes, in order of arrival; learn what became of them."""
         bases, piece = np.cumsum([0, *(len(rows.time) for rows, _ in lanes)]), np.sort(arrived)
         mine = []
@@ -181,7 +179,7 @@ class WatchLogic:
                 for period in periods:
                     out.find(rule.alert, *period)
 
-    def _take(self, lanes: Sequence[tuple[StreamRows, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
+    def _take(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
         """Order rows by key, then by arrival, and hand each page its own."""
         counts = [len(arrival) for _, arrival in lanes]
         place = np.concatenate([rows.key for rows, _ in lanes])
@@ -196,15 +194,15 @@ class WatchLogic:
             at = np.flatnonzero(lane == i)
             row[at] = np.arange(len(at))
             ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
-        self._pages(Arrivals(lane, place[order], time, row), ordered, now_us, out)
+        self._pages(ArrivalOrder(lane, place[order], time, row), ordered, now_us, out)
 
-    def _arrived(self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str]) -> Int:
+    def _arrived(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str]) -> Int:
         """The rows of all lanes in order of arrival."""
         if len(lanes) > len(self.watch.streams):  # Rows that arrived together stand as in their stream, in any lane.
             return self._in_input_order(lanes, names)
         return np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
 
-    def _in_input_order(self, lanes: Sequence[tuple[StreamRows, Int]], names: Sequence[str]) -> Int:
+    def _in_input_order(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str]) -> Int:
         """Order the rows of all lanes, which are of these streams, by arrival, stream and place in the stream."""
         stream = np.repeat([self.watch.streams.index(name) for name in names], [len(rows.time) for rows, _ in lanes])
         place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
@@ -237,7 +235,7 @@ class WatchLogic:
         return places
 
     def _hear(
-        self, streams: Mapping[str, tuple[StreamRows, Int]], batches: Sequence[Batch], now_us: int | None, out: Out
+        self, streams: Mapping[str, tuple[RowBatch, Int]], batches: Sequence[Batch], now_us: int | None, out: Out
     ) -> None:
         """Let silences hear all rows, page by page; count those of streams that no rule reads."""
         for name in filter(self.watch.is_only_heard, streams):
@@ -252,7 +250,7 @@ class WatchLogic:
         place, time = place[order], np.concatenate([rows.time for rows, _ in streams.values()])[order]
         for p in np.unique(place // KEYS_PER_PAGE).tolist():
             cut = slice(*np.searchsorted(place, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
-            self.pages[p].on_heard(Heard(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
+            self.pages[p].on_heard(ObservedRows(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
 
     def on_control(self, message: Control | Share, out: Out) -> None:
         """Apply a wait that all buckets of this watch agreed on."""
@@ -291,7 +289,7 @@ class WatchLogic:
             self.pace.dirty = False
         return changed
 
-    def _pages(self, arrivals: Arrivals, rows: Sequence[StreamRows], now_us: int | None, out: Out) -> None:
+    def _pages(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], now_us: int | None, out: Out) -> None:
         """Cut the rows, which are ordered by place, where pages end."""
         for p in np.unique(arrivals.key // KEYS_PER_PAGE).tolist():
             begin, end = p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE
@@ -303,5 +301,5 @@ class WatchLogic:
             cut = slice(*np.searchsorted(arrivals.key, [begin, end]))
             lane = arrivals.lane[cut]
             row = arrivals.row[cut] - first[lane]
-            here = Arrivals(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
+            here = ArrivalOrder(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
             self.pages[p].on_rows(here, picked, now_us, out, self.pace)

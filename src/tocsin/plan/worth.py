@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Float, Int
 from tocsin.plan.budget import GRANULES, Budget
 from tocsin.rules.quality import AUTO, BYTES, MODEL_WORDS
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.memory.curves import RateCurve, divide, together, told
 from tocsin.stages.memory.frequency import rate_curve
 from tocsin.stages.memory.going import PAST, first_to_go, worth_by_age

@@ -12,7 +12,7 @@ except ImportError:
     raise ImportError(_message) from None
 
 from tocsin.query.assume import check_script
-from tocsin.query.model import Aggregate, Aggregates, Budget, Column, Filter, Join, Selection, Source
+from tocsin.query.model import Aggregate, Aggregates, Budget, Column, Filter, JoinQuery, Selection, Source
 from tocsin.query.read import parse_sql
 from tocsin.query.resolve import resolve
 
@@ -22,7 +22,7 @@ __all__ = [
     "Budget",
     "Column",
     "Filter",
-    "Join",
+    "JoinQuery",
     "Selection",
     "Source",
     "check_script",

@@ -155,7 +155,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Join(Asked):
+class JoinQuery(Asked):
     """Rows of two streams with equal keys, within the window of each other's times.
 
     `condition` is what else must hold of a pair, as in rules; `read` has the columns of either stream that it reads,

@@ -11,7 +11,7 @@ from sqlglot import exp
 from tocsin.plan import Anytime
 from tocsin.query.clauses import budget_of, check_summary, clause, layout_for, prefer_of, preference_of
 from tocsin.query.declare import Summary
-from tocsin.query.model import BOOLEAN, KEY, TEXT, WHOLE, Budget, Join
+from tocsin.query.model import BOOLEAN, KEY, TEXT, WHOLE, Budget, JoinQuery
 from tocsin.query.names import Named
 from tocsin.query.outputs import outputs_of, sources_of
 from tocsin.query.prefer import condition_text, expression_text, plain, plain_alias
@@ -22,7 +22,7 @@ from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference
 
 
-def resolve_join(named: Named, summaries: Sequence[Summary], where: Where) -> Join:
+def resolve_join(named: Named, summaries: Sequence[Summary], where: Where) -> JoinQuery:
     """Say what a join asks."""
     script = named.script
     if len(where.keys) != 1:
@@ -52,7 +52,7 @@ def resolve_join(named: Named, summaries: Sequence[Summary], where: Where) -> Jo
     read = [tuple(dict.fromkeys(name for at, name in where.read if at == i)) for i in range(2)]
     more = [tuple(dict.fromkeys(name for at, name in preferred if at == i and name not in read[i])) for i in range(2)]
     budget = budget_of(script)
-    return Join(
+    return JoinQuery(
         sources_of(named, [(number, one) for number, one, _ in where.filters]),
         _layout(script, chosen[0] if chosen else None, budget),
         preference,

@@ -10,7 +10,7 @@ from sqlglot import exp
 from tocsin.query.clauses import slide_clause
 from tocsin.query.declare import Summary, declared
 from tocsin.query.dialect import clause_of
-from tocsin.query.model import MOMENT, NUMBER, WHOLE, Aggregates, Join, Kind, Selection
+from tocsin.query.model import MOMENT, NUMBER, WHOLE, Aggregates, JoinQuery, Kind, Selection
 from tocsin.query.names import Named, Streams
 from tocsin.query.of_one import kind_of, resolve_aggregates, resolve_selection
 from tocsin.query.of_pairs import resolve_join
@@ -37,7 +37,7 @@ def resolve(
     columns: Mapping[str, Sequence[str]],
     time: str = "ts",
     kinds: Mapping[str, Mapping[str, Kind]] | None = None,
-) -> Join | Selection | Aggregates:
+) -> JoinQuery | Selection | Aggregates:
     """Say what a script asks of streams with these columns, of which `time` has the event time.
 
     Where it is told what kinds of columns they are, what these cannot be used for is refused.
@@ -69,7 +69,7 @@ def begun(script: Script, streams: Streams) -> tuple[list[Summary], Named]:
     return summaries, named
 
 
-def _together(script: Script, asked: Sequence[Join | Selection | Aggregates]) -> Selection:
+def _together(script: Script, asked: Sequence[JoinQuery | Selection | Aggregates]) -> Selection:
     """Several selections as one, so that they share the work; they may differ in their ranges alone."""
     first, found = asked[0], list[Selection]()
     for one, select in zip(asked, script.selects, strict=True):

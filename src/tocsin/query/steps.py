@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tocsin.plan import Plan, Select, Watch, make_plan
-from tocsin.query.model import KEY, ONE, ROW, TIME, Aggregates, Join, Selection
+from tocsin.query.model import KEY, ONE, ROW, TIME, Aggregates, JoinQuery, Selection
 from tocsin.rules.durations import MOST_US
 from tocsin.rules.model import Rule
 
 ALERT = "query"
 
 
-def rule_of(asked: Join) -> Rule:
+def rule_of(asked: JoinQuery) -> Rule:
     """A rule that is true of every pair that a join asks for."""
     aliases = [source.alias for source in asked.streams]
     terms = [f"{alias}.{ONE}" for alias in aliases]
@@ -35,7 +35,7 @@ def rule_of(asked: Join) -> Rule:
     return Rule(ALERT, expr, within=timedelta(microseconds=within_us), on=[KEY], emit="all", quality=quality)
 
 
-def plan_of(asked: Join, *, bounded: bool) -> Plan:
+def plan_of(asked: JoinQuery, *, bounded: bool) -> Plan:
     """The plan of a join.
 
     Rows of a bounded one come in order of time, so none need be kept for those behind; where units are limited rows
@@ -52,7 +52,7 @@ def plan_of(asked: Join, *, bounded: bool) -> Plan:
     return replace(plan, watches=tuple(_spending(asked, watch) for watch in plan.watches))
 
 
-def _spending(asked: Join, watch: Watch) -> Watch:
+def _spending(asked: JoinQuery, watch: Watch) -> Watch:
     """Let a join spend what was asked; rows go with their window, though their keys be silent."""
     planned = watch.anytime
     if planned is None:

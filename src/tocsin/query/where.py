@@ -9,11 +9,11 @@ from math import inf, isfinite, isnan, nextafter
 from sqlglot import exp
 
 from tocsin.errors import RuleError
-from tocsin.logic import FIRST_US, LAST_US
 from tocsin.query.model import Filter, Kind, Value
 from tocsin.query.names import Named, literal_decimal, literal_number
 from tocsin.query.prefer import condition_text, expression_text, plain
 from tocsin.rules.durations import time_us
+from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.stages.promising.layout import FOREVER
 
 _OPS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}

@@ -12,11 +12,11 @@ import numpy as np
 from markupsafe import Markup
 
 from tocsin.formatting import format_duration, format_event_time, format_number
-from tocsin.logic import Bools, Float, Int
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
 from tocsin.report.svg import Drawing
 from tocsin.rules.rulefile import RuleFile
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.trace import words
 from tocsin.trace.model import (
     DUPLICATES,

@@ -11,12 +11,12 @@ from functools import cached_property
 from statistics import median_low
 from typing import Any, NamedTuple
 
-from tocsin.logic import FATES, Found, Out
 from tocsin.plan import Plan, RangeWatch, Silence, Threshold, Watch
 from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
 from tocsin.run_directory.manifest import pass_through_shares
 from tocsin.run_directory.progress import unusable_streams
+from tocsin.runtime.contract import FATES, Found, Out
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.

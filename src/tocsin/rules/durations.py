@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from tocsin.errors import RuleError, value_text
-from tocsin.logic import FIRST_US, LAST_US
+from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.times import parse_iso_time
 
 # A number has no unit, so only 0 is a duration.

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from tocsin.errors import RuleError
-from tocsin.logic import ALERT_TIMES
 from tocsin.rules.durations import event_text
+from tocsin.runtime.contract import ALERT_TIMES
 
 MOST_CHARACTERS = 10_000
 NO_VALUE = "<no value>"

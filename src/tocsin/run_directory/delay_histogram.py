@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 
 # First classes (negative delay, at most 1 ms), and the last class, which also has all longer delays.
 AHEAD, NONE, LONGEST = -1, 0, 40

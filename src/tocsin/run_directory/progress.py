@@ -15,7 +15,7 @@ from typing import Any
 
 from tocsin.delivery.alert_json import parse_seconds
 from tocsin.files import append_line
-from tocsin.logic import Found, Shares
+from tocsin.runtime.contract import Found, Shares
 
 PROGRESS = "progress.jsonl"
 # Results of a backtest.

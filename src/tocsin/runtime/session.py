@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Listener, Out, Step
-from tocsin.pages import check_version
+from tocsin.runtime.contract import Batch, Listener, Out, Step
+from tocsin.runtime.state_codec import check_version
 
 
 class Session:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Names that no column of a user has.
 TIME, ARRIVAL, PAYLOAD = "_tocsin_time", "_tocsin_arrival", "_tocsin_payload"

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from tocsin.delivery import AlertLog
-from tocsin.logic import ALERT_TIMES
-from tocsin.pages import unpack
 from tocsin.rules.rulefile import RuleFile
 from tocsin.run_directory import Progress, RunDir
+from tocsin.runtime.contract import ALERT_TIMES
+from tocsin.runtime.state_codec import unpack
 from tocsin.spark.run import Options, run
 from tocsin.spark.session import run_session
 from tocsin.spark.stateful import HEAD

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from tocsin.logic import FATES
 from tocsin.run_directory import Progress
+from tocsin.runtime.contract import FATES
 
 log = logging.getLogger("tocsin.run")
 # Told always; other fates where a row has one. Of rows that are there it is told how many there are now.

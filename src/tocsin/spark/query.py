@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, TimestampNTZType, TimestampType
 
 from tocsin.plan import selection_unit_nanoseconds, unit_nanoseconds
-from tocsin.query import Aggregates, Filter, Join, Selection, parse_sql, resolve
+from tocsin.query import Aggregates, Filter, JoinQuery, Selection, parse_sql, resolve
 from tocsin.query.model import ENDS, ERROR, KEY, NUMBER, ONE, ROW, TIME, Column, Value
 from tocsin.query.read import Script
 from tocsin.query.steps import plan_of, read_of, select_of
@@ -72,14 +72,14 @@ def ask(
     *,
     buckets: int | None = None,
     seen: Observation | None = None,
-) -> tuple[Join | Selection | Aggregates, DataFrame]:
+) -> tuple[JoinQuery | Selection | Aggregates, DataFrame]:
     """Say what a script asks of streams, and give the answer; `seen` is told what became of their rows."""
     check_frames(frames)
     tables = {name: Table(frame) for name, frame in frames.items()}
     kinds = {name: table.query_kinds for name, table in tables.items()}
     asked = resolve(script, {name: table.names for name, table in tables.items()}, time, kinds)
     used = [tables[source.name] for source in asked.streams]
-    if isinstance(asked, Join):
+    if isinstance(asked, JoinQuery):
         return asked, _pairs(asked, used, time, buckets, seen)
     if isinstance(asked, Aggregates) and used[0].frame.isStreaming and asked.layout.window_us is None:
         script.refuse(
@@ -120,7 +120,9 @@ def _found(rows: DataFrame, seen: Observation | None) -> DataFrame:
     return rows.where(F.col("kind") == "alert")
 
 
-def _pairs(asked: Join, tables: Sequence[Table], time: str, buckets: int | None, seen: Observation | None) -> DataFrame:
+def _pairs(
+    asked: JoinQuery, tables: Sequence[Table], time: str, buckets: int | None, seen: Observation | None
+) -> DataFrame:
     first = tables[0].frame
     number = prepare(first.sparkSession, idle_timers=None) if buckets is None else buckets
     check_buckets(number)
@@ -135,7 +137,7 @@ def _pairs(asked: Join, tables: Sequence[Table], time: str, buckets: int | None,
     return _outputs(found, texts, asked.outputs, tables)
 
 
-def _side(asked: Join, i: int, table: Table, time: str, read: Collection[str]) -> DataFrame:
+def _side(asked: JoinQuery, i: int, table: Table, time: str, read: Collection[str]) -> DataFrame:
     """A stream of a join, narrowed to what is read of it."""
     wanted = [name for name in (*asked.read[i], *asked.preferred[i]) if name in read]
     numbers = {name: table.column(name).cast("double") for name in wanted}

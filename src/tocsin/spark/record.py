@@ -20,7 +20,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tocsin.delivery.alert_json import format_time
-from tocsin.logic import Out
 from tocsin.plan import Agreement, Allotment, Plan, Said
 from tocsin.rules import RangeRule, Rule
 from tocsin.run_directory import Progress, RunDir, Tally
@@ -28,6 +27,7 @@ from tocsin.run_directory.annotations import annotate_alert
 from tocsin.run_directory.checksums import measure_file
 from tocsin.run_directory.dead_letters import StagedRows, format_late_row
 from tocsin.run_directory.progress import add_counts_by_name, historic_streams
+from tocsin.runtime.contract import Out
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
 from tocsin.spark.stateful import Delays

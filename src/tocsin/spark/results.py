@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tocsin.logic import ALERT_TIMES, Out
 from tocsin.plan import Said
 from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.contract import ALERT_TIMES, Out
 from tocsin.spark.stateful import COUNTED
 
 _WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.logic import FIRST_US, LAST_US, Batch, Int
 from tocsin.plan import part_of
 from tocsin.run_directory.delay_histogram import count_delays
+from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Int
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
 from tocsin.spark.buckets import buckets_of
 from tocsin.spark.row_counter import FOLDED, RowCounter

@@ -30,8 +30,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from tocsin.errors import RunError
-from tocsin.logic import Out, Step
 from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.contract import Out, Step
 from tocsin.runtime.session import Session
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
 from tocsin.spark.buckets import bucket_ids

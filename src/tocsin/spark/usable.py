@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from tocsin.errors import PlanError
-from tocsin.logic import FIRST_US, LAST_US
 from tocsin.rules.durations import duration_text
 from tocsin.rules.rulefile import Stream
+from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import latest_us
 from tocsin.spark.fields import Fields

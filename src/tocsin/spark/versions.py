@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tocsin.errors import RunError
-from tocsin.logic import Batch, Listener, Out, Pages, Pipeline
 from tocsin.plan import Plan, RangeWatch, Watch
+from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.session import Session
 
 STATE_BYTES = "state_bytes"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.errors import TocsinError
-from tocsin.logic import Int
 from tocsin.plan import Silence, Threshold, Watch
 from tocsin.rules.durations import duration_text
+from tocsin.runtime.contract import Int
 from tocsin.testing.model import Scenario
 from tocsin.testing.replay import KnownAlerts
 from tocsin.testing.rule_groups import RuleGroup

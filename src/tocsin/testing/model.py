@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tocsin.formatting import format_labels
-from tocsin.logic import Int
 from tocsin.rules.rulefile import RuleFile
+from tocsin.runtime.contract import Int
 from tocsin.testing.series_notation import Samples
 
 

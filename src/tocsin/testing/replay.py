@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.logic import NEVER_SEEN, Batch
 from tocsin.plan import Plan, Watch
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule
 from tocsin.rules.template import parse_template
+from tocsin.runtime.contract import NEVER_SEEN, Batch
 from tocsin.runtime.session import Session, store_pages
 from tocsin.testing.model import Scenario
 

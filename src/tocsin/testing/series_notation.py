@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RuleError
-from tocsin.logic import Float, Int
 from tocsin.rules.durations import microseconds
 from tocsin.rules.template import plain
+from tocsin.runtime.contract import Float, Int
 
 MOST_SAMPLES = 100_000
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.logic import Batch, Float
 from tocsin.plan import Watch
 from tocsin.rules.rulefile import RuleFile
+from tocsin.runtime.contract import Batch, Float
 from tocsin.testing.model import Scenario, Series
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tocsin.formatting import format_duration, format_event_time, format_number
-from tocsin.logic import Int
 from tocsin.plan import Threshold
 from tocsin.rules.durations import duration_text
+from tocsin.runtime.contract import Int
 from tocsin.trace import words
 from tocsin.trace.model import Evaluation, Life, StoreTrace, Traced
 from tocsin.trace.rows import row_reasons

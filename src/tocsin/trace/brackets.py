@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.operators.retention.bracketing import hops
 from tocsin.plan import Store
-from tocsin.stages.reduce.bracket import hops
+from tocsin.runtime.contract import Float, Int
 
 BRACKET, NO_WINDOW, UNKNOWN = "bracket", "no-window", "unknown"
 

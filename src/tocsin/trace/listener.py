@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tocsin.logic import Bools, EvaluatedRows, Int
+from tocsin.operators.retention.bracketing import NEVER
 from tocsin.plan import Store, Watch
-from tocsin.stages.reduce.bracket import NEVER
+from tocsin.runtime.contract import Bools, EvaluatedRows, Int
 from tocsin.trace.model import Evaluation, KeyRows
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
 from tocsin.plan import RangeWatch, Silence, Store, Threshold, Watch
 from tocsin.rules.ranges import QUERY
+from tocsin.runtime.contract import Float, Int
 from tocsin.trace.brackets import Excuse, find_excuse
 
 # What may become of a row in a store. `passed`: a rule of one stream looked at it, and nothing is remembered.

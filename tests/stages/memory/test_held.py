@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.memory import held as window
 from tocsin.stages.memory import policy as policies
 from tocsin.stages.memory.age import AgeCurve

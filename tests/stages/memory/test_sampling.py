@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.fraction import uniform_use_by_age, uniform_use_by_frequency
 from tocsin.stages.memory.sampled_join import Rows, Sample, SamplingJoin, State, joined

@@ -17,7 +17,7 @@ from naive import adwin as naive_adwin
 from naive import disorder as naive
 from stages.order.drawn import PAPER
 from tests.example_counts import examples
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.delays import DELTA
 from tocsin.stages.order.wait import FixedWait, MaxWait, RecallConfig, Wait

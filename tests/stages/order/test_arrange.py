@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Order
-from tocsin.logic import NEVER_SEEN
+from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
 from tocsin.stages.order.slack import NEVER_IDLE
 

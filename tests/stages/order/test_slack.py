@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.papers.p004.k_slack import run_k_slack
 from naive.order import KSlack
-from tocsin.logic import NEVER_SEEN
+from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.stages.order.run_heap import rise, sink
 from tocsin.stages.order.slack import Rows
 

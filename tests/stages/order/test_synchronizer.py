@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Synchronizer
-from tocsin.logic import NEVER_SEEN
+from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.stages.order.slack import Rows
 from tocsin.stages.order.synchronizer import synchronize
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import elapsed as naive
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.promising.elapsed import elapse, new_elapsed
 
 STEPS = st.lists(st.integers(-30, 40), max_size=120)

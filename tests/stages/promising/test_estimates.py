@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.promising.books import Pace
 from tocsin.stages.promising.estimates import ByBin
 from tocsin.stages.promising.histogram import Histogram

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from naive.ranges import Element, Event, Register, Terminate, run
 from tocsin.errors import RunError
 from tocsin.jit import enabled
-from tocsin.pages import pack
+from tocsin.runtime.state_codec import pack
 from tocsin.stages.ranges.cuts import grow_ends
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.shelving import grow_rack, no_rows, squeeze

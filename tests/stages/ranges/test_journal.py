@@ -11,7 +11,7 @@ from naive.ranges import Element, Event, run
 from stages.ranges.test_index import push, streams
 from tocsin.errors import RunError
 from tocsin.jit import enabled
-from tocsin.pages import pack
+from tocsin.runtime.state_codec import pack
 from tocsin.stages.ranges import journal
 from tocsin.stages.ranges.index import RangeIndex
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from naive.ranges import Answer, Register, Terminate
 from naive.standing import Event, Timed, run
 from tocsin.jit import enabled
-from tocsin.logic import FIRST_US, LAST_US
+from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.stages.ranges import expired, lives, recent, slots
 from tocsin.stages.ranges.standing import Standing
 

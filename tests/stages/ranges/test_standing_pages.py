@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tocsin.errors import RunError
-from tocsin.logic import LAST_US
-from tocsin.pages import pack
+from tocsin.runtime.contract import LAST_US
+from tocsin.runtime.state_codec import pack
 from tocsin.stages.ranges import recent, slots
 from tocsin.stages.ranges.standing import Standing
 

@@ -13,7 +13,7 @@ from benchmarks.papers.p001 import baselines
 from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, Window, band, equi, open_window
 from naive import memory as naive
 from stages.memory.test_held import KEYS, ways
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.memory import policy as policies
 from tocsin.stages.memory.held import COUNT, ROW, Held, rows_held
 from tocsin.stages.memory.policy import Policy

@@ -15,7 +15,7 @@ from benchmarks.papers.p004.join_tree import Partial, Tree
 from benchmarks.papers.p004.k_slack import run_k_slack
 from benchmarks.papers.p004.window_join import Where, WindowJoin
 from naive.window_join import Tuple, true_results
-from tocsin.logic import NEVER_SEEN
+from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.stages.order.arrange import arrange, drain, new_clocks
 from tocsin.stages.order.slack import NEVER_IDLE, Rows
 

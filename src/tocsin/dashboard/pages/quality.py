@@ -11,8 +11,8 @@ from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages.words import is_number, objects_in, seconds_text, short_number
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import format_duration, format_share
-from tocsin.logic import Found
 from tocsin.plan import found_text
+from tocsin.runtime.contract import Found
 
 
 class _Chart(NamedTuple):

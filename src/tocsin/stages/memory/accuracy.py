@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.memory.curves import RateCurve, concave
 
 

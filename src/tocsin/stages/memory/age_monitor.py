@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
 from tocsin.stages.memory.frequencies import Frequencies, add_key, frequency_of, new_frequencies
 from tocsin.stages.memory.splitmix import uniform
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.accuracy import Population, closest, relative_errors
 from tocsin.stages.memory.age_monitor import Lives
 from tocsin.stages.memory.curves import ErrorCurve

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Points of a curve that are told to others.
 _TOLD = 17

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Places in the sums of a window: SUM, COUNT; variance of SUM, of COUNT, and their covariance.
 _SUM, _COUNT, _SUM_SUM, _COUNT_COUNT, _SUM_COUNT = range(5)

@@ -18,7 +18,7 @@ from math import exp, floor, log, log1p, sqrt
 
 import numpy as np
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.frequency import expected_results
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.splitmix import mix
 
 # Places in `facts`: counters in use, rows until all are halved.

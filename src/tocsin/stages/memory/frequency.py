@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.memory.curves import RateCurve, concave
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 
 # What a row past its window is worth.
 PAST = -1.0

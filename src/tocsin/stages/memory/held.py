@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
 
 # Columns of a slot: what the row is, its group, its neighbours in the order of arrival among all rows and in its group.

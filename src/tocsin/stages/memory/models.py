@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.age_monitor import Lives, ends_of_half_octaves
 from tocsin.stages.memory.curves import envelope

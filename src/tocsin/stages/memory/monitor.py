@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.memory import models
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.age_monitor import (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.age import AgeCurve
 
 BY_AGE, BY_KEY = range(2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.memory.going import first_to_go
 from tocsin.stages.memory.held import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
 from tocsin.stages.memory.policy import BY_AGE, Policy

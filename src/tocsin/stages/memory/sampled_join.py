@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.sampling import (
     AFTER,
     HELD,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.splitmix import geometric, uniform
 
 UNIFORM, EQ_CLUSTER, PPS_CLUSTER = 0, 1, 2

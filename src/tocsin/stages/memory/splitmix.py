@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Constants of splitmix64 as signed numbers: 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB.
 _GAMMA = -7046029254386353131

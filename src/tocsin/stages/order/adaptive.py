@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.order.adwin import Adwin
 from tocsin.stages.order.buffer_size import STRATEGIES, next_wait
 from tocsin.stages.order.delays import largest_delays, sync_estimates

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 
 Small = NDArray[np.uint16]
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Bools, Int
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.stages.order.run_heap import lay_out, new_queues
 from tocsin.stages.order.slack import IN_SLACK, RELEASED, Rows, delay_rows, new_sent
 from tocsin.stages.order.synchronizer import merge_rows

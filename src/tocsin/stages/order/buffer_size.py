@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.order.measured import spread_recall
 from tocsin.stages.order.recall import Model, cross_recalls, selectivity_ratios
 

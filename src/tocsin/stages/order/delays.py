@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.order.adwin import COUNT, LARGEST, OPEN_OTHER, OTHER, START, Adwin, new_adwin, take_rows
 from tocsin.stages.order.productivity import coarse
 

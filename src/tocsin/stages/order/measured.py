@@ -18,7 +18,7 @@ interval had (section IV-B): each late row looks like many, the recall of the pa
 from __future__ import annotations
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 
 # The aim, and the bounds of what is required, as shares of the way from Gamma to 1.
 AIM, LEAST, MOST = 0.6, 0.2, 0.85

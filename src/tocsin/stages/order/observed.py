@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.order.buffer_size import recall_at, search_least
 from tocsin.stages.order.delays import skew_sums, sync_estimates, sync_of
 from tocsin.stages.order.productivity import coarse

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.order.observed import Recalls, required_recall
 from tocsin.stages.order.recall import Shape
 from tocsin.stages.order.wait import RecallConfig, Statistics

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 
 # The place in `facts`.
 _LARGEST = 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 
 # Columns of `marks`: where the room of a stream begins; the first and the end of its run and the rows in its heap,
 # counted from there; the row to be taken next (-1: none).

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Int
+from tocsin.runtime.contract import NEVER_SEEN, Int
 from tocsin.stages.order.run_heap import (
     BASE,
     HEAD,

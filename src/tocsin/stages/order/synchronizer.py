@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.order.run_heap import (
     BASE,
     FRONT,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.order.adwin import new_adwin
 from tocsin.stages.order.buffer_size import Monitor, new_monitor, note_interval
 from tocsin.stages.order.delays import DELTA, pack_delays, take_arrivals, unpack_delays

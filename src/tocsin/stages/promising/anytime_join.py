@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
-from tocsin.pages import lengthened, pack, shortened, unpack
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import lengthened, pack, shortened, unpack
 from tocsin.stages.promising.books import (
     ARRIVED,
     AT,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import inlined
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Places in `account`: units left, units of work done, of these to summarise, units that found nothing to do, results
 # that were to be expected; and in `counts`: next arrival, whether its units were given, results written, arrivals so

@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.promising.histogram import MOST_END, Histogram
 from tocsin.stages.promising.summary import Noise, Values, counted
 

@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.summary import Noise, Values
 

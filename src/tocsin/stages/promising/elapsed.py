@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import NEVER_SEEN, Bools, Int
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 
 BLOCK = 33
 # Places in `facts`: elapsed time, the newest event time, rows of the block so far, how many of them lay behind.

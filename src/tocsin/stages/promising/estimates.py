@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Instead of nothing, to divide by.
 _LEAST = 1e-12

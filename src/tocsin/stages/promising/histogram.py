@@ -17,7 +17,7 @@ from math import inf
 
 import numpy as np
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.promising.summary import Noise, Values, counted
 
 # Squares of widths, and sums of them, stay finite.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 SLOTS = 1024
 # As many pairs of the typical ratio are believed to have been tried with each key.

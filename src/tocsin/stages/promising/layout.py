@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.promising.count_sketch import CountSketch
 from tocsin.stages.promising.summary import Scheme
 

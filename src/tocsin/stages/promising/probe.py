@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import inlined, lean
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.promising.books import (
     ARRIVED,
     AT,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import inlined, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 # Columns of `entry`: the tuple's number among all arrivals, its stream, its number in it; what is to be done; where the
 # region begins in the bucket, the first and the last arrival (exclusive) that belong to it.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import inlined, kernel, lean
-from tocsin.logic import Bools, Int
+from tocsin.runtime.contract import Bools, Int
 from tocsin.stages.promising.layout import Limits
 from tocsin.stages.promising.queue import HIGH, LOW, NUMBER, POINT, SIDE, Queue
 from tocsin.stages.promising.stored import (

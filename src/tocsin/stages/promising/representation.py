@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.stored import (

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
-from tocsin.pages import lengthened, shortened
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import lengthened, shortened
 from tocsin.stages.promising.books import CREDIT, EXPECTED, IDLE, Costs, Pace, charge
 from tocsin.stages.promising.by_column import ByColumn
 from tocsin.stages.promising.join_state import changing_of, linked, queue_arrays, queue_from

@@ -11,7 +11,7 @@ from math import inf
 from typing import NamedTuple
 
 from tocsin.jit import inlined, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.splitmix import uniform
 from tocsin.stages.promising.books import (
     AT,

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.promising.anytime_join import UNLIMITED
 from tocsin.stages.promising.books import (
     ARRIVED,

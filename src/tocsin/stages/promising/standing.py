@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.promising.by_column import ByColumn
 from tocsin.stages.promising.histogram import Histogram
 from tocsin.stages.promising.layout import Layout

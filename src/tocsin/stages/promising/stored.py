@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import inlined, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.promising.layout import Layout, Limits
 from tocsin.stages.promising.summary import combine, count_thrice
 

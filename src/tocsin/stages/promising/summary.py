@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import inlined, kernel, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 Values = NDArray[Any]
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.promising.anytime_join import UNLIMITED
 from tocsin.stages.promising.books import Costs, Pace
 from tocsin.stages.promising.estimates import ByBin, Estimate

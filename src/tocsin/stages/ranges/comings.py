@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.ranges.ends import up_of
 from tocsin.stages.ranges.history import is_inside
 from tocsin.stages.ranges.line import Line, enrol_on_line, has_cuts, lack_on_line

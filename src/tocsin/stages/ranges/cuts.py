@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.ends import BLOCK, FILL, GROUP, NUMBER, SIZE, SUM, Ends, part_of, sum_groups
 
 # Bits of a digit, and digits of a key of 64 bits.

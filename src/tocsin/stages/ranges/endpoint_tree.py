@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.cuts import next_number
 
 Short = NDArray[np.int32]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 BLOCK = 64
 FILL = 56

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.recent import Moments, Recent
 from tocsin.stages.ranges.requests import LARGEST_THRESHOLD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.logic import Bools, Int
+from tocsin.runtime.contract import Bools, Int
 from tocsin.stages.ranges import line as on_line
 from tocsin.stages.ranges import plane as in_plane
 from tocsin.stages.ranges.comings import FOUND, TIRED, Work

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import inlined, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.ends import high_of, up_of
 from tocsin.stages.ranges.places import Places, Short, place_of, places_among
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tocsin.errors import RunError
-from tocsin.logic import Bools, Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.held import Held
 from tocsin.stages.ranges.journal import COLUMNS, Journal
 from tocsin.stages.ranges.queries import Queries, together

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.pages import pack, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.queries import Queries
 from tocsin.stages.ranges.requests import Elements, Requests
 

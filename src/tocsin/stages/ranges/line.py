@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.cuts import all_cells, distinct, make_ends, middle_of
 from tocsin.stages.ranges.ends import (
     FILL,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tocsin.errors import RunError
-from tocsin.logic import Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.expired import Expired
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.recent import Moments, Recent

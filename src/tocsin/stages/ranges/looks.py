@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Int
+from tocsin.runtime.contract import Int
 from tocsin.stages.ranges.comings import (
     FOUND,
     OBEYED,

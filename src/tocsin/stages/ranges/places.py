@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import inlined, kernel
-from tocsin.logic import Float
+from tocsin.runtime.contract import Float
 from tocsin.stages.ranges.cuts import scale_of
 from tocsin.stages.ranges.ends import part_of
 

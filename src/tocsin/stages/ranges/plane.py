@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.ends import high_of
 from tocsin.stages.ranges.history import (
     LOADED,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.logic import Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 
 # Elements per page.
 PAGE = 4096

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tocsin.logic import Bools, Float, Int
+from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.ranges.checks import (
     are_usable,
     first_not_a_range,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.logic import Bools, Int
+from tocsin.runtime.contract import Bools, Int
 from tocsin.stages.ranges.endpoint_tree import LEAVES, NODES, Layers, Pieces, Short, leaf_of, owner_of, plant
 from tocsin.stages.ranges.queries import Queries
 from tocsin.stages.ranges.requests import Elements

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 
 SHELF = 64
 NEVER = (1 << 63) - 1

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.cuts import with_room
 from tocsin.stages.ranges.shelves import (
     AFTER,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.requests import Requests
 from tocsin.stages.ranges.shelves import ID as ID_OF_TABLE
 from tocsin.stages.ranges.shelves import find, remove

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 
 from numpy.typing import ArrayLike
 
-from tocsin.logic import FIRST_US, LAST_US, Int
+from tocsin.runtime.contract import FIRST_US, LAST_US, Int
 from tocsin.stages.ranges.checks import integers, within
 from tocsin.stages.ranges.index import RangeIndex
 from tocsin.stages.ranges.lives import Lives

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel, lean
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.cuts import distinct
 from tocsin.stages.ranges.places import Places, Short, place_of, places_among
 from tocsin.stages.ranges.shelving import order_of

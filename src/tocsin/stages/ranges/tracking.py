@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tocsin.logic import Bools, Int
-from tocsin.pages import pack, unpack
+from tocsin.runtime.contract import Bools, Int
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.ranges.queries import Life, Queries, no_queries, scan, together
 from tocsin.stages.ranges.requests import Elements, Matured, Queue, Requests, as_ids, in_order
 from tocsin.stages.ranges.rounds import COUNTED

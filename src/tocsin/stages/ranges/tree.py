@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tocsin.logic import Bools, Int
+from tocsin.runtime.contract import Bools, Int
 from tocsin.stages.ranges.queries import Queries
 from tocsin.stages.ranges.requests import Elements
 from tocsin.stages.ranges.rounds import Found, Tracked, feed, totals, track

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tocsin.jit import kernel
-from tocsin.logic import Float, Int
+from tocsin.runtime.contract import Float, Int
 from tocsin.stages.ranges.slots import (
     AWAKE,
     END,

@@ -1,0 +1,1 @@
+"""Operators of a keyed pipeline."""

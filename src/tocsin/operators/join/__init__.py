@@ -1,0 +1,1 @@
+"""Join: combinations of retained rows that satisfy a condition."""

@@ -1,0 +1,1 @@
+"""Lifecycle: evaluations drive the alerts of a rule."""

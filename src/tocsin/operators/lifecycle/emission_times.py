@@ -1,0 +1,60 @@
+"""Emission times: for the arrivals of a call, how far each row moves the watermark of its key for one rule.
+
+A backtest takes many rows in one call, and alerts come out at its end. The emission time of an alert is the newest
+event time of its key at the row that moves the watermark to the evaluation. Batch boundaries do not change it. It
+is a lower bound if an evaluation has the time of an earlier row, or if the rule has `for`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.jit import kernel
+from tocsin.operators.join.batch_slice import ArrivalOrder
+from tocsin.operators.join.operator import Join, bring_on
+from tocsin.runtime.contract import NEVER_SEEN, Int
+
+
+@kernel
+def track_watermarks(
+    stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_timeout_us: int, lag_us: int
+) -> tuple[Int, Int]:
+    """Return the watermark and the newest event time of the key after each row. `stream` is -1 for unused rows."""
+    watermark, newest_time = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
+    for i in range(key.shape[0]):
+        k = key[i]
+        if stream[i] >= 0:
+            newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
+        newest_time[i] = newest[k].max()
+        if stream[i] >= 0 and lag_us > 0:
+            progress[k] = max(progress[k], newest_time[i] - lag_us)
+        elif stream[i] >= 0:
+            bring_on(k, newest, progress, idle_timeout_us)
+        watermark[i] = progress[k]
+    return watermark, newest_time
+
+
+class EmissionTimes(NamedTuple):
+    """Watermark and newest event time after each arrival of a call; arrivals are ordered by key and arrival."""
+
+    key: Int
+    watermark: Int
+    newest_time: Int
+
+    @classmethod
+    def of(cls, followed: Join, arrivals: ArrivalOrder) -> EmissionTimes:
+        """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
+        newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
+        stream = followed.stream_of[arrivals.lane]
+        times = track_watermarks(
+            stream, arrivals.key, arrivals.time, newest, progress, rule.idle_timeout_us, rule.lag_us
+        )
+        return cls(arrivals.key, *times)
+
+    def find(self, key: int, time_us: int) -> int | None:
+        """Return when an evaluation at `time_us` is emitted, or None if no arrival of the call emits it."""
+        begin, end = np.searchsorted(self.key, [key, key + 1]).tolist()
+        at = begin + int(np.searchsorted(self.watermark[begin:end], time_us))
+        return int(self.newest_time[at]) if at < end and self.newest_time[at] != NEVER_SEEN else None

@@ -1,0 +1,167 @@
+"""Silence: a key whose stream has brought no row for too long, in event time.
+
+Idea: per stream watched and key the newest row, and the start of the silence that is open. Event time is the newest row
+of the key in any stream; it passes, row by row, the moment at which a stream should have been heard again.
+Guarantee: the lives of docs/explanation/semantics.md (D60 to D69); one call or many give the same events.
+Cost: O(1) per row and stream watched, three numbers per stream watched and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.jit import kernel
+from tocsin.plan.identity import Identity
+from tocsin.plan.steps import Watch
+from tocsin.runtime.contract import NEVER_SEEN, Int
+
+# Neither a time nor the start of a life.
+NOT_YET = NEVER_SEEN
+
+
+class NoDataColumns(NamedTuple):
+    """By stream watched and key: the newest row, the start of the open life, and the last row before it."""
+
+    newest: Int
+    start: Int
+    last: Int
+
+
+def new_quiet(streams: int, keys: int) -> NoDataColumns:
+    """Nothing heard yet."""
+    return NoDataColumns(*(np.full((streams, keys), NOT_YET) for _ in range(3)))
+
+
+@kernel
+def hear(stream: Int, key: Int, time: Int, wanted: Int, for_us: Int, front: Int, quiet: NoDataColumns) -> Int:
+    """Take rows by key and arrival, and give the changes of state: (stream watched, key, start, end, last row).
+
+    `wanted` has the streams watched, `front` the event time of each key; an end of NOT_YET means that the life begins.
+    """
+    newest, start, last = quiet.newest, quiet.start, quiet.last
+    most = 2 * wanted.shape[0]
+    events, count = np.empty((32 + most, 5), np.int64), 0
+    for row in range(key.shape[0]):
+        k, now = key[row], time[row]
+        front[k] = max(front[k], now)
+        if count + most > events.shape[0]:
+            events = np.concatenate((events, np.empty_like(events)))
+        for i in range(wanted.shape[0]):
+            is_open, is_known = start[i, k] != NOT_YET, newest[i, k] != NOT_YET
+            if is_known and not is_open and front[k] - newest[i, k] > for_us[i]:
+                count = begin(i, k, for_us[i], quiet, events, count)
+                is_open = True
+            if stream[row] != wanted[i] or (is_known and now <= newest[i, k]):
+                continue
+            newest[i, k] = now
+            is_silent = front[k] - now > for_us[i]
+            if is_silent and not is_open:
+                count = begin(i, k, for_us[i], quiet, events, count)
+            elif is_open and not is_silent:
+                events[count, 0], events[count, 1], events[count, 2] = i, k, start[i, k]
+                events[count, 3], events[count, 4] = max(now, start[i, k]), last[i, k]
+                count += 1
+                start[i, k] = NOT_YET
+    return events[:count].copy()
+
+
+@kernel
+def begin(i: int, k: int, for_us: int, quiet: NoDataColumns, events: Int, count: int) -> int:
+    """Open a life behind the newest row; give the number of events."""
+    quiet.last[i, k] = quiet.newest[i, k]
+    quiet.start[i, k] = quiet.newest[i, k] + for_us
+    events[count, 0], events[count, 1], events[count, 2] = i, k, quiet.start[i, k]
+    events[count, 3], events[count, 4] = NOT_YET, quiet.last[i, k]
+    return count + 1
+
+
+# A change of state: which silence, key, start, end, last row before it.
+Event = tuple[int, int, int, int | None, int]
+
+
+@dataclass(frozen=True)
+class ObservedRows:
+    """Rows by key and arrival: number of the stream among those of the watch, key, time."""
+
+    stream: Int
+    key: Int
+    time: Int
+
+
+class NoDataDetector:
+    """State and work of all silences on one page."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.identities = [silence.identity for silence in watch.silences]
+        self.wanted = np.array([watch.streams.index(silence.stream) for silence in watch.silences], np.int64)
+        self.for_us = np.array([silence.for_us for silence in watch.silences], np.int64)
+        self.front, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.quiet = new_quiet(len(self.wanted), 0)
+
+    def add_keys(self, count: int) -> None:
+        """Make room for new keys."""
+        self.front = np.concatenate([self.front, np.full(count, NOT_YET)])
+        self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
+        fresh = new_quiet(len(self.wanted), count)
+        self.quiet = NoDataColumns(*(np.concatenate(pair, axis=1) for pair in zip(self.quiet, fresh, strict=True)))
+
+    def on_rows(self, heard: ObservedRows, now_us: int | None) -> list[Event]:
+        """Hear rows."""
+        self.seen_us[heard.key] = now_us or 0
+        found = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, self.quiet)
+        return [(i, k, start, None if end == NOT_YET else end, last) for i, k, start, end, last in found.tolist()]
+
+    def _listening(self) -> NDArray[np.bool_]:
+        """By silence and key: it was heard of, and is not silent yet."""
+        listening: NDArray[np.bool_] = (self.quiet.newest != NOT_YET) & (self.quiet.start == NOT_YET)
+        return listening
+
+    def on_time(self, now_us: int) -> list[Event]:
+        """Begin the silence of keys that had no row of any stream for too long by the clock."""
+        due = self._listening() & (now_us - self.seen_us > self.for_us[:, None])
+        newest, start, last = self.quiet
+        last[due] = newest[due]
+        start[due] = (newest + self.for_us[:, None])[due]
+        return [(i, k, int(start[i, k]), None, int(last[i, k])) for i, k in np.argwhere(due).tolist()]
+
+    def next_timer(self) -> int | None:
+        """When the clock would begin the next silence."""
+        # A key is silent when its time has passed, not when it has come; more often than each second is not asked.
+        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening()]
+        return int(due.min()) if len(due) else None
+
+    def drop_keys(self, gone: NDArray[np.bool_], now_us: int) -> list[Event]:
+        """Forget keys; their open lives end at their event time, moved on by the clock."""
+        _, start, last = self.quiet
+        ended = self.front + (now_us - self.seen_us)
+        found = np.argwhere((start != NOT_YET) & gone).tolist()
+        ends: list[Event] = [
+            (i, k, int(start[i, k]), int(max(ended[k], start[i, k])), int(last[i, k])) for i, k in found
+        ]
+        self.front, self.seen_us = self.front[~gone], self.seen_us[~gone]
+        self.quiet = NoDataColumns(*(np.ascontiguousarray(part[:, ~gone]) for part in self.quiet))
+        return ends
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """State to be written."""
+        named: dict[str, NDArray[Any]] = {"silence.front": self.front, "silence.seen": self.seen_us}
+        for i, one in enumerate(self.identities):
+            named |= {
+                f"n{one.id}.{part}": rows[i] for part, rows in zip(NoDataColumns._fields, self.quiet, strict=True)
+            }
+        return named
+
+    def load(self, arrays: Mapping[str, NDArray[Any]], known: set[Identity], keys: int) -> None:
+        """State that was written; none of silences that are new."""
+        self.add_keys(keys)
+        if "silence.front" in arrays:
+            self.front, self.seen_us = arrays["silence.front"], arrays["silence.seen"]
+        for i, one in enumerate(self.identities):
+            if one in known:
+                for part, rows in zip(NoDataColumns._fields, self.quiet, strict=True):
+                    rows[i] = arrays[f"n{one.id}.{part}"]

@@ -1,0 +1,74 @@
+"""Payload: what travels along with a row as one JSON text, and what of it is a rule's own.
+
+The text is made once for all rules, so it may hold columns that one of them reads; these are no payload for that rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.runtime.contract import Batch, Int, Payload
+
+
+def joined_payload(batches: Sequence[Batch]) -> Payload | None:
+    """The texts of several batches one behind the other; a batch alone keeps its own, unasked."""
+    if len(batches) == 1 or all(batch.payload is None for batch in batches):
+        return batches[0].payload
+    joined = np.full(sum(len(batch.time) for batch in batches), None, dtype=object)
+    begin = 0
+    for batch in batches:
+        end = begin + len(batch.time)
+        if batch.payload is not None:
+            joined[begin:end] = list(batch.payload.take(np.arange(len(batch.time))))
+        begin = end
+    return joined
+
+
+def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
+    """The columns of a row that are not read, as texts; None where there are none.
+
+    >>> shown_payload('{"note": "wet", "temp": 0.5}', ["temp"]), shown_payload('{"temp": 0.5}', ["temp"])
+    ({'note': 'wet'}, None)
+    """
+    columns = {name: None if value is None else str(value) for name, value in _unread(text, read).items()}
+    return columns or None
+
+
+def payload_alike(text: str | None, read: Collection[str]) -> str | None:
+    """Give a text that is equal for rows that are equal in the columns that are not read.
+
+    >>> payload_alike('{"temp": 0.0}', ["temp"]) == payload_alike('{"temp": -0.0}', ["temp"]) == payload_alike(None, ())
+    True
+    """
+    if text is None or not any(_may_hold(text, name) for name in read):
+        return None if text == "{}" else text
+    columns = _unread(text, read)
+    return json.dumps(columns) if columns else None
+
+
+def payload_marks(texts: NDArray[Any], read: Collection[str]) -> Int:
+    """Return one number per text: equal for rows that are equal in the columns that are not read, in any process."""
+    return np.fromiter((_digest(payload_alike(text, read)) for text in texts), np.int64, len(texts))
+
+
+def _digest(text: str | None) -> int:
+    if text is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _may_hold(text: str, name: str) -> bool:
+    """Tell whether a text may hold a column, without reading it; odd signs may be written in several ways."""
+    return name in text or not name.isascii() or not name.isprintable() or not {'"', "\\", "/"}.isdisjoint(name)
+
+
+def _unread(text: str | None, read: Collection[str]) -> dict[str, Any]:
+    if text is None:
+        return {}
+    return {name: value for name, value in json.loads(text).items() if name not in read}

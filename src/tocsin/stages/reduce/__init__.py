@@ -1,1 +1,0 @@
-"""Fewer rows, same alerts."""
