@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.edge.line_buffer import DueLine, LineBuffer
-from tocsin.operators.retention.bracketing import NEVER, Reach
+from tocsin.operators.retention.bracketing import Reach
 from tocsin.operators.retention.monotone_queues import OWN, REPLAY, Stacks, clear, feed, stacks_for
+from tocsin.runtime.contract import NEVER
 
 _feed: Callable[..., None] = feed.function
 _SPARE_ROWS = 64

@@ -12,14 +12,14 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.lanes import inputs_of
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
+from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.standing import KeyQueries, Reached, Requests
 from tocsin.plan.watch import readable
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
-from tocsin.runtime.payload import joined_payload
+from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.state_codec import pack, unpack
 
 # Rows not usable that are shown of one call and stream; all are counted.
@@ -150,7 +150,7 @@ class RangePipeline:
         numbers = [np.array([keys.setdefault(key, len(keys)) for key in batch.keys])[batch.key] for batch in some]
         time, arrival = (np.concatenate([getattr(batch, name) for batch in some]) for name in ("time", "arrival"))
         values = {column: np.concatenate([batch.values[column] for batch in some]) for column in columns}
-        return _Rows(np.concatenate(numbers), time, arrival, values, joined_payload(some), bad)
+        return _Rows(np.concatenate(numbers), time, arrival, values, join_payload(some), bad)
 
     def _by_key(self, call: _Call) -> Iterator[tuple[int, Int, Int]]:
         """The usable requests and elements of each key, in order of arrival."""

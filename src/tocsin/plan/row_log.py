@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.operators.retention.operator import Texts
 from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
 from tocsin.plan.rolling import Rolling
 from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.plan.shed import number_of
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.runtime.payload import payload_alike
+from tocsin.runtime.row_batch import Texts
 from tocsin.runtime.state_codec import lengthened, pack, shortened, unpack
 
 ROWS_PER_PAGE = 4096

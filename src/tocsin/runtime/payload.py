@@ -7,27 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.runtime.contract import Batch, Int, Payload
-
-
-def joined_payload(batches: Sequence[Batch]) -> Payload | None:
-    """The texts of several batches one behind the other; a batch alone keeps its own, unasked."""
-    if len(batches) == 1 or all(batch.payload is None for batch in batches):
-        return batches[0].payload
-    joined = np.full(sum(len(batch.time) for batch in batches), None, dtype=object)
-    begin = 0
-    for batch in batches:
-        end = begin + len(batch.time)
-        if batch.payload is not None:
-            joined[begin:end] = list(batch.payload.take(np.arange(len(batch.time))))
-        begin = end
-    return joined
+from tocsin.runtime.contract import Int
 
 
 def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
