@@ -18,19 +18,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.operators.retention.operator import RowBatch, Sampled
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
 from tocsin.plan.identity import Bequest
 from tocsin.plan.room import Room
-from tocsin.plan.sample import draws
-from tocsin.plan.shed import stamps
 from tocsin.plan.steps import Watch
-from tocsin.plan.traces import marks
 from tocsin.plan.waits import Came
 from tocsin.plan.watch import MEMORY, KeyedPipeline, readable
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out, Pages
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.state_codec import unpack
 
 # So many rows in a row are given up where no room can be made, before it is tried again.
@@ -188,10 +187,12 @@ class BudgetedPipeline(KeyedPipeline):
             return rows
         number = self._called.number[rows.key]
         columns = [rows.values[column] for column in self.watch.lanes[lane][1]]
-        drawn = draws(np.full(len(number), lane), number, rows.time, columns)
+        fingerprints = row_fingerprints((np.full(len(number), lane), number, rows.time, *columns), len(number))
         chance = sampler.chances(lane, number)
-        refused, texts = drawn >= chance, None if rows.payload is None else rows.texts(np.arange(len(number)))
-        mark, again = marks(drawn, texts, self.watch.lanes[lane][1]), np.zeros(len(number), np.bool_)
+        refused = unit_numbers(fingerprints) >= chance
+        texts = None if rows.payload is None else rows.texts(np.arange(len(number)))
+        mark = with_payload_digests(fingerprints, texts, self.watch.lanes[lane][1])
+        again = np.zeros(len(number), np.bool_)
         again[arrived] = sampler.traces.came_again(lane, mark[arrived], refused[arrived])
         return replace(rows, sampled=Sampled(chance, refused, again))
 
@@ -200,7 +201,7 @@ class BudgetedPipeline(KeyedPipeline):
         steady = self.room.clock.take(time)
         if self.room.worth is not None:
             numbers, mine = self._called.number[key], lane < 2
-            stamp = stamps(numbers, time)
+            stamp = row_fingerprints((numbers, time), len(numbers))
             self.room.worth.learn(lane[mine], steady[mine], numbers[mine], stamp[mine], lost[mine])
 
     def changed_pages(self) -> dict[str, bytes | None]:

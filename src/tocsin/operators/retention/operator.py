@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import row_fingerprints
 from tocsin.jit import kernel
 from tocsin.operators.retention.bracketing import CLOSED, HOPPING, NEVER, Rows, going, hops
 from tocsin.operators.retention.dominance import going_dominated
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
-from tocsin.plan.alike import tags
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Payload
-from tocsin.runtime.payload import payload_marks
+from tocsin.runtime.payload import with_payload_digests
 
 Texts = NDArray[np.object_]
 
@@ -294,20 +294,21 @@ class Retention:
 
         A payload is read only where key, time and values are equal.
         """
-        tag = tags(values, len(source))
+        tag = row_fingerprints(values, len(source))
         if texts is None:
             return tag
         order = np.lexsort((tag, *place))
         same = np.logical_and.reduce([np.diff(column[order]) == 0 for column in (tag, *place)])
         alike = np.zeros(len(tag), np.bool_)
         alike[order[1:][same]] = alike[order[:-1][same]] = True
-        tag[alike] ^= payload_marks(texts(source[alike]), self.store.columns)
+        tag[alike] = with_payload_digests(tag[alike], texts(source[alike]), self.store.columns)
         return tag
 
     def _fingerprints(self, merged: VersionedRows, at: Int) -> Int:
         """Return one number per row: equal for rows of equal values and payload, in any process."""
-        mark = tags([value[at] for value in merged.values], len(at))
-        return mark if merged.payload is None else mark ^ payload_marks(merged.texts(at), self.store.columns)
+        texts = None if merged.payload is None else merged.texts(at)
+        fingerprints = row_fingerprints([value[at] for value in merged.values], len(at))
+        return with_payload_digests(fingerprints, texts, self.store.columns)
 
     def _texts(self, rows: RowBatch, source: Int) -> Texts:
         """Payload by source number."""
