@@ -18,11 +18,11 @@ from rule_files import load_file
 from spark.test_run_shared_wait import run_until
 from tocsin import local
 from tocsin.delivery import AlertLog
+from tocsin.hashing import assign_buckets
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
 from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +95,7 @@ def expected(folder: Path) -> Out:
         for part in taken(folder):
             mine: Columns = {}
             for name, columns in part.items():
-                here = np.array(buckets_of(("item",), columns["item"].tolist(), 2), np.int64) == bucket
+                here = assign_buckets(("item",), columns["item"].tolist(), 2) == bucket
                 renamed = {"ts": TIME}
                 mine[name] = {renamed.get(column, column): values[here] for column, values in columns.items()}
                 mine[name][ARRIVAL] = mine[name][TIME]

@@ -28,10 +28,10 @@ from tocsin import Rule, local
 from tocsin.cli.main import main
 from tocsin.columns import EPOCH
 from tocsin.delivery import AlertLog
+from tocsin.hashing import assign_buckets
 from tocsin.plan import found_text
 from tocsin.run_directory import read_progress
 from tocsin.run_directory.progress import read_memory_results
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ groups:
 def write(folder: Path) -> None:
     """Write streams in order of time: 9 of 10 rows are of many keys of bucket 1, the rest of one key of bucket 0."""
     names = [f"item-{key}" for key in range(900)]
-    bucket = np.array(buckets_of(("item",), names, 2))
+    bucket = assign_buckets(("item",), names, 2)
     many, one = np.flatnonzero(bucket == 1), int(np.flatnonzero(bucket == 0)[0])
     draw = np.random.default_rng(1)
     for name in "ab":

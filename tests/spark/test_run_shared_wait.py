@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rule_files import load_file
+from tocsin.hashing import assign_buckets
 from tocsin.run_directory import Progress
 from tocsin.runtime.state_codec import unpack
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +39,7 @@ groups:
 def write(folder: Path) -> None:
     """Write streams in order of arrival; keys of bucket 1 are late by more than those of bucket 0."""
     names = [f"m{key}" for key in range(KEYS)]
-    slow = np.array(buckets_of(("machine",), names, 2))
+    slow = assign_buckets(("machine",), names, 2)
     assert set(slow) == {0, 1}
     random = np.random.default_rng(1)
     for name in "ab":

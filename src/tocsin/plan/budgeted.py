@@ -18,18 +18,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
 from tocsin.plan.identity import Bequest
 from tocsin.plan.room import Room
-from tocsin.plan.sample import Sampler, draws
-from tocsin.plan.shed import stamps
+from tocsin.plan.sample import Sampler
 from tocsin.plan.steps import Watch
-from tocsin.plan.traces import marks
 from tocsin.plan.waits import Came
 from tocsin.plan.watch import MEMORY, KeyedPipeline, readable
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out, Pages
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample
 from tocsin.runtime.state_codec import unpack
 
@@ -182,11 +182,13 @@ class BudgetedPipeline(KeyedPipeline):
             mine, columns = rows.take(at), self.watch.lanes[view][1]
             number = self._called.number[mine.key]
             values = [mine.values_of(column) for column in range(len(columns))]
-            drawn = draws(np.full(len(at), view), number, mine.time, values)
+            fingerprints = row_fingerprints((np.full(len(at), view), number, mine.time, *values), len(at))
             texts = mine.texts(np.arange(len(at))) if mine.has_payload else None
-            sample.probability[at] = chance = sampler.chances(view, number)
-            sample.is_rejected[at] = drawn >= chance
-            sample.is_repeat[at] = sampler.traces.came_again(view, marks(drawn, texts, columns), drawn >= chance)
+            marks = with_payload_digests(fingerprints, texts, columns)
+            probability = sampler.chances(view, number)
+            is_rejected = unit_numbers(fingerprints) >= probability
+            sample.probability[at], sample.is_rejected[at] = probability, is_rejected
+            sample.is_repeat[at] = sampler.traces.came_again(view, marks, is_rejected)
         return sample
 
     def _learn_of(self, rows: RowBatch, lost: Bools) -> None:
@@ -194,7 +196,7 @@ class BudgetedPipeline(KeyedPipeline):
         steady = self.room.clock.take(rows.time)
         if self.room.worth is not None:
             numbers, mine = self._called.number[rows.key], rows.view < 2
-            stamp = stamps(numbers, rows.time)
+            stamp = row_fingerprints((numbers, rows.time), len(numbers))
             self.room.worth.learn(rows.view[mine], steady[mine], numbers[mine], stamp[mine], lost[mine])
 
     def changed_pages(self) -> dict[str, bytes | None]:

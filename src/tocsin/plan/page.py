@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import key_numbers
 from tocsin.jit import kernel
 from tocsin.operators.admission import late_rows
 from tocsin.operators.join.batch_slice import BatchSlice
@@ -115,12 +116,11 @@ class Page:
             if self.silences is not None:
                 self.silences.add_keys(count)
 
-    def numbered(self, number: Callable[[tuple[str, ...]], int]) -> Int:
-        """A number of each key, always by the same function: hashes take time, and keys stay for long."""
+    def key_numbers(self) -> Int:
+        """Return the number of each key. The numbers of known keys are cached."""
         new = self.keys[len(self._numbers) :]
         if new:
-            more = np.fromiter(map(number, new), np.int64, len(new))
-            self._numbers = np.concatenate([self._numbers, more])
+            self._numbers = np.concatenate([self._numbers, key_numbers(new)])
         return self._numbers
 
     def say_last_words(self, out: Out) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
+from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import pace_of
-from tocsin.plan.identity import digest
 from tocsin.plan.watch import readable
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
 from tocsin.runtime.row_batch import join_payload
@@ -68,7 +68,7 @@ class Select:
     @property
     def page(self) -> str:
         """The name of its state; a step that differs in what it may spend alone goes on with it."""
-        return _SELECT + digest(repr(replace(self, cores=None, units=None, unit_ns=UNIT_NS)))
+        return _SELECT + stable_hash(repr(replace(self, cores=None, units=None, unit_ns=UNIT_NS)))
 
     @property
     def costs(self) -> Costs:

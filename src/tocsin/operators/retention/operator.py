@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import row_fingerprints
 from tocsin.jit import kernel
 from tocsin.operators.retention.bracketing import CLOSED, HOPPING, Rows, going, hops
 from tocsin.operators.retention.dominance import going_dominated
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
-from tocsin.plan.alike import tags
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
-from tocsin.runtime.payload import payload_marks
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
 from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
 
@@ -215,20 +215,21 @@ class Retention:
 
         The payload is read only if key, time and values are equal.
         """
-        tag = tags(values, len(source))
+        tag = row_fingerprints(values, len(source))
         if texts is None:
             return tag
         order = np.lexsort((tag, *place))
         is_same = np.logical_and.reduce([np.diff(column[order]) == 0 for column in (tag, *place)])
         is_equal = np.zeros(len(tag), np.bool_)
         is_equal[order[1:][is_same]] = is_equal[order[:-1][is_same]] = True
-        tag[is_equal] ^= payload_marks(texts(source[is_equal]), self.store.columns)
+        tag[is_equal] = with_payload_digests(tag[is_equal], texts(source[is_equal]), self.store.columns)
         return tag
 
     def _fingerprints(self, merged: VersionedRows, at: Int) -> Int:
         """Return one number per row: equal for rows of equal values and payload, in any process."""
-        mark = tags([value[at] for value in merged.values], len(at))
-        return mark if merged.payload is None else mark ^ payload_marks(merged.texts(at), self.store.columns)
+        texts = None if merged.payload is None else merged.texts(at)
+        fingerprints = row_fingerprints([value[at] for value in merged.values], len(at))
+        return with_payload_digests(fingerprints, texts, self.store.columns)
 
     def _texts(self, rows: RowBatch, source: Int) -> Texts:
         """Return the payload of rows by number: the retained rows first, then the new rows."""
