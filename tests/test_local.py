@@ -59,10 +59,10 @@ def test_result_is_equal_for_any_number_of_calls(monkeypatch: pytest.MonkeyPatch
         mixed[name] = {column: np.asarray(cells)[order] for column, cells in columns.items()}
     monkeypatch.setattr(local, "ROWS_PER_CALL", 10**9)
     one = [local.run_local_detailed(given, RULE) for given in (streams, mixed)]
-    assert one[0].alerts
+    assert one[0].alert_rows()
     monkeypatch.setattr(local, "ROWS_PER_CALL", rows)
     for given, expected in zip((streams, mixed), one, strict=True):
-        assert local.run_local_detailed(given, RULE).alerts == expected.alerts
+        assert local.run_local_detailed(given, RULE).alerts == expected.alert_rows()
 
 
 @pytest.mark.parametrize("keys", [1, 2, 7])
@@ -217,10 +217,10 @@ def test_payloads_stay_with_their_rows_when_a_stream_has_two_batches() -> None:
     rule = Rule("x", "a.value > 0", on="machine", emit="all")
     plan = local.explain({"a": one_machine([], []) | {"note": np.array([])}}, rule)
     given = [*batches([4, 1], note=np.array(["d", "a"])), *batches([3]), *batches([2], note=np.array(["b"]))]
-    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(given).alerts}
+    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(given).alert_rows()}
     assert payloads == {1: {"note": "a"}, 2: {"note": "b"}, 3: None, 4: {"note": "d"}}
     arrays = [replace(given[0], payload=np.array(['{"note": "d"}', None], object)), given[2]]
-    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(arrays).alerts}
+    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(arrays).alert_rows()}
     assert payloads == {1: None, 2: {"note": "b"}, 4: {"note": "d"}}
 
 

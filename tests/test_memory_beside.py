@@ -39,7 +39,7 @@ def test_keys_of_more_than_one_page_share_the_memory(memory: str) -> None:
     )
     out, driver = run(streams, rule, [3000, 9000, 15_000])
     whole, _ = run(streams, rule, through_pages=False)
-    assert stories(out.alerts) == stories(whole.alerts)
+    assert stories(out.alert_rows()) == stories(whole.alert_rows())
     assert settled(out.counts) == settled(whole.counts)
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     exact, _ = run(streams, replace(rule, quality=None), through_pages=False)
@@ -70,7 +70,7 @@ def test_limits_are_those_of_the_key_when_it_comes_back_after_it_was_forgotten(e
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     assert sum(counts["freed_keys"] for counts in out.counts.values()) > 0
     assert driver.most <= 45_000
-    named = {int(row["labels"]["machine"][1:]) for row in out.alerts}
+    named = {int(row["labels"]["machine"][1:]) for row in out.alert_rows()}
     assert named
     assert all(key < 300 and key % 2 == 0 for key in named)
     for name, counts in out.counts.items():
@@ -94,7 +94,7 @@ def test_standing_ranges_go_on_beside_a_limited_join_and_take_nothing_of_its_mem
     ranges = tocsin.RangeRule("Near", ["a.value"], "orders", on="machine")
     limited = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival", quality={"memory": "50 rows"})
     free = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival")
-    near = [[row for row in out.alerts if row["alert"] == "Near"] for out in (limited, free)]
+    near = [[row for row in out.alert_rows() if row["alert"] == "Near"] for out in (limited, free)]
     assert len(near[0]) > 10
     assert stories(near[0]) == stories(near[1])
     assert sum(counts.get("shed", 0) for counts in limited.counts.values()) > 0

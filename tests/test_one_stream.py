@@ -66,7 +66,7 @@ def drive(case: Case, cuts: Sequence[int] = (), *, through_pages: bool = False) 
     driver = Driver(plan, through_pages=through_pages)
     with calls(driver) as called:
         out = driver.run(parts_of(plan, streams, cuts, "arrival"))
-    return [_in_oracle_form(row, case.rule) for row in out.alerts], called
+    return [_in_oracle_form(row, case.rule) for row in out.alert_rows()], called
 
 
 def product(case: Case) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def test_a_rule_that_waits_does_not_notice_that_others_come_and_go(
     alone: dict[str, bytes] = {}
     expected = drive(plan(STAYS), first, alone)
     expected.add(drive(plan(STAYS), second, alone, end=True))
-    assert stories(disturbed.alerts, "M") == stories(expected.alerts, "M")
+    assert stories(disturbed.alert_rows(), "M") == stories(expected.alert_rows(), "M")
 
 
 @ENGINE
@@ -117,7 +117,7 @@ def test_rules_may_change_the_way_they_wait_with_each_other(
         alone: dict[str, bytes] = {}
         expected = drive(plan(one), first, alone)
         expected.add(drive(plan(other), second, alone, end=True))
-        assert stories(disturbed.alerts, one.alert) == stories(expected.alerts, one.alert)
+        assert stories(disturbed.alert_rows(), one.alert) == stories(expected.alert_rows(), one.alert)
     assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*rules(after)).watches for part in ("0", "pace")}
 
 
@@ -137,7 +137,7 @@ def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, 
         alone: dict[str, bytes] = {}
         expected = drive(plan(rules[0]), first, alone)
         expected.add(drive(plan(rules[1]), second, alone, end=True))
-        assert stories(parted.alerts, rules[0].alert) == stories(expected.alerts, rules[0].alert)
+        assert stories(parted.alert_rows(), rules[0].alert) == stories(expected.alert_rows(), rules[0].alert)
     assert set(pages) <= {f"{watch.name}/{part}" for watch in plan(*apart).watches for part in ("0", "pace")}
 
 
@@ -166,6 +166,6 @@ def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
             for name, data in session.changed_pages().items():
                 pages.pop(name, None)
                 pages |= {} if data is None else {name: data}
-        found.append((waits, by_key(row for row in out.alerts if row["alert"] == "x")))
+        found.append((waits, by_key(row for row in out.alert_rows() if row["alert"] == "x")))
     assert found[0] == found[1]
     assert found[0][0][0][0] > 0, "the wait must have moved"

@@ -18,7 +18,8 @@ from tocsin.cli.tables import unusable_lines
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.run_directory import RunDir
-from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.annotations import encode_annotated
+from tocsin.runtime.alert_batch import AlertBatch
 
 if TYPE_CHECKING:
     from tocsin.report import Pick, Result
@@ -187,12 +188,13 @@ def _run(
     plans = [version.plan for version in versions]
     with shown_rows(started, progress, "rules"), rows_of_plans(frames, plans) as rows:
         progress.start_phase("collecting alerts")
-        for count, (kind, result) in enumerate(rows.told()):
+        count = 0
+        for result in rows.told():
             progress.update(count, unit="results")
-            if kind == "alert":
-                number = result.pop("version")
-                gatherers[number].take(result)
-                result.pop("emitted_us", None)  # The alert log has no emission times.
+            count += len(result) if isinstance(result, AlertBatch) else 1
+            if isinstance(result, AlertBatch):
+                number = result.version or 0
+                gatherers[number].take_batch(result)
                 writers[number].append(result)
             else:
                 _count(gatherers, result)
@@ -279,8 +281,8 @@ def _compute_in_order_results(frames: Mapping[str, Any], gatherers: Sequence[Any
     if not watches:
         return
     with rows_of_plans(in_order(frames, watches), plans) as rows:
-        for kind, result in rows.told():
-            if kind == "counts":
+        for result in rows.told():
+            if not isinstance(result, AlertBatch):
                 for number, gatherer in enumerate(gatherers):
                     gatherer.take_truth(_of_version(number, result["results"]))
 
@@ -293,18 +295,22 @@ class _AlertLogWriter:
 
         self.log = run.alerts if number == 0 else AlertWriter(run.folder / "against" / "alerts")
         self.rules: list[Rule | RangeRule] = [*file.rules, *file.ranges]
-        self.batch, self.pending = 0, list[dict[str, Any]]()
+        self.number, self.rows, self.pending = 0, 0, list[AlertBatch]()
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append an alert event, with its annotations rendered."""
-        self.pending.append(annotate_alert(event, self.rules))
-        if len(self.pending) >= _PER_FILE:
+    def append(self, batch: AlertBatch) -> None:
+        """Append alert rows. Each file has the same number of rows, except the last file."""
+        while self.rows + len(batch) >= _PER_FILE:
+            room = _PER_FILE - self.rows
+            self.pending.append(batch.take(slice(room)))
+            batch = batch.take(slice(room, None))
             self.close()
+        self.pending.append(batch)
+        self.rows += len(batch)
 
     def close(self) -> None:
-        """Write the pending events to a file."""
-        self.log.write(self.batch, self.pending)
-        self.batch, self.pending = self.batch + 1, []
+        """Write the pending rows to a file, with annotations."""
+        self.log.write_encoded(self.number, encode_annotated(self.pending, self.rules))
+        self.number, self.rows, self.pending = self.number + 1, 0, []
 
 
 def trace_picks(

@@ -8,7 +8,7 @@ Cost: O(1) per row and stream watched, three numbers per stream watched and key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,8 +80,23 @@ def begin(i: int, k: int, for_us: int, quiet: NoDataColumns, events: Int, count:
     return count + 1
 
 
-# A change of state: which silence, key, start, end, last row before it.
-Event = tuple[int, int, int, int | None, int]
+class NoDataChanges(NamedTuple):
+    """Changes of state of one rule: key, start, end or NOT_YET, and last row before the start."""
+
+    key: Int
+    start: Int
+    end: Int
+    last: Int
+
+
+# Changes of state by number of the rule.
+NumberedChanges = Sequence[tuple[int, NoDataChanges]]
+
+
+def _by_rule(events: Int) -> NumberedChanges:
+    """Split events (rule, key, start, end, last row) by rule. The events of a rule keep their order."""
+    numbers = np.unique(events[:, 0]).tolist()
+    return [(i, NoDataChanges(*events[events[:, 0] == i].T[1:])) for i in numbers]
 
 
 @dataclass(frozen=True)
@@ -110,24 +125,24 @@ class NoDataDetector:
         fresh = new_quiet(len(self.wanted), count)
         self.quiet = NoDataColumns(*(np.concatenate(pair, axis=1) for pair in zip(self.quiet, fresh, strict=True)))
 
-    def on_rows(self, heard: ObservedRows, now_us: int | None) -> list[Event]:
+    def on_rows(self, heard: ObservedRows, now_us: int | None) -> NumberedChanges:
         """Hear rows."""
         self.seen_us[heard.key] = now_us or 0
-        found = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, self.quiet)
-        return [(i, k, start, None if end == NOT_YET else end, last) for i, k, start, end, last in found.tolist()]
+        return _by_rule(hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, self.quiet))
 
     def _listening(self) -> NDArray[np.bool_]:
         """By silence and key: it was heard of, and is not silent yet."""
         listening: NDArray[np.bool_] = (self.quiet.newest != NOT_YET) & (self.quiet.start == NOT_YET)
         return listening
 
-    def on_time(self, now_us: int) -> list[Event]:
+    def on_time(self, now_us: int) -> NumberedChanges:
         """Begin the silence of keys that had no row of any stream for too long by the clock."""
         due = self._listening() & (now_us - self.seen_us > self.for_us[:, None])
         newest, start, last = self.quiet
         last[due] = newest[due]
         start[due] = (newest + self.for_us[:, None])[due]
-        return [(i, k, int(start[i, k]), None, int(last[i, k])) for i, k in np.argwhere(due).tolist()]
+        rule, key = np.nonzero(due)
+        return _by_rule(np.stack([rule, key, start[due], np.full(len(rule), NOT_YET), last[due]], axis=1))
 
     def next_timer(self) -> int | None:
         """When the clock would begin the next silence."""
@@ -135,14 +150,13 @@ class NoDataDetector:
         due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening()]
         return int(due.min()) if len(due) else None
 
-    def drop_keys(self, gone: NDArray[np.bool_], now_us: int) -> list[Event]:
+    def drop_keys(self, gone: NDArray[np.bool_], now_us: int) -> NumberedChanges:
         """Forget keys; their open lives end at their event time, moved on by the clock."""
         _, start, last = self.quiet
         ended = self.front + (now_us - self.seen_us)
-        found = np.argwhere((start != NOT_YET) & gone).tolist()
-        ends: list[Event] = [
-            (i, k, int(start[i, k]), int(max(ended[k], start[i, k])), int(last[i, k])) for i, k in found
-        ]
+        rule, key = np.nonzero((start != NOT_YET) & gone)
+        starts = start[rule, key]
+        ends = _by_rule(np.stack([rule, key, starts, np.maximum(ended[key], starts), last[rule, key]], axis=1))
         self.front, self.seen_us = self.front[~gone], self.seen_us[~gone]
         self.quiet = NoDataColumns(*(np.ascontiguousarray(part[:, ~gone]) for part in self.quiet))
         return ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -18,18 +19,19 @@ from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
-from tocsin.operators.lifecycle.operator import AlertChange
+from tocsin.operators.lifecycle.operator import AlertChanges
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
-from tocsin.operators.no_data import Event, NoDataDetector, ObservedRows
+from tocsin.operators.matches import match_alerts
+from tocsin.operators.no_data import NoDataDetector, NumberedChanges, ObservedRows
 from tocsin.operators.retention.operator import Retention
 from tocsin.plan.hold import Hold, Taken
 from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
+from tocsin.plan.report import last_words, lifecycle_alerts, no_data_alerts, with_doubts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
+from tocsin.runtime.alert_batch import FIRING, NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
 from tocsin.runtime.row_batch import RowBatch, no_rows
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size, unpack
@@ -319,48 +321,43 @@ class Page:
             times.append(timer)
         return min(times, default=None)
 
-    def _report_silences(self, events: Sequence[Event], out: Out, quality: str = "exact") -> None:
+    def _report_silences(self, changes: NumberedChanges, out: Out, quality: str = "exact") -> None:
         assert self.silences is not None
-        self.dirty |= bool(events)
-        for i, k, start, end, last in events:
-            named = dict(zip(self.watch.on, self.keys[k], strict=True))
-            out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
+        self.dirty |= bool(changes)
+        for i, mine in changes:
+            out.alerts.append(no_data_alerts(self.silences.identities[i], self.watch.on, self.keys, mine, quality))
 
     def _report(
-        self, followed: Join, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
+        self, followed: Join, changes: Sequence[AlertChanges], out: Out, emissions: EmissionTimes | None = None
     ) -> None:
-        for change in changes:
-            # What is missing may have begun this life, or a life before that would not have ended yet.
-            since = min(change.times.starts, int(change.shown.times.min()))
-            promise = self._promise(since - followed.rule.keep_us - followed.rule.stale_us)
-            row = self._row(followed, change, f"{promise}{' late' * change.late}")
-            fires_us = change.times.fires
-            if emissions is not None and change.state == "firing" and fires_us is not None and not change.late:
-                row["emitted_us"] = emissions.find(change.key, fires_us)
-            out.alerts.append(row)
+        for mine in changes:
+            # A missing row may have started this alert, or an earlier alert that would not have ended yet.
+            since = np.minimum(mine.start, mine.shown.times.min(axis=1))
+            qualities = self._promises(since - followed.rule.keep_us - followed.rule.stale_us)
+            if mine.late:
+                qualities = [f"{one} late" for one in qualities]
+            qualities = with_doubts(qualities, followed.outside(mine.shown))
+            batch = lifecycle_alerts(followed.identity, self.watch.on, self.keys, mine, qualities)
+            if emissions is not None:
+                emitted, firing = np.full(len(batch), NO_TIME), np.flatnonzero((mine.state == FIRING) & (not mine.late))
+                emitted[firing] = emissions.find(mine.key[firing], mine.fires[firing])
+                batch = replace(batch, emitted=emitted)
+            out.alerts.append(batch)
 
     def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
         if followed.chances is None:
-            promises = list(map(self._promise, matches.times.min(axis=1).tolist()))
+            promises = self._promises(matches.times.min(axis=1))
         else:
             promises = list(map(_sampled, followed.chances.tolist()))
-        keys, qualities = (
-            [self.keys[key] for key in matches.key.tolist()],
-            with_doubts(promises, followed.outside(matches)),
-        )
-        out.alerts += match_rows(followed.identity, self.watch.on, keys, matches, qualities)
+        qualities = with_doubts(promises, followed.outside(matches))
+        batch = match_alerts(followed.identity, self.watch.on, self.keys, matches.key, matches, qualities)
+        out.alerts.append(batch)
 
-    def _promise(self, since_us: int) -> str:
-        """What is promised of the results from a time on: all, unless rows that they may need were shed."""
-        return self.loss.promise if since_us <= self.loss.until_us else "exact"
-
-    def _row(self, followed: Join, change: AlertChange, quality: str) -> dict[str, Any]:
-        _, state, times, sequence, late, shown = change
-        named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
-        (quality,) = with_doubts([quality], followed.outside(shown))
-        return alert_row(followed.identity, named, state, times, shown, quality, late=late, sequence=sequence)
+    def _promises(self, since: Int) -> list[str]:
+        """Return the quality of results from these times on: exact, unless rows that they may need were shed."""
+        return [self.loss.promise if shed else "exact" for shed in (since <= self.loss.until_us).tolist()]
 
     def to_bytes(self) -> bytes:
         """Write the page."""

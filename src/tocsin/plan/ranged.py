@@ -13,7 +13,7 @@ from tocsin.errors import RunError
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.reached import Element, range_row, refused_row
+from tocsin.plan.reached import Element, Elements, refused_row, request_alerts
 from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.standing import KeyQueries, Reached, Requests
@@ -201,12 +201,16 @@ class RangePipeline:
         return Requests(ids, payload, asked.registers[at], before, asking.time[at], asked.threshold[at], asked.ends[at])
 
     def _alert(self, call: _Call, key: int, reached: Sequence[Reached], elements: Int, out: Out) -> None:
-        """Say what was reached, in order."""
-        at = elements[[one.element for one in reached]]
-        for one, row, text in zip(reached, at.tolist(), call.counting.texts(at), strict=True):
-            values = {name: float(call.counting.values[name][row]) for name in self.watch.columns(self.watch.data)}
-            element = Element(int(call.counting.time[row]), values, text)
-            out.alerts.append(range_row(self.watch, self._named(call.keys[key]), one, element))
+        """Add the matured requests of a key to the alerts, in order."""
+        if not reached:
+            return
+        at, counting = elements[[one.element for one in reached]], call.counting
+        values = np.array([counting.values[name][at] for name in self.watch.columns(self.watch.data)], np.float64)
+        values = values.reshape(-1, len(at)).T
+        # A key in parts has the number of its part after its columns.
+        named = call.keys[key][: len(self.watch.on)]
+        rows = Elements(counting.time[at], values, counting.texts(at))
+        out.alerts.append(request_alerts(self.watch, named, reached, rows))
 
     def _named(self, key: Key) -> dict[str, str]:
         """The key columns of a key, which may have the number of a part behind them."""

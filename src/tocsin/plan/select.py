@@ -178,12 +178,13 @@ class _SelectPipeline:
 
     def _give(self, results: Int, out: Out) -> None:
         texts = self.texts[results[:, 1] - self.first]
-        out.alerts += [{"query": query, "row": text} for query, text in zip(results[:, 0].tolist(), texts, strict=True)]
+        both = zip(results[:, 0].tolist(), texts, strict=True)
+        out.answers += [{"query": query, "row": text} for query, text in both]
 
     def _tell(self, told: Sequence[OfWindow], out: Out) -> None:
         for one in told:
             ends = {"start_us": one.start_us, "end_us": one.end_us} if self.step.layout.window_us is not None else {}
-            out.alerts.append(ends | {kind: list(getattr(one, kind)) for kind in KINDS})
+            out.answers.append(ends | {kind: list(getattr(one, kind)) for kind in KINDS})
 
     def _count(self, out: Out, left: int = 0) -> None:
         """Say what became of rows since the last time: those that went before they were worked on are unprocessed.

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from tocsin.hashing import text_digests
 from tocsin.runtime.contract import Int
 
+_DECODER = json.JSONDecoder()
+
 
 def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
     """The columns of a row that are not read, as texts; None where there are none.
@@ -21,7 +23,13 @@ def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | No
     >>> shown_payload('{"note": "wet", "temp": 0.5}', ["temp"]), shown_payload('{"temp": 0.5}', ["temp"])
     ({'note': 'wet'}, None)
     """
-    columns = {name: None if value is None else str(value) for name, value in _unread(text, read).items()}
+    if text is None:
+        return None
+    columns = {
+        name: value if value is None or type(value) is str else str(value)
+        for name, value in _read_object(text).items()
+        if name not in read
+    }
     return columns or None
 
 
@@ -52,4 +60,13 @@ def _may_hold(text: str, name: str) -> bool:
 def _unread(text: str | None, read: Collection[str]) -> dict[str, Any]:
     if text is None:
         return {}
-    return {name: value for name, value in json.loads(text).items() if name not in read}
+    return {name: value for name, value in _read_object(text).items() if name not in read}
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. This is `json.loads` without its search for white space around the object."""
+    if text.startswith("{"):
+        found, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return found  # type: ignore[no-any-return]
+    return json.loads(text)  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.infeasible_cells import InfeasibleCells
 from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, combine
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
-from tocsin.operators.lifecycle.operator import AlertChange, Lifecycle
+from tocsin.operators.lifecycle.operator import AlertChanges, Lifecycle
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
 from tocsin.operators.retention.final_rows import settle
 from tocsin.plan.identity import Lane
@@ -120,7 +120,7 @@ class Join(CompiledRule):
         fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
         self.limits = np.concatenate([self.limits, fresh], axis=1)
 
-    def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChange], Witnesses]:
+    def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChanges], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         segments = [arrived.segments[i] for i in self.rule.stores]
         if self.rule.lag_us:
@@ -188,7 +188,7 @@ class Join(CompiledRule):
 
     def _sift(
         self, arrived: BatchSlice, in_order: NDArray[np.bool_], late: NDArray[np.bool_]
-    ) -> tuple[list[AlertChange], Witnesses]:
+    ) -> tuple[list[AlertChanges], Witnesses]:
         """Join what may change something, and no more of the other rows than partners of those."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
         sift = InfeasibleCells(arrived, self.rule, self.corners, limits)
@@ -203,21 +203,21 @@ class Join(CompiledRule):
                 return self._conclude(probes, late[at], joined)
             in_order, is_open = in_order & ~again, is_open | again
 
-    def _settle(self, key: Int, segment: VersionedRows) -> list[AlertChange]:
+    def _settle(self, key: Int, segment: VersionedRows) -> list[AlertChanges]:
         """Process the arrivals of a reduced rule of one stream, and evaluate the rows that become final."""
         rows = (segment.offsets, segment.time, segment.begin, segment.end)
         arrived = (key, segment.probes)
         settled, late = settle(arrived, rows, self.newest[:, 0], self.progress, self.rule.lag_us)
         return self._judge_settled(settled, late, segment)
 
-    def settle_rest(self, progress: Int, segment: VersionedRows) -> list[AlertChange]:
+    def settle_rest(self, progress: Int, segment: VersionedRows) -> list[AlertChanges]:
         """Learn that no row will come up to `progress`, and judge the remembered rows that it settles."""
         key = np.repeat(np.arange(len(self.progress)), np.diff(segment.offsets))
         settled = np.flatnonzero((segment.time > self.progress[key]) & (segment.time <= progress[key]))
         self.progress = np.maximum(self.progress, progress)
         return self._judge_settled(settled, np.zeros(len(settled), np.bool_), segment)
 
-    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChange]:
+    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChanges]:
         """Call the condition on settled rows, and on no others; they are ordered by key."""
         key = np.searchsorted(segment.offsets, settled, side="right") - 1
         probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)), np.zeros(len(key), np.bool_))
@@ -225,7 +225,7 @@ class Join(CompiledRule):
 
     def _judge(
         self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[VersionedRows]
-    ) -> tuple[list[AlertChange], Witnesses]:
+    ) -> tuple[list[AlertChanges], Witnesses]:
         """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
         return self._conclude(probes, late, self._join(probes, segments))
 
@@ -236,7 +236,9 @@ class Join(CompiledRule):
             evaluations, matches, scores, WitnessLookup(self.value_offsets, tuples, segments, bases_of(segments))
         )
 
-    def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[AlertChange], Witnesses]:
+    def _conclude(
+        self, probes: Probes, late: NDArray[np.bool_], joined: Joined
+    ) -> tuple[list[AlertChanges], Witnesses]:
         show, rank = joined.show, joined.show.tuples.rank
         if self.observer is not None:
             self.observer(probes, joined.evaluations, late, show)
@@ -281,10 +283,10 @@ class Join(CompiledRule):
 
     def _live(
         self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: WitnessLookup
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         return self.lived.take(evaluations, (time, key), late, show, self.progress)
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
         """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
         self.progress = np.maximum(self.progress, progress)
         return self.lived.advance(self.progress, silence, late_too=late_too)

@@ -10,34 +10,35 @@ from numpy.typing import NDArray
 from tocsin.operators.join.threshold_join import Evaluations
 from tocsin.operators.lifecycle import alert_state_machine as alert
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
-from tocsin.plan.report import AlertTimes
 from tocsin.plan.steps import Threshold
 from tocsin.runtime.contract import Int
 
 
-class AlertChange(NamedTuple):
-    """A change of state of an alert.
+class AlertChanges(NamedTuple):
+    """Changes of state of alerts, in the order in which they occurred.
 
     Attributes
     ----------
     key
         Number of the key on its page.
     state
-        New state.
-    times
-        Start, firing time and end.
+        New state: a position in `alert_batch.STATES`.
+    start, fires, end
+        Start, firing time and end. NO_TIME replaces a time that is not known yet.
     sequence
         Number that distinguishes alerts of its key with the same start.
     late
-        Whether late evaluations drive the alert.
+        Whether late evaluations drive the alerts.
     shown
         Witness of the best evaluation.
     """
 
-    key: int
-    state: str
-    times: AlertTimes
-    sequence: int
+    key: Int
+    state: NDArray[np.int8]
+    start: Int
+    fires: Int
+    end: Int
+    sequence: Int
     late: bool
     shown: Witnesses
 
@@ -101,7 +102,7 @@ class Lifecycle:
         late: NDArray[np.bool_],
         show: WitnessLookup,
         progress: Int,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Let evaluations at some (time, key) drive the lives: late ones at once, others as progress reaches them."""
         time, key = when
         found = evaluations.found == 1
@@ -119,7 +120,7 @@ class Lifecycle:
 
     def _drive(
         self, evaluations: Evaluations, when: tuple[Int, Int], ahead: Int, show: WitnessLookup, progress: Int
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         (time, key), old = when, self.waiting
         count = len(time)
@@ -138,7 +139,7 @@ class Lifecycle:
         self.waiting = old.take(rest[rest >= count] - count).joined(new)
         return changes
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
         """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
         old = self.waiting
         if not len(old.key) and not self.is_open().any():
@@ -164,7 +165,7 @@ class Lifecycle:
         fresh: tuple[Evaluations, WitnessLookup] | None,
         when: tuple[Int, Int],
         old: Witnesses,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
         rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.machines[machine], self.bests[machine]
@@ -179,11 +180,8 @@ class Lifecycle:
             evaluations, show = fresh
             table = show.evaluations(evaluations, numbers[numbers < count], *when).joined(table)
         changes = []
-        places = np.searchsorted(numbers, rows[:, -1]).tolist()
-        for (k, event, start, sequence, fires, end, number), place in zip(rows.tolist(), places, strict=True):
-            row = best.take([k]) if number == alert.STORED else table.take([place])
-            times = AlertTimes(start, _known(fires), _known(end))
-            changes.append(AlertChange(k, alert.EVENTS[event], times, sequence, machine == 1, row))
+        if len(rows):
+            changes.append(self._with_witnesses(machine, rows, table, np.searchsorted(numbers, rows[:, -1])))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
             for column, newer in zip(best.columns(), table.columns(), strict=True):
@@ -192,6 +190,15 @@ class Lifecycle:
         # What a life that is over has shown is of no use; whether it was stored at all depends on the cut into calls.
         best.payload[lives.phase == alert.NONE] = None
         return changes
+
+    def _with_witnesses(self, machine: int, rows: Int, table: Witnesses, place: Int) -> AlertChanges:
+        """Return changes of state with their witnesses: rows of `table` at `place`, or stored witnesses."""
+        key, event, start, sequence, fires, end, number = rows.T
+        stored = number == alert.STORED
+        if stored.any():
+            place = np.where(stored, len(table.key) + np.cumsum(stored) - 1, place)
+            table = table.joined(self.bests[machine].take(key[stored]))
+        return AlertChanges(key, event.astype(np.int8), start, fires, end, sequence, machine == 1, table.take(place))
 
     def drop_keys(self, gone: NDArray[np.bool_]) -> None:
         """Forget keys for which nothing is open and nothing waits."""
@@ -221,10 +228,6 @@ class Lifecycle:
             self.machines[machine] = alert.stored_lives(arrays, f"{prefix}life{machine}")
             self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
         self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
-
-
-def _known(time: int) -> int | None:
-    return None if time == alert.NO_TIME else time
 
 
 def _joined(one: alert.AlertStates, other: alert.AlertStates) -> alert.AlertStates:
