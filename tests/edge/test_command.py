@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -90,6 +91,21 @@ def test_csv_rows_are_reduced_when_input_and_output_are_files(tmp_path: Path) ->
         f"tocsin edge: 5 received = 3 sent + 0 held + 2 omitted + 0 malformed; {len(text)} bytes in, {written} out"
     )
     assert stderr.decode() == f"{message} ({written / len(text):.1%})\n"
+
+
+def test_progress_is_shown_when_a_file_takes_longer_than_two_seconds(tmp_path: Path) -> None:
+    lines = json_lines(10_000)
+    (tmp_path / "in.jsonl").write_bytes(b"".join(lines))
+    options = [option for option in DEFAULTS if option != "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "TOCSIN_PROGRESS"}
+    with (tmp_path / "in.jsonl").open("rb") as source:
+        with start_edge("--max-delay", "0", defaults=options, stdin=source, env=environment) as child:
+            # The filter waits, because nobody reads its output.
+            assert re.fullmatch(
+                r"tocsin edge: filtering: [\d,]+ rows, [\d,]+ rows/s, 2 s\n", child.stderr.readline().decode()
+            )
+            out, _ = child.process.communicate(timeout=LONG_S)
+    assert out == b"".join(lines)
 
 
 def test_output_is_complete_when_it_is_a_socket() -> None:

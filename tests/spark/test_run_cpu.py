@@ -27,7 +27,7 @@ from tocsin.runtime.session import Session
 pytestmark = pytest.mark.spark
 
 SECOND, START = 1_000_000, 1_700_000_000_000_000
-SECONDS, FILES, PER_SECOND, KEYS = 40, 6, 150, 60
+SECONDS, FILES, PER_SECOND, KEYS = 40, 4, 150, 60
 COLUMNS = ("item", "ts", "value")
 RULES = """\
 quality: {cpu: 1.5%}
@@ -109,7 +109,7 @@ def found(alerts: Any) -> Counter[Any]:
 
 def test_run_finds_the_results_of_its_units_once_when_it_is_stopped_and_restarted(spark: Any, tmp_path: Path) -> None:
     write(tmp_path)
-    stopped = run_until(spark, tmp_path, 2)
+    stopped = run_until(spark, tmp_path, 1)
     assert stopped.progress.batch < FILES - 1
     run_until(spark, tmp_path, FILES - 1)
     wanted = expected(tmp_path)

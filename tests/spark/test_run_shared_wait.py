@@ -20,7 +20,7 @@ from tocsin.runtime.state_codec import unpack
 pytestmark = pytest.mark.spark
 
 SECOND, START = 1_000_000, 1_700_000_000_000_000
-KEYS, SECONDS, FILES = 8, 60, 10
+KEYS, SECONDS, FILES = 8, 60, 8
 RULES = """\
 streams:
   a: {source: {json: {path: in/a, max_files_per_batch: 1}}, keys: [machine], arrival: at}
