@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tocsin.plan.agree import Agreement
     from tocsin.plan.allot import Allotment
     from tocsin.plan.anytime import Anytime
-    from tocsin.plan.asked import Asked, part_of, read_requests
+    from tocsin.plan.bucket_reports import Said
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
     from tocsin.plan.changes import describe_plan, plan_changes
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
     from tocsin.plan.ranged import RANGES
     from tocsin.plan.ranges import RangeWatch
+    from tocsin.plan.request_columns import Asked, part_of, read_requests
     from tocsin.plan.resolve import make_plan
-    from tocsin.plan.said import Said
     from tocsin.plan.select import Select
     from tocsin.plan.shown import range_object, rules_shown, watch_object
     from tocsin.plan.steps import Silence, Store, Threshold, Watch
@@ -62,11 +62,11 @@ _HOMES = {
     "Alive": "tocsin.plan.listed",
     "Allotment": "tocsin.plan.allot",
     "Anytime": "tocsin.plan.anytime",
-    "Asked": "tocsin.plan.asked",
+    "Asked": "tocsin.plan.request_columns",
     "Plan": "tocsin.plan.plan",
     "RANGES": "tocsin.plan.ranged",
     "RangeWatch": "tocsin.plan.ranges",
-    "Said": "tocsin.plan.said",
+    "Said": "tocsin.plan.bucket_reports",
     "Select": "tocsin.plan.select",
     "Silence": "tocsin.plan.steps",
     "Store": "tocsin.plan.steps",
@@ -76,11 +76,11 @@ _HOMES = {
     "describe_plan": "tocsin.plan.changes",
     "found_text": "tocsin.plan.budget",
     "make_plan": "tocsin.plan.resolve",
-    "part_of": "tocsin.plan.asked",
+    "part_of": "tocsin.plan.request_columns",
     "plan_changes": "tocsin.plan.changes",
     "plan_file": "tocsin.plan.file",
     "range_object": "tocsin.plan.shown",
-    "read_requests": "tocsin.plan.asked",
+    "read_requests": "tocsin.plan.request_columns",
     "rules_shown": "tocsin.plan.shown",
     "selection_unit_nanoseconds": "tocsin.plan.calibrate",
     "unit_nanoseconds": "tocsin.plan.calibrate",

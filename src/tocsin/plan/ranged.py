@@ -12,10 +12,10 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.asked import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.lanes import inputs_of
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.reached import Element, range_row, refused_row
+from tocsin.plan.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.standing import KeyQueries, Reached, Requests
 from tocsin.plan.watch import readable
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload

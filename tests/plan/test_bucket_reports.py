@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.driver import parts_of, plan_of
 from tests.test_cpu import pairs
 from tests.test_memory import zipf_streams
-from tocsin.plan.said import Said
+from tocsin.plan.bucket_reports import Said
 from tocsin.runtime.contract import Found
 from tocsin.runtime.session import Session
 
