@@ -73,7 +73,7 @@ def test_the_plan_says_how_long_rows_wait_at_most() -> None:
     assert "the largest delay so far, at most `allowed_lateness`;" in str(plan(rule(quality={"wait": "max"})))
     # 8,192 grains of 1 ms.
     grained = plan(rule(quality=RECALL | {"in_order": True, "step": "1ms"}))
-    assert "as long as a recall of 0.99 over 1m needs, at most 8s192ms;" in str(grained)
+    assert "as long as a recall of 0.99 over 1m needs, at most 8.19 s;" in str(grained)
 
 
 @pytest.mark.parametrize(
