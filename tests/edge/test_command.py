@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -176,8 +177,8 @@ def test_exit_code_is_2_when_an_option_is_invalid(options: tuple[str, ...], mess
     [
         (("--format", "csv"), b"a,b\n1,2\n", "line 1: the header must have the column `t`; it has a, b"),
         (("--state", "{tmp}/other.state"), b"", "state page is damaged or was not written by Tocsin"),
-        (("--state", "{tmp}/none/edge.state"), b"", "No such file or directory"),
-        (("--malformed", "{tmp}/none/malformed"), b"", "No such file or directory"),
+        (("--state", "{tmp}/none/edge.state"), b"", os.strerror(errno.ENOENT)),
+        (("--malformed", "{tmp}/none/malformed"), b"", os.strerror(errno.ENOENT)),
     ],
 )
 def test_exit_code_is_1_when_the_run_cannot_start(

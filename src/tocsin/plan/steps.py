@@ -392,7 +392,7 @@ class Watch:
         lines = [
             f"Pipeline {keys}" + (f"; allowed lateness {duration_text(self.allowed_lateness_us)}" if self.rules else "")
         ]
-        lines += [f"  Order: {self.order}"] if self.order is not None else []
+        lines += [f"  Reorder: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
         lines += [f"  CPU: {self.anytime}"] if self.anytime is not None else []
         guided = None if self.anytime is None else self.anytime.guided
