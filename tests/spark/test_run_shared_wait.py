@@ -89,7 +89,8 @@ def test_buckets_of_a_run_come_to_one_wait_and_keep_it_over_a_restart(spark: Any
     run_until(spark, tmp_path, FILES // 2 + 1)
     assert len({int(pace["agreed"][0]) for pace in paces(spark, tmp_path)}) == 1
     ended = run_until(spark, tmp_path, FILES - 1)
-    waits, agreed = ({int(pace[name][0]) for pace in paces(spark, tmp_path)} for name in ("wait.wait", "agreed"))
+    last = paces(spark, tmp_path)
+    waits, agreed = ({int(pace[name][0]) for pace in last} for name in ("wait.wait", "agreed"))
     assert len(waits) == 1
     assert waits == agreed
     assert ended.progress.waits["Far"][0] in waits
