@@ -176,7 +176,7 @@ ROWS = StateSchema("retention", (), (Ragged("offsets", (Column("time"), Column("
 
 def small_shard() -> Shard:
     shard = Shard(2)
-    for section in (Section("aa", NEWEST), Section("bb", ROWS, ["r"])):
+    for section in (Section("aa", NEWEST), Section("bb", ROWS, "r", "rule")):
         shard.attach(section)
     shard.add_keys([("x", "1"), ("y", "2")])
     shard.sections["aa"].arrays["newest"] = np.array([5, 1 << 40])
@@ -192,13 +192,13 @@ def test_the_bytes_of_a_page_are_part_of_the_state_format() -> None:
     """A change of these bytes needs another number of the state format."""
     page = small_shard().to_bytes()
     head = (
-        b'{"facts": {"sections": [["aa", "admission", null], ["bb", "retention", ["r"]]]}, "arrays": '
+        b'{"facts": {"sections": [["aa", "admission", null, ""], ["bb", "retention", "r", "rule"]]}, "arrays": '
         b'[["keys", "text", [2, 2], 20], ["aa.newest", "<i8", [2], 16], ["aa.seen", "<i8", [2], 16], '
         b'["bb.offsets", "<i8", [2], 16], ["bb.time", "<i8", [2], 16], ["bb.text", "text", [2], 12]]}'
     )
     numbers = [5, 1 << 40, 0, 0, 2, 0, 3, 5]
     body = b'["x", "1", "y", "2"]' + np.array(numbers, "<i8").tobytes() + b'["{}", null]'
-    assert page[:13].hex() == "544f4353494e000400b73b283a"
+    assert page[:13].hex() == "544f4353494e00040058b75038"
     assert page[13:] == len(head).to_bytes(8, "little") + head + body
 
 
@@ -209,7 +209,7 @@ def test_the_bytes_of_a_long_page_are_part_of_the_state_format() -> None:
     shard.sections["aa"].arrays["newest"][7] = -1
     shard.sections["aa"].arrays["seen"] = np.arange(1000, 1040)
     head = (
-        b'{"facts": {"sections": [["aa", "admission", null]]}, "arrays": [["keys", "text", [40, 1], 200], '
+        b'{"facts": {"sections": [["aa", "admission", null, ""]]}, "arrays": [["keys", "text", [40, 1], 200], '
         b'["aa.newest", "<i8", [40], 9, [-4611686018427387904, 1, "|u1"]], ["aa.seen", "<i8", [40], 40, '
         b'[1000, "|u1"]]]}'
     )
@@ -223,7 +223,7 @@ def test_a_section_without_an_operator_is_left_over_with_its_state() -> None:
     assert shard.attach(newest)
     assert newest.arrays["newest"].tolist() == [5, 1 << 40]
     (left,) = shard.leftover.values()
-    assert (left.id, left.kind, left.facts) == ("bb", "retention", ["r"])
+    assert (left.id, left.kind, left.facts, left.owner) == ("bb", "retention", "r", "rule")
     assert left.arrays["time"].tolist() == [3, 5]
     # A new operator begins without state.
     other = Section("cc", ROWS)

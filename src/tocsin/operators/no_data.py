@@ -8,17 +8,18 @@ Cost: O(1) per row and stream watched, three numbers per stream watched and key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.plan.identity import Identity
+from tocsin.plan.identity import Identity, digest
+from tocsin.plan.report import silence_row
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.state_registry import Column, RetireContext, Section, StateArray, StateSchema, StoredSection
 
 # Neither a time nor the start of a life.
 NOT_YET = NEVER_SEEN
@@ -30,11 +31,6 @@ class NoDataColumns(NamedTuple):
     newest: Int
     start: Int
     last: Int
-
-
-def new_quiet(streams: int, keys: int) -> NoDataColumns:
-    """Nothing heard yet."""
-    return NoDataColumns(*(np.full((streams, keys), NOT_YET) for _ in range(3)))
 
 
 @kernel
@@ -93,75 +89,82 @@ class ObservedRows:
     time: Int
 
 
+KIND = "no_data"
+CLOCK_KIND = "no_data_clock"
+_CLOCK = StateSchema(CLOCK_KIND, (Column("newest", default=NOT_YET), Column("seen")))
+_STREAM = StateSchema(KIND, tuple(Column(name, default=NOT_YET) for name in NoDataColumns._fields))
+
+
+def retire_no_data(section: StoredSection, context: RetireContext) -> None:
+    """End the open alerts of a removed rule at the newest event time of their keys."""
+    rule, arrays = Identity.of_json(section.facts), section.arrays
+    if context.is_adopted:
+        return
+    for k in (arrays["start"] != NOT_YET).nonzero()[0].tolist():
+        start = int(arrays["start"][k])
+        times = start, int(max(start, context.newest[k])), int(arrays["last"][k])
+        context.out.alerts.append(silence_row(rule, context.labels(k), times, "exact rule-changed"))
+
+
 class NoDataDetector:
-    """State and work of all silences on one page."""
+    """State and work of all silences on one page.
+
+    The clock is one section, because all silences of a page observe the same rows. Each silence has a section.
+    """
+
+    front, seen_us = StateArray("newest"), StateArray("seen")
 
     def __init__(self, watch: Watch) -> None:
         self.identities = [silence.identity for silence in watch.silences]
         self.wanted = np.array([watch.streams.index(silence.stream) for silence in watch.silences], np.int64)
         self.for_us = np.array([silence.for_us for silence in watch.silences], np.int64)
-        self.front, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.quiet = new_quiet(len(self.wanted), 0)
+        self.section = Section(digest(CLOCK_KIND), _CLOCK)
+        self.streams = [Section(digest(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities]
 
-    def add_keys(self, count: int) -> None:
-        """Make room for new keys."""
-        self.front = np.concatenate([self.front, np.full(count, NOT_YET)])
-        self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
-        fresh = new_quiet(len(self.wanted), count)
-        self.quiet = NoDataColumns(*(np.concatenate(pair, axis=1) for pair in zip(self.quiet, fresh, strict=True)))
+    @property
+    def quiet(self) -> NoDataColumns:
+        """Copy of the state by silence and key."""
+        names = NoDataColumns._fields
+        return NoDataColumns(*(np.stack([section.arrays[name] for section in self.streams]) for name in names))
+
+    @quiet.setter
+    def quiet(self, quiet: NoDataColumns) -> None:
+        for i, section in enumerate(self.streams):
+            section.arrays |= {name: rows[i].copy() for name, rows in zip(quiet._fields, quiet, strict=True)}
 
     def on_rows(self, heard: ObservedRows, now_us: int | None) -> list[Event]:
         """Hear rows."""
         self.seen_us[heard.key] = now_us or 0
-        found = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, self.quiet)
+        quiet = self.quiet
+        found = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, quiet)
+        self.quiet = quiet
         return [(i, k, start, None if end == NOT_YET else end, last) for i, k, start, end, last in found.tolist()]
 
-    def _listening(self) -> NDArray[np.bool_]:
+    def _listening(self, quiet: NoDataColumns) -> NDArray[np.bool_]:
         """By silence and key: it was heard of, and is not silent yet."""
-        listening: NDArray[np.bool_] = (self.quiet.newest != NOT_YET) & (self.quiet.start == NOT_YET)
+        listening: NDArray[np.bool_] = (quiet.newest != NOT_YET) & (quiet.start == NOT_YET)
         return listening
 
     def on_time(self, now_us: int) -> list[Event]:
         """Begin the silence of keys that had no row of any stream for too long by the clock."""
-        due = self._listening() & (now_us - self.seen_us > self.for_us[:, None])
-        newest, start, last = self.quiet
+        quiet = self.quiet
+        due = self._listening(quiet) & (now_us - self.seen_us > self.for_us[:, None])
+        newest, start, last = quiet
         last[due] = newest[due]
         start[due] = (newest + self.for_us[:, None])[due]
+        if due.any():
+            self.quiet = quiet
         return [(i, k, int(start[i, k]), None, int(last[i, k])) for i, k in np.argwhere(due).tolist()]
 
     def next_timer(self) -> int | None:
         """When the clock would begin the next silence."""
         # A key is silent when its time has passed, not when it has come; more often than each second is not asked.
-        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening()]
+        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening(self.quiet)]
         return int(due.min()) if len(due) else None
 
-    def drop_keys(self, gone: NDArray[np.bool_], now_us: int) -> list[Event]:
-        """Forget keys; their open lives end at their event time, moved on by the clock."""
+    def end_keys(self, gone: NDArray[np.bool_], now_us: int) -> list[Event]:
+        """Return the ends of the open alerts of keys that are evicted: their event time, moved on by the clock."""
         _, start, last = self.quiet
         ended = self.front + (now_us - self.seen_us)
         found = np.argwhere((start != NOT_YET) & gone).tolist()
-        ends: list[Event] = [
-            (i, k, int(start[i, k]), int(max(ended[k], start[i, k])), int(last[i, k])) for i, k in found
-        ]
-        self.front, self.seen_us = self.front[~gone], self.seen_us[~gone]
-        self.quiet = NoDataColumns(*(np.ascontiguousarray(part[:, ~gone]) for part in self.quiet))
-        return ends
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """State to be written."""
-        named: dict[str, NDArray[Any]] = {"silence.front": self.front, "silence.seen": self.seen_us}
-        for i, one in enumerate(self.identities):
-            named |= {
-                f"n{one.id}.{part}": rows[i] for part, rows in zip(NoDataColumns._fields, self.quiet, strict=True)
-            }
-        return named
-
-    def load(self, arrays: Mapping[str, NDArray[Any]], known: set[Identity], keys: int) -> None:
-        """State that was written; none of silences that are new."""
-        self.add_keys(keys)
-        if "silence.front" in arrays:
-            self.front, self.seen_us = arrays["silence.front"], arrays["silence.seen"]
-        for i, one in enumerate(self.identities):
-            if one in known:
-                for part, rows in zip(NoDataColumns._fields, self.quiet, strict=True):
-                    rows[i] = arrays[f"n{one.id}.{part}"]
+        return [(i, k, int(start[i, k]), int(max(ended[k], start[i, k])), int(last[i, k])) for i, k in found]

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tocsin.plan.page import KEYS_PER_PAGE, name_bytes
+from tocsin.plan.page import KEYS_PER_PAGE
 from tocsin.plan.shed import number_of
 from tocsin.runtime.contract import Batch, Bools, Int
+from tocsin.runtime.state_registry import name_bytes
 
 Key = tuple[str, ...]
 

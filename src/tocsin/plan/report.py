@@ -1,4 +1,4 @@
-"""Report: what a rule says, as rows of output; and the last words of a rule that is gone."""
+"""Report: what a rule says, as rows of output."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
-from tocsin.operators.lifecycle import alert_state_machine as alert
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.no_data import NOT_YET
-from tocsin.plan.identity import Identity, Lane
-from tocsin.runtime.contract import Bools, Out
+from tocsin.plan.identity import Identity
+from tocsin.runtime.contract import Bools
 from tocsin.runtime.payload import shown_payload
 
-Arrays = Mapping[str, NDArray[Any]]
 Key = tuple[str, ...]
 # Of output, with the public names.
 Row = dict[str, Any]
@@ -122,54 +117,3 @@ def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | 
     shown.times[0, 0], shown.value[0], shown.margin[0] = last, (until - last) / 1_000_000, (until - start) / 1_000_000
     state = "firing" if end is None else "resolved"
     return alert_row(rule, key, state, AlertTimes(start, start, end), shown, quality)
-
-
-def last_words(
-    arrays: Arrays,
-    facts: Mapping[str, Any],
-    on: Sequence[str],
-    stay: Iterable[Identity] = (),
-    stores: Iterable[str] = (),
-    lanes: Collection[Lane] = (),
-) -> Out:
-    """End the open lives on a page of all rules but those that stay: at their last evaluation, or event time.
-
-    What was remembered in other than these stores, or waits in other lanes, is forgotten, and counted so.
-    """
-    keys, kept = [tuple(key) for key in facts["keys"]], set(stay)
-    gone = [one for one in map(Identity.of_json, facts["rules"]) if one not in kept]
-    words = [row for one in gone for machine in (0, 1) for row in _ends(one, machine, arrays, on, keys)]
-    quiet = [one for one in map(Identity.of_json, facts.get("silences", ())) if one not in kept]
-    out = Out(words + [row for one in quiet for row in _ends_of_silence(one, arrays, on, keys)])
-    kept_stores = set(stores)
-    for store, name in facts.get("stores", {}).items():
-        rows = 0 if store in kept_stores else len(arrays.get(f"s{store}.time", ()))
-        if rows:
-            out.count(name, {"retained": -rows, "expired": rows})
-    for i, (stream, columns) in enumerate(facts.get("lanes", ())):
-        rows = 0 if (stream, tuple(columns)) in lanes else int((arrays["hold.lane"] == i).sum())
-        for name in facts["counted"][i] if rows else ():
-            out.count(name, {"held": -rows, "expired": rows})
-    return out
-
-
-def _ends(rule: Identity, machine: int, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
-    if f"r{rule.id}.life{machine}.0" not in arrays:  # It emitted all.
-        return
-    lives = alert.stored_lives(arrays, f"r{rule.id}.life{machine}")
-    best = Witnesses(*(arrays[f"r{rule.id}.best{machine}.{i}"] for i in range(8)))
-    for k in (lives.phase != alert.NONE).nonzero()[0].tolist():
-        phase = int(lives.phase[k])
-        end = lives.since if phase == alert.KEEPING else lives.last
-        state = "inactive" if phase == alert.PENDING else "resolved"
-        key, quality = dict(zip(on, keys[k], strict=True)), f"exact{' late' * machine} rule-changed"
-        times = AlertTimes(int(lives.start[k]), None if phase == alert.PENDING else int(lives.fires[k]), int(end[k]))
-        sequence = int(lives.sequence[k])
-        yield alert_row(rule, key, state, times, best.take([k]), quality, late=machine == 1, sequence=sequence)
-
-
-def _ends_of_silence(rule: Identity, arrays: Arrays, on: Sequence[str], keys: Sequence[Key]) -> Iterable[Row]:
-    start, last = arrays[f"n{rule.id}.start"], arrays[f"n{rule.id}.last"]
-    for k in (start != NOT_YET).nonzero()[0].tolist():
-        times = int(start[k]), int(max(start[k], arrays["silence.front"][k])), int(last[k])
-        yield silence_row(rule, dict(zip(on, keys[k], strict=True)), times, "exact rule-changed")

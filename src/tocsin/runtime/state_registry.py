@@ -15,15 +15,20 @@ Complexity: `add_keys` and `drop_keys` copy the arrays of the shard. A page cost
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.runtime.contract import Bools, Int
+from tocsin.errors import RunError
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out, Pages
 from tocsin.runtime.state_codec import EncodedTexts, arrays_size, pack, packed_size, unpack
 
 Key = tuple[str, ...]
@@ -134,12 +139,14 @@ class StoredSection:
         id: Id of the operator that wrote it.
         kind: Kind of the operator.
         facts: JSON values of the operator that do not change.
+        owner: Id of the rule that the operator belongs to, or an empty text.
         arrays: Arrays by the names of the schema. Offsets of ragged rows are written as counts per key.
     """
 
     id: str
     kind: str
     facts: Any
+    owner: str
     arrays: dict[str, Array] = field(default_factory=dict)
 
 
@@ -150,12 +157,13 @@ class Section:
     ----------
         id: Id of the operator: a stable hash of everything that the state depends on.
         facts: JSON values that the code needs to retire the section.
+        owner: Id of the rule that the operator belongs to, or an empty text. It stays if the rule changes.
         arrays: Arrays by name. An operator may replace an array by another array of the same schema.
         keys: Number of keys.
     """
 
-    def __init__(self, operator_id: str, schema: StateSchema, facts: Any = None) -> None:
-        self.id, self.schema, self.facts, self.keys = operator_id, schema, facts, 0
+    def __init__(self, operator_id: str, schema: StateSchema, facts: Any = None, owner: str = "") -> None:
+        self.id, self.schema, self.facts, self.owner, self.keys = operator_id, schema, facts, owner, 0
         self.arrays: dict[str, Array] = {column.name: column.new(0) for column in schema.per_key}
         for ragged in schema.ragged:
             self.arrays[ragged.offsets] = np.zeros(1, np.int64)
@@ -266,21 +274,26 @@ class StateArray:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, operator: Any, owner: type | None = None) -> Any:
+    def __get__(self, operator: Any, owner: type | None = None) -> Array:
         """Return the array."""
-        return operator.section.arrays[self.name]
+        section: Section = operator.section
+        return section.arrays[self.name]
 
     def __set__(self, operator: Any, array: Array) -> None:
         """Replace the array."""
         operator.section.arrays[self.name] = array
 
 
-class OptionalStateArray(StateArray):
+class OptionalStateArray:
     """Attribute of an operator with a `section`: one optional array of this section, or None."""
 
-    def __get__(self, operator: Any, owner: type | None = None) -> Any:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, operator: Any, owner: type | None = None) -> Array | None:
         """Return the array, or None if it is missing."""
-        return operator.section.arrays.get(self.name)
+        section: Section = operator.section
+        return section.arrays.get(self.name)
 
     def __set__(self, operator: Any, array: Array | None) -> None:
         """Replace the array, or remove it."""
@@ -290,6 +303,7 @@ class OptionalStateArray(StateArray):
             operator.section.arrays[self.name] = array
 
 
+@lru_cache(maxsize=1 << 17)
 def name_bytes(key: Key) -> int:
     """Return an upper bound for the bytes of the name of a key on a page."""
     return len(json.dumps(key)) + len(", ")
@@ -368,14 +382,14 @@ class Shard:
             message = f"keys must have {width} columns; got {names.shape[1]}"
             raise ValueError(message)
         shard.keys = KeyTable(width, [tuple(name) for name in names.tolist()])
-        shard.leftover = {name: StoredSection(name, kind, given) for name, kind, given in facts["sections"]}
+        shard.leftover = {given[0]: StoredSection(*given) for given in facts["sections"]}
         for name, array in arrays.items():
             operator_id, _, column = name.partition(".")
             shard.leftover[operator_id].arrays[column] = array
         return shard
 
-    def attach(self, section: Section) -> bool:
-        """Add a new section, with the stored state of its id if there is one; return whether state was adopted."""
+    def attach(self, section: Section) -> StoredSection | None:
+        """Add a new section. Return the stored section of its id that it adopts, or None if it begins without state."""
         if section.id in self.sections:
             message = f"operator ids must be unique in a shard; got {section.id} twice"
             raise ValueError(message)
@@ -383,9 +397,9 @@ class Shard:
         stored = self.leftover.get(section.id)
         if stored is None or stored.kind != section.schema.kind:
             section.add_keys(self.keys.names)
-            return False
-        section.restore(self.leftover.pop(section.id), self.keys.names)
-        return True
+            return None
+        section.restore(stored, self.keys.names)
+        return self.leftover.pop(section.id)
 
     def add_keys(self, names: Sequence[Key]) -> None:
         """Append new keys to the key table and to all sections."""
@@ -410,7 +424,7 @@ class Shard:
         return self._heading + self.keys.size + sum(section.size for section in self.sections.values())
 
     def _facts(self) -> list[list[Any]]:
-        return [[section.id, section.schema.kind, section.facts] for section in self.sections.values()]
+        return [[one.id, one.schema.kind, one.facts, one.owner] for one in self.sections.values()]
 
     def to_bytes(self) -> bytes:
         """Return the page."""
@@ -428,3 +442,249 @@ class Shard:
             if section.keys != len(self.keys):
                 message = f"section {section.id} must have {len(self.keys)} keys; got {section.keys}"
                 raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class RetireContext:
+    """Everything that the code of a kind may use to retire a section.
+
+    Attributes
+    ----------
+        on: Names of the key columns.
+        names: Names of the keys.
+        newest: Newest event time of each key.
+        is_adopted: Whether another pipeline continues with this section. Its alerts then stay open.
+        out: Output of the call: receives closing alerts and the counts of rows.
+    """
+
+    on: tuple[str, ...]
+    names: Sequence[Key]
+    newest: Int
+    is_adopted: bool
+    out: Out
+
+    def labels(self, key: int) -> dict[str, str]:
+        """Return the key columns of a key."""
+        return dict(zip(self.on, self.names[key], strict=True))
+
+
+# Code that retires a section of one kind: it ends open alerts and counts rows as expired.
+Retire = Callable[[StoredSection, RetireContext], None]
+
+
+@contextmanager
+def readable(page: str) -> Iterator[None]:
+    """Add the page name to errors raised while a page is decoded. The content can be wrong under a valid checksum."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(str(error).replace("state page", f"state page `{page}`", 1)) from error
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
+        message = f"state page `{page}` has unexpected content ({type(error).__name__}: {error})"
+        raise RunError(message) from error
+
+
+# Names of key columns with commas between them, a suffix that distinguishes groups with the same columns, and a part.
+_NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|[a-z]+)", re.ASCII)
+
+
+def split_name(page: str, parts: Collection[str] = ()) -> tuple[str, str, str]:
+    """Return the group of a page, its key columns, and the number of its shard or the name of another part."""
+    found = _NAME.fullmatch(page)
+    if not found or not (found[3].isdigit() or found[3] in parts):
+        message = (
+            f"state page `{page}` must have a name of key columns and a number, such as `machine/0`; it belongs to "
+            "another plan"
+        )
+        raise RunError(message)
+    return found[1], found[2], found[3]
+
+
+def assign_groups(stored: Mapping[str, Set[str]], planned: Mapping[str, Set[str]]) -> dict[str, str]:
+    """Return the stored group of shards that each pipeline adopts, by the name of the pipeline.
+
+    Both mappings have the owners of the sections by name. A name is key columns, and after `~` a suffix that has no
+    meaning here. A pipeline adopts the group of its name if they share an owner; otherwise the group with the same key
+    columns and the first shared owner; otherwise the group of its name, if no other pipeline adopts it.
+    """
+    found = {name: name for name, owners in planned.items() if owners & stored.get(name, set())}
+    for name in sorted(planned.keys() - found, key=lambda name: sorted(planned[name])):
+        shared = {
+            min(planned[name] & owners): group
+            for group, owners in sorted(stored.items())
+            if group.partition("~")[0] == name.partition("~")[0] and planned[name] & owners
+        }
+        if shared:
+            found[name] = shared[min(shared)]
+    free = stored.keys() - found.values()
+    return found | {name: name for name in planned if name not in found and name in free}
+
+
+def first_adopters(assigned: Mapping[str, str]) -> dict[str, str]:
+    """Return the pipeline that continues a group under its name. All other pipelines of the group begin with a copy."""
+    first: dict[str, str] = {}
+    for name, group in sorted(assigned.items(), key=lambda pair: (pair[0] != pair[1], pair[0])):
+        first.setdefault(group, name)
+    return first
+
+
+@dataclass
+class ShardGroup:
+    """State of one pipeline in a bucket: its shards, and pages of its own that have no keys.
+
+    Attributes
+    ----------
+        name: First part of the names of its pages.
+        width: Number of key columns.
+        shards: Shards in the order of their numbers.
+        parts: Stored pages without keys, by the last part of their name.
+        is_copy: Whether another pipeline continues with the stored shards.
+    """
+
+    name: str
+    width: int
+    shards: list[Shard] = field(default_factory=list)
+    parts: dict[str, bytes] = field(default_factory=dict)
+    is_copy: bool = False
+
+    def changed_pages(self) -> dict[str, bytes | None]:
+        """Return the pages of the shards that changed since the last call."""
+        changed: dict[str, bytes | None] = {}
+        for number, shard in enumerate(self.shards):
+            if shard.is_dirty:
+                changed[f"{self.name}/{number}"] = shard.to_bytes()
+                shard.is_dirty = False
+        return changed
+
+
+class StateRegistry:
+    """Stored pages of a bucket: pipelines adopt them, and everything else is retired.
+
+    A page belongs to a shard group, or to a family of pages with a name prefix of their own.
+    """
+
+    def __init__(self, pages: Pages, kinds: Mapping[str, Retire], parts: Collection[str]) -> None:
+        """Read all shards. `kinds` retires sections; `parts` has the names of pages without keys."""
+        # Pages of state that is not retired yet, and pages that no pipeline writes any more.
+        self._retiring, self._removed = list[str](), list[str]()
+        self._kinds, self._stored = kinds, dict[str, ShardGroup]()
+        self._adopted: dict[str, list[ShardGroup]] = {}
+        self._expired = Out()
+        numbers: dict[str, dict[int, str]] = {}
+        for page, data in pages.items():
+            group, columns, part = split_name(page, parts)
+            width = len(columns.split(",")) if columns else 0
+            mine = self._stored.setdefault(group, ShardGroup(group, width))
+            if part.isdigit():
+                numbers.setdefault(group, {})[int(part)] = page
+            else:
+                mine.parts[part] = data
+        for group, found in numbers.items():
+            missing = set(range(len(found))) - found.keys()
+            if missing:
+                message = f"state page `{group}/{min(missing)}` is missing, but `{found[max(found)]}` exists"
+                raise RunError(message)
+            self._stored[group].shards = [self._read(pages, found[number], group) for number in sorted(found)]
+
+    def _read(self, pages: Pages, page: str, group: str) -> Shard:
+        with readable(page):
+            return Shard.read(pages[page], self._stored[group].width)
+
+    def adopt(self, planned: Mapping[str, Set[str]]) -> dict[str, ShardGroup]:
+        """Return the shard group of each pipeline; `planned` has the rules of each pipeline by its name."""
+        stored = {
+            name: {section.owner for shard in group.shards for section in shard.leftover.values()} - {""}
+            for name, group in self._stored.items()
+        }
+        assigned = assign_groups(stored, planned)
+        first, groups = first_adopters(assigned), dict[str, ShardGroup]()
+        taken = set(self._stored)
+        for name in planned:
+            if name not in assigned:
+                groups[name] = ShardGroup(_free_name(name, taken), len(_columns_of(name)))
+            elif first[assigned[name]] == name:
+                groups[name] = self._stored[assigned[name]]
+            else:
+                groups[name] = _copy(self._stored[assigned[name]], _free_name(name, taken))
+            taken.add(groups[name].name)
+            if name in assigned:
+                self._adopted.setdefault(assigned[name], []).append(groups[name])
+        for group in self._stored.keys() - self._adopted.keys():
+            numbers = range(len(self._stored[group].shards))
+            self._retiring += [f"{group}/{part}" for part in (*numbers, *self._stored[group].parts)]
+        return groups
+
+    def adopt_family(self, pages: Pages, owner: Callable[[str], str], planned: Collection[str], rows: RowsOf) -> None:
+        """Retire the pages of a family whose owner is not planned: remove them, and count their rows as expired."""
+        for page, data in pages.items():
+            if owner(page) not in planned:
+                self._retiring.append(page)
+                with readable(page):
+                    for stream, count in rows(page, data).items():
+                        self._expired.count(stream, {"retained": -count, "expired": count})
+
+    def retire(self, out: Out) -> None:
+        """Retire every section that no pipeline has adopted. A second call has no effect."""
+        for name, group in self._stored.items():
+            adopters = self._adopted.get(name, [])
+            elsewhere = {
+                one for other in adopters if other is not group for shard in other.shards for one in shard.sections
+            }
+            for number, shard in enumerate(group.shards):
+                if shard.leftover:
+                    with readable(f"{name}/{number}"):
+                        self._retire_shard(shard, tuple(_columns_of(name)), elsewhere, out)
+                    shard.is_dirty |= bool(adopters)
+            if adopters:  # Pages that no adopter has taken, such as the wait of rules that wait no longer.
+                self._retiring += [f"{name}/{part}" for part in group.parts]
+            group.parts = {}
+        out.add(self._expired)
+        self._expired = Out()
+        self._removed += self._retiring
+        self._retiring = []
+
+    def removed_pages(self) -> list[str]:
+        """Return the pages of retired state. A second call returns an empty list."""
+        removed, self._removed = self._removed, []
+        return removed
+
+    def _retire_shard(self, shard: Shard, on: tuple[str, ...], elsewhere: Set[str], out: Out) -> None:
+        newest = np.full(len(shard.keys), NEVER_SEEN)
+        known = [section.arrays for section in shard.sections.values()]
+        known += [section.arrays for section in shard.leftover.values()]
+        for times in (arrays["newest"] for arrays in known if "newest" in arrays):
+            newest = np.maximum(newest, times.max(axis=1) if times.ndim > 1 else times)
+        for section in shard.leftover.values():
+            context = RetireContext(on, shard.keys.names, newest, section.id in elsewhere, out)
+            self._kinds[section.kind](section, context)
+        shard.leftover = {}
+
+
+# Number of retained rows by stream that a page of a family has.
+RowsOf = Callable[[str, bytes], Mapping[str, int]]
+
+
+def _columns_of(name: str) -> list[str]:
+    """Return the key columns of a group or pipeline."""
+    columns = name.partition("~")[0]
+    return columns.split(",") if columns else []
+
+
+def _free_name(name: str, taken: Set[str]) -> str:
+    """Return a name of a new group that no other group has."""
+    number, found = 0, name
+    while found in taken:
+        found, number = f"{name.partition('~')[0]}~{number:x}", number + 1
+    return found
+
+
+def _copy(group: ShardGroup, name: str) -> ShardGroup:
+    """Return a copy of a group under another name. Its pages must be written."""
+    shards = []
+    for shard in group.shards:
+        mine = Shard(group.width)
+        mine.keys.add(shard.keys.names)
+        mine.is_dirty = True
+        mine.leftover = deepcopy(shard.leftover)
+        shards.append(mine)
+    return ShardGroup(name, group.width, shards, dict(group.parts), is_copy=True)
