@@ -22,16 +22,16 @@ from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
-from tocsin.plan.identity import Bequest
 from tocsin.plan.room import Room
 from tocsin.plan.sample import Sampler
 from tocsin.plan.steps import Watch
 from tocsin.plan.waits import Came
-from tocsin.plan.watch import MEMORY, KeyedPipeline, readable
-from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out, Pages
+from tocsin.plan.watch import MEMORY, KeyedPipeline
+from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample
 from tocsin.runtime.state_codec import unpack
+from tocsin.runtime.state_registry import ShardGroup, readable
 
 # So many rows in a row are given up where no room can be made, before it is tried again.
 DEAF = 64
@@ -40,21 +40,19 @@ DEAF = 64
 class BudgetedPipeline(KeyedPipeline):
     """All pages of a watch in one bucket, and how much they may take."""
 
-    def __init__(
-        self, number: int, watch: Watch, pages: Pages, given: Bequest, listener: Listener | None = None
-    ) -> None:
-        super().__init__(number, watch, pages, given, listener)
+    def __init__(self, number: int, watch: Watch, group: ShardGroup, listener: Listener | None = None) -> None:
+        super().__init__(number, watch, group, listener)
         assert watch.budget is not None
         self.budget, self.room = watch.budget, Room(watch, self.pages)
         # What was stored under another budget, or under none, is yet to be cut to this one.
         self.foreign, self.dirty = bool(self.pages), False
         # Rows to be given up as they come.
         self.deaf = 0
-        stored = f"{given.of}/{MEMORY}"
-        if stored in pages:
-            with readable(stored):
-                self.deaf, self.foreign = self.room.load(*unpack(pages[stored]))
-            self.dirty = self.foreign or stored != f"{watch.name}/{MEMORY}"
+        stored = group.parts.pop(MEMORY, None)
+        if stored is not None:
+            with readable(f"{group.name}/{MEMORY}"):
+                self.deaf, self.foreign = self.room.load(*unpack(stored))
+            self.dirty = self.foreign or group.is_copy
         self.room.tell_pages()
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
@@ -203,6 +201,6 @@ class BudgetedPipeline(KeyedPipeline):
         """Give the pages that changed since the last call."""
         changed = super().changed_pages()
         if self.dirty:
-            changed[f"{self.watch.name}/{MEMORY}"] = self.room.to_bytes(self.deaf)
+            changed[f"{self.group.name}/{MEMORY}"] = self.room.to_bytes(self.deaf)
             self.dirty = False
         return changed

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.plan.pace import Noted
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
-from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch, Texts
-from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
+from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch
+from tocsin.runtime.state_registry import (
+    Column,
+    OptionalStateArray,
+    RetireContext,
+    Section,
+    StateArray,
+    StateSchema,
+    StoredSection,
+    Table,
+)
+from tocsin.stages.order.arrange import Clocks, arrange, drain
 from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
 
+KIND = "reorder"
 _COLUMNS = ("lane", "key", "time", "stage", "delay")
+
+
+def reorder_schema(lanes: Sequence[Lane]) -> StateSchema:
+    """Return the schema of a buffer of rows from these lanes."""
+    width = max(len(columns) for _, columns in lanes)
+    rows = [Column(name) for name in _COLUMNS if name != "key"]
+    rows += [Column("values", np.float64, np.nan, width), Column("payload", object, None, is_optional=True)]
+    newest = Column("newest", default=NEVER_SEEN, width=len(lanes))
+    per_key = (newest, Column("released", default=NEVER_SEEN), Column("moved"))
+    return StateSchema(KIND, per_key, tables=(Table("key", tuple(rows)),))
+
+
+def retire_buffered_rows(section: StoredSection, context: RetireContext) -> None:
+    """Count the buffered rows of removed rules as expired, under all names of their lane."""
+    for i, names in enumerate(section.facts["counted"]):
+        rows = int((section.arrays["lane"] == i).sum())
+        for name in names if rows else ():
+            context.out.count(name, {"held": -rows, "expired": rows})
 
 
 class Taken(NamedTuple):
@@ -57,20 +86,31 @@ class Hold:
     whose clocks stand still while rows go on coming must not hold them for ever.
     """
 
-    def __init__(self, order: Order, lanes: Sequence[Lane], keys: int = 0) -> None:
+    lane, key, time = StateArray("lane"), StateArray("key"), StateArray("time")
+    stage, delay, values = StateArray("stage"), StateArray("delay"), StateArray("values")
+    moved_us, payload = StateArray("moved"), OptionalStateArray("payload")
+
+    def __init__(self, order: Order, lanes: Sequence[Lane], counted: Sequence[Sequence[str]]) -> None:
+        """Create an empty buffer. The rows of lane i are counted under the names `counted[i]`."""
         self.order, self.lanes, self.columns = order, lanes, [columns for _, columns in lanes]
-        self.clocks, self.moved_us = new_clocks(keys, len(lanes)), np.zeros(keys, np.int64)
-        self.lane, self.key, self.time, self.stage, self.delay = (np.zeros(0, np.int64) for _ in _COLUMNS)
-        self.values = np.zeros((0, max(len(columns) for columns in self.columns)))
-        self.payload: Texts | None = None
+        facts = {"lanes": lanes, "counted": counted}
+        self.section = Section(stable_hash(KIND, sorted(lanes)), reorder_schema(lanes), facts)
         # Positions of the buffered rows in their streams while a trace is recorded.
         self.ids: Int | None = None
 
-    def add_keys(self, count: int) -> None:
-        """Make room for new keys."""
-        fresh = new_clocks(count, len(self.columns))
-        self.clocks = Clocks._make(np.concatenate(pair) for pair in zip(self.clocks, fresh, strict=True))
-        self.moved_us = np.concatenate([self.moved_us, np.zeros(count, np.int64)])
+    @property
+    def clocks(self) -> Clocks:
+        """Clocks of the keys."""
+        return Clocks(self.section.arrays["newest"], self.section.arrays["released"])
+
+    def number_lanes(self, stored: StoredSection) -> None:
+        """Number the lanes of an adopted section like the lanes of this plan. Rules can change their order."""
+        before: list[Lane] = [(stream, tuple(columns)) for stream, columns in stored.facts["lanes"]]
+        place = np.array([list(self.lanes).index(lane) for lane in before])
+        self.lane = place[self.lane]
+        newest = np.empty_like(self.clocks.newest)
+        newest[:, place] = self.clocks.newest
+        self.section.arrays["newest"] = newest
 
     def stuck(self, now_us: int) -> Bools:
         """Keys whose rows wait though nothing has moved for `idle_timeout`."""
@@ -154,46 +194,10 @@ class Hold:
         if self.ids is not None:
             self.ids = stay.cells.position[stay.cell]
 
-    def drop_keys(self, gone: Bools) -> None:
-        """Forget keys of which nothing waits."""
-        self.clocks, self.moved_us = Clocks._make(column[~gone] for column in self.clocks), self.moved_us[~gone]
-        self.key = (np.cumsum(~gone) - 1)[self.key]
-
-    def check(self, keys: int) -> None:
+    def check(self) -> None:
         """Assert what always holds; for tests."""
-        assert self.clocks.newest.shape == (keys, len(self.columns))
-        assert len(self.clocks.released) == len(self.moved_us) == keys
-        assert len({len(column) for column in (*self._columns(), self.values)}) == 1
         assert (np.diff(self.key) >= 0).all()
         assert np.isin(self.stage, (IN_SLACK, IN_SYNCHRONIZER)).all()
         assert (self.time <= self.clocks.newest[self.key, self.lane]).all()
         waits = self.stage == IN_SYNCHRONIZER
         assert (self.time[waits] > self.clocks.released[self.key[waits]]).all()
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """State to be written."""
-        named: dict[str, NDArray[Any]] = {
-            f"hold.{name}": column for name, column in zip(_COLUMNS, self._columns(), strict=True)
-        }
-        named |= {"hold.newest": self.clocks.newest, "hold.released": self.clocks.released, "hold.values": self.values}
-        named |= {"hold.moved": self.moved_us}
-        return named if self.payload is None else named | {"hold.payload": self.payload}
-
-    def load(self, arrays: dict[str, NDArray[Any]], lanes: Sequence[Lane], keys: int) -> None:
-        """State that was written for these lanes; rows of others are left behind, and `last_words` counts them."""
-        mine = list(self.lanes)
-        self.clocks = new_clocks(keys, len(mine))._replace(released=arrays["hold.released"])
-        self.moved_us = arrays["hold.moved"]
-        place = np.full(len(lanes) + 1, -1)
-        for old, lane in enumerate(lanes):
-            if lane in mine:
-                place[old] = mine.index(lane)
-                self.clocks.newest[:, place[old]] = arrays["hold.newest"][:, old]
-        stay = np.flatnonzero(place[arrays["hold.lane"]] >= 0)
-        self.lane, self.key, self.time, self.stage, self.delay = (arrays[f"hold.{name}"][stay] for name in _COLUMNS)
-        self.lane, width = place[self.lane], self.values.shape[1]
-        values = arrays["hold.values"][stay]
-        self.values = np.full((len(stay), width), np.nan)
-        self.values[:, : min(width, values.shape[1])] = values[:, :width]
-        payload = arrays.get("hold.payload")
-        self.payload = None if payload is None else payload[stay]

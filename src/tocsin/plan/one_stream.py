@@ -24,9 +24,9 @@ from tocsin.plan.new_rows import NewRows, new_rows
 from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.row_rules import RowRules
 from tocsin.plan.steps import Watch
-from tocsin.plan.watch import readable
 from tocsin.runtime.contract import Batch, Int, Out, Pages
 from tocsin.runtime.state_codec import unpack
+from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.elapsed import ELAPSED
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.rule_selection import Candidates, RuleSelection

@@ -27,9 +27,9 @@ from tocsin.plan.new_rows import NewRows, new_rows
 from tocsin.plan.pair_rules import PairRules
 from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
-from tocsin.plan.watch import readable
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
 from tocsin.runtime.state_codec import unpack
+from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.anytime_join import AnytimeJoin
 from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.elapsed import ELAPSED

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tocsin.errors import RunError
 from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import pace_of
-from tocsin.plan.watch import readable
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
 from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack, unpack
+from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.books import Costs
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.preference import Preference

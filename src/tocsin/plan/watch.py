@@ -2,110 +2,44 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tocsin.errors import RunError
 from tocsin.operators.no_data import ObservedRows
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.received_rows import StreamRows, count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Batch, Int, Listener, Out, Pages
+from tocsin.runtime.contract import Batch, Int, Listener, Out
 from tocsin.runtime.row_batch import RowBatch, group_by_key, sort_by_key
 from tocsin.runtime.state_codec import pack, unpack
+from tocsin.runtime.state_registry import Shard, ShardGroup, readable
 
-# Names of columns with commas between them, what tells those apart that wait, and the number of the page.
-_NAME = re.compile(r"((\w*(?:,\w+)*)(?:~[0-9a-f]+)?)/(0|[1-9][0-9]{0,8}|pace|memory)", re.ASCII)
-# The pages of a watch that have no keys: how long its rows wait, and what they are worth.
-PACE, MEMORY = APART = ("pace", "memory")
-
-
-def named(page: str) -> tuple[str, str, str]:
-    """The watch that a page is named by, its key columns, and its number there."""
-    found = _NAME.fullmatch(page)
-    if not found:
-        message = (
-            f"state page `{page}` must have a name of key columns and a number, such as `machine/0`; it belongs to "
-            "another plan"
-        )
-        raise RunError(message)
-    return found[1], found[2], found[3]
-
-
-@contextmanager
-def readable(page: str) -> Iterator[None]:
-    """Name the page that cannot be read: its checksum may be right, and what it says not what its name asks for."""
-    try:
-        yield
-    except RunError as error:
-        raise RunError(str(error).replace("state page", f"state page `{page}`", 1)) from error
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
-        message = f"state page `{page}` has unexpected content ({type(error).__name__}: {error})"
-        raise RunError(message) from error
-
-
-def stored_watches(pages: Pages, planned: Iterable[str]) -> dict[str, set[str]]:
-    """The watches that pages are of, and by what the rules that each had are found again.
-
-    Where all that is planned is stored under its name, those that have but key columns for one are not looked into.
-    """
-    found: dict[str, set[str]] = {named(name)[0]: set() for name in pages}
-    moved = not set(planned) <= found.keys()
-    for name, data in pages.items():
-        watch, keys, number = named(name)
-        mine = found[watch]
-        if (watch != keys or moved) and number not in APART:
-            with readable(name):
-                mine |= {Identity.of_json(one).id for one in unpack(data)[1]["rules"]}
-    return found
-
-
-def _page(watch: Watch, name: str, pages: Pages, given: Bequest) -> Page:
-    with readable(name):
-        page = Page(watch, pages[name], given)
-        if any(len(key) != len(watch.on) for key in page.keys):
-            message = f"state page must have keys of the columns `{watch.name}`; the number of its key columns differs"
-            raise RunError(message)
-        return page
+# The pages of a shard group that have no keys: how long its rows wait, and what they are worth.
+PACE, MEMORY = PARTS = ("pace", "memory")
 
 
 class KeyedPipeline:
     """All pages of one key set."""
 
-    def __init__(
-        self, number: int, watch: Watch, pages: Pages, given: Bequest, listener: Listener | None = None
-    ) -> None:
-        """Take over the pages of a watch that was stored, under this name or another, if any is given."""
-        self.number, self.watch, self.listener, stored = number, watch, listener, given.of
+    def __init__(self, number: int, watch: Watch, group: ShardGroup, listener: Listener | None = None) -> None:
+        """Continue with the shards of a group."""
+        self.number, self.watch, self.group, self.listener = number, watch, group, listener
         self.inputs = inputs_of(number, watch)
-        known = [(number, name) for name in pages for of, _, number in [named(name)] if of == stored]
-        mine = {int(number): name for number, name in known if number not in APART}
-        missing = set(range(len(mine))) - mine.keys()
-        if missing:
-            message = f"state page `{stored}/{min(missing)}` is missing, but `{mine[max(mine)]}` exists"
-            raise RunError(message)
-        self.pages = [_page(watch, mine[number], pages, given) for number in sorted(mine)]
+        self.pages = []
+        for shard_number, shard in enumerate(group.shards):
+            with readable(f"{group.name}/{shard_number}"):
+                self.pages.append(Page(watch, shard))
         self.pace = None if watch.order is None else Pace(watch.order)
-        if self.pace is not None and f"{stored}/{PACE}" in pages:
-            with readable(f"{stored}/{PACE}"):
-                self.pace.load(unpack(pages[f"{stored}/{PACE}"])[0])
-        if stored not in {None, watch.name}:
-            self._move()
+        stored = group.parts.pop(PACE, None) if self.pace is not None else None
+        if self.pace is not None and stored is not None:
+            with readable(f"{group.name}/{PACE}"):
+                self.pace.load(unpack(stored)[0])
+            self.pace.dirty = group.is_copy and self.pace.order.adapts
         self._find_places()
-
-    def _move(self) -> None:
-        """Let all that was stored under another name be written under this one."""
-        for page in self.pages:
-            page.dirty = True
-        if self.pace is not None and self.pace.order.adapts:
-            self.pace.dirty = True
 
     def _find_places(self) -> None:
         """Number the keys by the pages they are on; new ones fill the first page that has room."""
@@ -185,13 +119,13 @@ class KeyedPipeline:
             while self.open < len(self.pages) and len(self.pages[self.open].keys) >= KEYS_PER_PAGE:
                 self.open += 1
             if self.open == len(self.pages):
-                self.pages.append(Page(self.watch))
+                self.group.shards.append(Shard(self.group.width))
+                self.pages.append(Page(self.watch, self.group.shards[-1]))
                 if self.listener is not None:
                     self.pages[-1].trace(self.listener)
             page, begin = self.pages[self.open], len(self.pages[self.open].keys)
-            page.keys += keys[len(places) : len(places) + KEYS_PER_PAGE - begin]
+            page.shard.add_keys(keys[len(places) : len(places) + KEYS_PER_PAGE - begin])
             places += range(self.open * KEYS_PER_PAGE + begin, self.open * KEYS_PER_PAGE + len(page.keys))
-            page.make_room()
         return places
 
     def _observe(
@@ -240,12 +174,8 @@ class KeyedPipeline:
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call."""
-        changed: dict[str, bytes | None] = {}
-        for p, page in enumerate(self.pages):
-            if page.dirty:
-                changed[f"{self.watch.name}/{p}"] = page.to_bytes()
-                page.dirty = False
+        changed = self.group.changed_pages()
         if self.pace is not None and self.pace.dirty:
-            changed[f"{self.watch.name}/{PACE}"] = pack(self.pace.arrays())
+            changed[f"{self.group.name}/{PACE}"] = pack(self.pace.arrays())
             self.pace.dirty = False
         return changed

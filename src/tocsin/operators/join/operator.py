@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.syntax_tree import Key
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
@@ -16,12 +17,14 @@ from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.infeasible_cells import InfeasibleCells
 from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, combine
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
-from tocsin.operators.lifecycle.operator import AlertChanges, Lifecycle
+from tocsin.operators.lifecycle.operator import Lifecycle
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
 from tocsin.operators.retention.final_rows import settle
 from tocsin.plan.identity import Lane
+from tocsin.plan.report import AlertChanges
 from tocsin.plan.steps import Store, Threshold
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
+from tocsin.runtime.state_registry import Column, Derived, Section, StateArray, StateSchema
 from tocsin.runtime.versioned_rows import VersionedRows
 
 # To sift fewer arrivals than this would cost more than to try them all.
@@ -88,37 +91,41 @@ class Joined(NamedTuple):
     show: WitnessLookup
 
 
+KIND = "join"
+
+
 class Join(CompiledRule):
     """State and work of one rule on one page."""
 
-    def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane], keys: int = 0) -> None:
+    newest, progress, seen_us = StateArray("newest"), StateArray("progress"), StateArray("seen")
+
+    def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane]) -> None:
         super().__init__(rule, stores)
         mine = [store.lane for store in self.stores]
         # Stream of the rule by view, or -1. The last entry is for rows that no view can use.
         self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + [-1], np.int64)
         self.corners = CornerBounds(rule)
-        self.newest = np.full((keys, len(self.stores)), NEVER_SEEN)
-        self.progress, self.seen_us = np.full(keys, NEVER_SEEN), np.zeros(keys, np.int64)
-        self.lived = Lifecycle(rule, keys, len(self.stores), int(self.value_offsets[-1]))
-        self.limits = np.zeros((len(rule.limits), 0))
+        newest = Column("newest", default=NEVER_SEEN, width=len(self.stores))
+        per_key = (newest, Column("progress", default=NEVER_SEEN), Column("seen"))
+        schema = StateSchema(KIND, per_key, derived=(Derived("limits", self._limits_of),))
+        self.section = Section(stable_hash(KIND, self.identity.to_json()), schema, owner=self.identity.id)
+        self.lived = Lifecycle(rule, self.identity, len(self.stores), int(self.value_offsets[-1]))
         # The ranks of the rows of the last call that gave results, once for each.
         self.gave = np.zeros(0, np.int64)
         self.chances: Float | None = None
         # Receiver of all evaluations while a trace is recorded.
         self.observer: Callable[[Probes, Evaluations, NDArray[np.bool_], WitnessLookup], None] | None = None
 
-    def add_keys(self, keys: Sequence[tuple[str, ...]]) -> None:
-        """Make room for new keys."""
-        count = len(keys)
-        self._add_limits(keys)
-        self.newest = np.concatenate([self.newest, np.full((count, len(self.stores)), NEVER_SEEN)])
-        self.progress = np.concatenate([self.progress, np.full(count, NEVER_SEEN)])
-        self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
-        self.lived.add_keys(count)
+    @property
+    def limits(self) -> Float:
+        """Limits by table and key."""
+        limits: Float = self.section.arrays["limits"].T
+        return limits
 
-    def _add_limits(self, keys: Sequence[tuple[str, ...]]) -> None:
-        fresh = np.array([limit.of(keys) for limit in self.rule.limits]).reshape(len(self.rule.limits), len(keys))
-        self.limits = np.concatenate([self.limits, fresh], axis=1)
+    def _limits_of(self, keys: Sequence[tuple[str, ...]]) -> Float:
+        """Return the limits by key and table."""
+        limits = np.array([limit.of(keys) for limit in self.rule.limits], np.float64)
+        return np.ascontiguousarray(limits.reshape(len(self.rule.limits), len(keys)).T)
 
     def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChanges], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
@@ -300,27 +307,6 @@ class Join(CompiledRule):
     def busy(self) -> NDArray[np.bool_]:
         """Keys that have an open life, or something that waits."""
         return self.waits() | self.lived.is_open()
-
-    def drop_keys(self, gone: NDArray[np.bool_]) -> None:
-        """Forget keys that are not busy."""
-        self.newest, self.progress, self.limits = self.newest[~gone], self.progress[~gone], self.limits[:, ~gone]
-        self.seen_us = self.seen_us[~gone]
-        self.lived.drop_keys(gone)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """State to be written."""
-        prefix = f"r{self.identity.id}."
-        named: dict[str, NDArray[Any]] = {f"{prefix}newest": self.newest, f"{prefix}progress": self.progress}
-        named[f"{prefix}seen"] = self.seen_us
-        return named | self.lived.arrays(prefix)
-
-    def load(self, arrays: dict[str, NDArray[Any]], keys: Sequence[tuple[str, ...]]) -> None:
-        """State that was written; limits are looked up anew."""
-        prefix = f"r{self.identity.id}."
-        self._add_limits(keys)
-        self.newest, self.progress = arrays[f"{prefix}newest"], arrays[f"{prefix}progress"]
-        self.seen_us = arrays[f"{prefix}seen"]
-        self.lived.load(arrays, prefix, len(keys))
 
 
 def _number(need: Store, segment: VersionedRows) -> Float:

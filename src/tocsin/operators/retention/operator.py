@@ -16,10 +16,9 @@ References: Cai et al., PVLDB 14(6), section 4.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +32,23 @@ from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
+from tocsin.runtime.state_registry import (
+    Column,
+    OptionalStateArray,
+    Ragged,
+    RetireContext,
+    Section,
+    StateArray,
+    StateSchema,
+    StoredSection,
+    Table,
+)
 from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
 
 # Bytes of a missing text on a state page.
 NO_TEXT = len("null, ")
+KIND = "retention"
+_NO_CHANCES = np.zeros(0)
 
 
 @kernel
@@ -99,25 +111,61 @@ def find_retained(offsets: Int, time: Int, end: Int, oldest: Int) -> tuple[Int, 
     return retained[:count].copy(), ends, expired
 
 
+def retention_schema(columns: int) -> StateSchema:
+    """Return the schema of a store with this number of value columns.
+
+    The omitted rows have the key and fingerprint of each omitted row at the newest time of its key. An equal row is a
+    repeat.
+    """
+    values = tuple(Column(f"v{i}", np.float64, 0.0) for i in range(columns))
+    payload = Column("payload", object, None, is_optional=True)
+    chance = Column("chance", np.float64, 1.0, is_optional=True)
+    return StateSchema(
+        KIND,
+        per_key=(Column("newest", default=NEVER_SEEN),),
+        ragged=(Ragged("offsets", (Column("time"), *values, payload, chance)),),
+        tables=(Table("omitted.key", (Column("omitted.mark"),)),),
+    )
+
+
+def retire_rows(section: StoredSection, context: RetireContext) -> None:
+    """Count the rows of a removed store as expired, under the name that its facts have."""
+    rows = len(section.arrays["time"])
+    if rows:
+        context.out.count(section.facts, {"retained": -rows, "expired": rows})
+
+
 class Retention:
-    """What one store remembers of each key of a page."""
+    """What one store remembers of each key of a page. Its rows are counted under `name`."""
 
-    def __init__(self, store: Store, keys: int = 0) -> None:
+    offsets, newest, time = StateArray("offsets"), StateArray("newest"), StateArray("time")
+    payload = OptionalStateArray("payload")
+    omitted_key, omitted_mark = StateArray("omitted.key"), StateArray("omitted.mark")
+
+    def __init__(self, store: Store, name: str = "") -> None:
         self.store = store
-        self.offsets = np.zeros(keys + 1, np.int64)
-        self.time = np.zeros(0, np.int64)
-        self.values = tuple(np.zeros(0) for _ in store.columns)
-        self.payload: Texts | None = None
-        # Where results are sampled: with which chance each row is there.
-        self.chance = np.zeros(0)
-        self.newest = np.full(keys, NEVER_SEEN)
-        # Key and fingerprint of each omitted row at the newest time of its key. An equal row is a repeat.
-        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.section = Section(store.id, retention_schema(len(store.columns)), name)
 
-    def add_keys(self, count: int) -> None:
-        """Make room for new keys."""
-        self.offsets = np.concatenate([self.offsets, np.full(count, self.offsets[-1])])
-        self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
+    @property
+    def values(self) -> tuple[Float, ...]:
+        """Value columns of the retained rows."""
+        return tuple(self.section.arrays[f"v{i}"] for i in range(len(self.store.columns)))
+
+    @values.setter
+    def values(self, columns: Iterable[Float]) -> None:
+        self.section.arrays |= {f"v{i}": column for i, column in enumerate(columns)}
+
+    @property
+    def chance(self) -> Float:
+        """Chance of each row, where results are sampled; otherwise empty."""
+        return self.section.arrays.get("chance", _NO_CHANCES)
+
+    @chance.setter
+    def chance(self, chance: Float) -> None:
+        if len(chance):
+            self.section.arrays["chance"] = chance
+        else:
+            self.section.arrays.pop("chance", None)
 
     def merge(self, rows: RowBatch) -> VersionedRows:
         """Merge the new rows of the view with the retained rows, and compute when each row leaves the state."""
@@ -274,19 +322,9 @@ class Retention:
         stay = self.newest[key] >= oldest[key]
         self.omitted_key, self.omitted_mark = key[stay], mark[stay]
 
-    def drop_keys(self, gone: NDArray[np.bool_]) -> int:
-        """Forget keys; say how many rows went with them."""
-        there = ~gone[self.omitted_key]
-        self.omitted_key = (np.cumsum(~gone) - 1)[self.omitted_key[there]]
-        self.omitted_mark = self.omitted_mark[there]
-        counts = np.diff(self.offsets)
-        stay = np.repeat(~gone, counts)
-        self.time, self.values = self.time[stay], tuple(value[stay] for value in self.values)
-        self.payload = None if self.payload is None else self.payload[stay]
-        self.chance = self.chance[stay] if len(self.chance) else self.chance
-        self.offsets = np.concatenate([[0], np.cumsum(counts[~gone])])
-        self.newest = self.newest[~gone]
-        return int(len(stay) - stay.sum())
+    def rows_of(self, keys: NDArray[np.bool_]) -> int:
+        """Return the number of rows of some keys."""
+        return int(np.diff(self.offsets)[keys].sum())
 
     def shed(self, gone: NDArray[np.bool_]) -> None:
         """Give up some rows."""
@@ -329,26 +367,3 @@ class Retention:
     def count_out_of_domain(self, rows: RowBatch) -> int:
         """Return the number of new rows with a value outside the declared domain."""
         return int(self.store.outside([rows.values_of(column) for column in range(len(self.values))]).sum())
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """State to be written."""
-        prefix = f"s{self.store.id}."
-        named: dict[str, NDArray[Any]] = {f"{prefix}offsets": self.offsets, f"{prefix}newest": self.newest}
-        named[f"{prefix}time"] = self.time
-        named |= {f"{prefix}v{i}": value for i, value in enumerate(self.values)}
-        named |= {f"{prefix}chance": self.chance} if len(self.chance) else {}
-        named |= {f"{prefix}omitted.key": self.omitted_key, f"{prefix}omitted.mark": self.omitted_mark}
-        return named if self.payload is None else named | {f"{prefix}payload": self.payload}
-
-    def load(self, arrays: dict[str, NDArray[Any]], keys: int) -> None:
-        """State that was written; none if it belongs to other stores."""
-        prefix = f"s{self.store.id}."
-        if f"{prefix}time" not in arrays or not self.store.remember:
-            self.add_keys(keys)
-            return
-        self.offsets, self.newest = arrays[f"{prefix}offsets"], arrays[f"{prefix}newest"]
-        self.time = arrays[f"{prefix}time"]
-        self.values = tuple(arrays[f"{prefix}v{i}"] for i in range(len(self.store.columns)))
-        self.payload = arrays.get(f"{prefix}payload")
-        self.chance = arrays.get(f"{prefix}chance", np.ones(0))
-        self.omitted_key, self.omitted_mark = arrays[f"{prefix}omitted.key"], arrays[f"{prefix}omitted.mark"]
