@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tocsin.runtime.contract import Batch, Int, Payload
 
-
 _DECODER = json.JSONDecoder()
 
 
