@@ -68,7 +68,7 @@ def rules(part: str, *, quick: bool) -> Iterator[Row]:
         after, _ = _seconds(given, emit)
         yield {
             "part": part, "data": "Zipf", "memory": memory, "emit": emit, **limit, "seconds": seconds,
-            "ratio": seconds / ((before + after) / 2), "found": len(found.alert_rows()) / len(free[emit].alert_rows()),
+            "ratio": seconds / ((before + after) / 2), "found": len(found.alerts) / len(free[emit].alerts),
         }  # fmt: skip
 
 

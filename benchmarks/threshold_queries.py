@@ -116,7 +116,7 @@ def local(run: Run, folder: Path) -> dict[str, Any]:
 
     streams, asked = columns(folder), rule(run)
     result, seconds = _second(lambda: run_rows(streams, asked))
-    states = [alert["state"] for alert in result.alert_rows()]
+    states = [alert["state"] for alert in result.alerts]
     return {"seconds": seconds, "alerts": {state: states.count(state) for state in STATES}}
 
 

@@ -59,10 +59,10 @@ def test_result_is_equal_for_any_number_of_calls(monkeypatch: pytest.MonkeyPatch
         mixed[name] = {column: np.asarray(cells)[order] for column, cells in columns.items()}
     monkeypatch.setattr(local, "ROWS_PER_CALL", 10**9)
     one = [local.run_local_detailed(given, RULE) for given in (streams, mixed)]
-    assert one[0].alert_rows()
+    assert one[0].alerts
     monkeypatch.setattr(local, "ROWS_PER_CALL", rows)
     for given, expected in zip((streams, mixed), one, strict=True):
-        assert local.run_local_detailed(given, RULE).alerts == expected.alert_rows()
+        assert local.run_local_detailed(given, RULE).alerts == expected.alerts
 
 
 @pytest.mark.parametrize("keys", [1, 2, 7])

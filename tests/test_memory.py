@@ -362,7 +362,7 @@ def test_rules_of_one_stream_and_silences_take_nothing_of_the_memory_of_a_run() 
     unlimited = {"a", "b", "NoData"}
     names = {row["alert"] for row in free.alerts}
     assert unlimited < names
-    alike = [[row for row in out.alert_rows() if row["alert"] in unlimited] for out in (limited, free)]
+    alike = [[row for row in out.alerts if row["alert"] in unlimited] for out in (limited, free)]
     assert stories(alike[0]) == stories(alike[1])
 
 

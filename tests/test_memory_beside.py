@@ -94,7 +94,7 @@ def test_standing_ranges_go_on_beside_a_limited_join_and_take_nothing_of_its_mem
     ranges = tocsin.RangeRule("Near", ["a.value"], "orders", on="machine")
     limited = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival", quality={"memory": "50 rows"})
     free = local.run_local_detailed(streams, [pairs(), ranges], arrival="arrival")
-    near = [[row for row in out.alert_rows() if row["alert"] == "Near"] for out in (limited, free)]
+    near = [[row for row in out.alerts if row["alert"] == "Near"] for out in (limited, free)]
     assert len(near[0]) > 10
     assert stories(near[0]) == stories(near[1])
     assert sum(counts.get("shed", 0) for counts in limited.counts.values()) > 0

@@ -31,8 +31,8 @@ def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
     more: dict[str, Any], model: dict[str, Any] | None, emit: str
 ) -> None:
     limited, plain = found(more, "10MB", emit=emit, model=model), found(more, None, emit=emit)
-    assert limited.alert_rows() == plain.alert_rows()
-    assert limited.alert_rows()
+    assert limited.alerts == plain.alert_rows()
+    assert limited.alerts
 
 
 @pytest.mark.parametrize("more", ODD)
@@ -46,8 +46,8 @@ def test_with_little_memory_rows_of_one_time_are_shed_and_counted(
         fates = ("held", "retained", "expired", "omitted", "duplicates", "shed", "late", "quarantined", "unprocessed")
         assert counts["received"] == sum(counts.get(fate, 0) for fate in fates) == ROWS
         assert min(counts.values()) >= 0
-    ids = {row["id"] for row in found(more, None).alert_rows()}
-    assert {row["id"] for row in limited.alert_rows()} <= ids
+    ids = {row["id"] for row in found(more, None).alerts}
+    assert {row["id"] for row in limited.alerts} <= ids
 
 
 def test_fingerprints_are_removed_before_rows_are_shed_when_many_omitted_rows_have_one_time() -> None:

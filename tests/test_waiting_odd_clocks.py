@@ -45,7 +45,7 @@ def with_rows(streams: Streams, name: str, rows: dict[str, Any]) -> Streams:
 
 
 def lives(result: Result) -> dict[Any, Any]:
-    return stories(row for row in result.alert_rows() if row["labels"]["key"] != "odd")
+    return stories(row for row in result.alerts if row["labels"]["key"] != "odd")
 
 
 # The times of a device whose rows arrive as those of the recording do: a year ahead, a year back, always the same,

@@ -44,8 +44,8 @@ def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
     together = run(versions, calls)
     for number, plan in enumerate(plans):
         alone = run(plan, calls)
-        mine = [{**alert} for alert in together.alert_rows() if alert["version"] == number]
-        assert Counter(repr({**alert, "version": number}) for alert in alone.alert_rows()) == Counter(map(repr, mine))
+        mine = [row for batch in together.alerts if batch.version == number for row in batch.rows()]
+        assert Counter(map(repr, alone.alert_rows())) == Counter(map(repr, mine))
         counts = {
             name.partition(":")[2]: count for name, count in together.counts.items() if name.startswith(f"{number}:")
         }
