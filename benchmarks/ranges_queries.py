@@ -155,7 +155,7 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
 
     from tocsin.spark.alerts import prepare
     from tocsin.spark.feeds import feeds_of
-    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.results import alerts, counted, merged_metrics
     from tocsin.spark.stateful import run_stateful
 
     builder = SparkSession.builder.master(f"local[{PARTITIONS}]")
@@ -179,10 +179,12 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
     progress = [one for one in running.recentProgress if one.numInputRows]
     batches, state_bytes = [], 0
     for number, one in enumerate(progress):
-        said, gained = total(one.observedMetrics["said"]["counts"] or ())
-        state_bytes += gained
+        metrics = merged_metrics(one.observedMetrics["said"]["metrics"] or ())
+        state_bytes += metrics.section("state_bytes")
         times = {"ms": one.durationMs["triggerExecution"], "commit_ms": one.stateOperators[0].commitTimeMs}
-        batches.append(_told(number, size, one.numInputRows, said.counts) | times | {"state_bytes": state_bytes})
+        batches.append(
+            _told(number, size, one.numInputRows, metrics.section("counts")) | times | {"state_bytes": state_bytes}
+        )
     found = sum(one.observedMetrics["found"]["alerts"] for one in progress)
     session.stop()
     return {"seconds": seconds, "alerts": found, "batches": batches}

@@ -46,9 +46,9 @@ class Frame:
 
     def toArrow(self) -> pa.Table:
         """Return the result as the operator returns it."""
-        counts = {"counts": {"air": {"received": 10, "retained": 10}}, "newest": {"air": 1}}
-        counts |= {"waits": {}, "results": {}, "memory": {}, "cpu": {}, "state_bytes": 7, "delays": {}, "bucket": 0}
-        rows = [("alert", json.dumps(alert)) for alert in self.alerts] + [("counts", json.dumps(counts))]
+        sections = {"counts": {"air": {"received": 10, "retained": 10}}, "newest_us": {"air": 1}, "state_bytes": 7}
+        metrics = json.dumps({"bucket": 0, "metrics": sections})
+        rows = [("alert", json.dumps(alert)) for alert in self.alerts] + [("metrics", metrics)]
         kinds, texts = zip(*rows, strict=True)
         return pa.table({"kind": list(kinds), "json": list(texts)})
 

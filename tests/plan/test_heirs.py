@@ -18,7 +18,8 @@ from tocsin import Rule
 from tocsin.plan import plan_changes
 from tocsin.plan.changes import describe_plan
 from tocsin.plan.identity import bequests, heirs, limited_name
-from tocsin.runtime.contract import FATES, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
@@ -132,7 +133,7 @@ def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, 
     parted = drive(plan(*one_way), first, pages)
     parted.add(drive(plan(*apart), second, pages, end=True))
     for name, counts in parted.counts.items():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), name
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES), name
     for rules in [*zip(one_way, apart, strict=False), (one_way[-1], replace(OTHERS[0], alert="new"))]:
         alone: dict[str, bytes] = {}
         expected = drive(plan(rules[0]), first, alone)
@@ -161,7 +162,7 @@ def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
             # Rows are sent to each way of waiting by itself.
             cuts = [900 * len(made.watches), 1300 * len(made.watches)]
             said = session.push(parts_of(made, streams, cuts, "arrival")[number])
-            waits.append(said.waits["x"])
+            waits.append(said.metrics.section("waits")["x"])
             out.add(said)
             for name, data in session.changed_pages().items():
                 pages.pop(name, None)

@@ -62,7 +62,7 @@ def test_no_cut_and_no_page_shows_and_counts_add_up(
     split = Driver(step, through_pages=through_pages).run(parts(given_, cuts))
     assert str(split.alerts) == str(whole.alerts)
     assert split.counts == whole.counts
-    assert split.newest == whole.newest
+    assert split.metrics.section("newest_us") == whole.metrics.section("newest_us")
 
 
 @ENGINE

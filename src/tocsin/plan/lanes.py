@@ -14,6 +14,7 @@ from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import joined_payload
 
 
@@ -48,10 +49,9 @@ def count_received(
     for store, name in zip(watch.stores, watch.store_names, strict=True):
         bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
         rows, _ = lanes[watch.lanes.index(store.lane)]
-        received = whole[store.stream] + bad
-        out.count(name, {"received": received, "quarantined": received - len(rows.time)})
+        out.metrics.count_rows(name, {RowOutcome.QUARANTINED: whole[store.stream] + bad - len(rows.time)})
         if len(rows.time):
-            out.meet(store.stream, int(rows.time.max()))
+            out.metrics.record("newest_us", int(rows.time.max()), store.stream)
 
 
 def lane_of(rows: RowBatch, arrival: Int, columns: Sequence[str]) -> tuple[RowBatch, Int]:

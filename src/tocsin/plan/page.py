@@ -31,6 +31,7 @@ from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size, unpack
 
 KEYS_PER_PAGE = 4096
@@ -124,7 +125,7 @@ class Page:
     def say_last_words(self, out: Out) -> None:
         """Report once the ends of lives whose rules are gone, and the rows that nobody remembers any more."""
         out.add(self.last_words)
-        self.dirty |= bool(self.last_words.alerts or self.last_words.counts)
+        self.dirty |= bool(self.last_words.alerts or self.last_words.metrics)
         self.last_words = Out()
 
     def on_rows(
@@ -149,7 +150,8 @@ class Page:
         """Take rows that wait no longer; where no row came, none of them is late, and the wait does not matter."""
         behind = np.bincount(taken.arrivals.lane[taken.behind], minlength=len(self.watch.lanes))
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
-            out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
+            out.metrics.count_rows(name, {RowOutcome.BUFFERED: int(taken.gained[i])})
+            out.metrics.record("behind", int(behind[i]), name)
         if taken.behind.any():
             why = "it arrived after the reorder wait and was used out of order"
             out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why, wait_us)
@@ -187,8 +189,9 @@ class Page:
             late = 0 if timely.all() else int((~timely[lane == i]).sum())
             missing = self._without_limits(number)
             unlimited = int(missing[rows[i].key].sum()) if missing.any() else 0
-            counts = {"late": late, "out_of_domain": memory.out_of_domain(rows[i]), "without_limits": unlimited}
-            out.count(name, counts)
+            out.metrics.count_rows(name, {RowOutcome.LATE: late})
+            out.metrics.record("out_of_domain", memory.out_of_domain(rows[i]), name)
+            out.metrics.record("without_limits", unlimited, name)
 
     def _without_limits(self, store: int) -> NDArray[np.bool_]:
         """Keys that a limits table does not have, though a rule that reads this store asks it."""
@@ -228,7 +231,7 @@ class Page:
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
             if self.tracer is not None:
                 self.tracer.record_reduction(i, merged[i], floors[i])
-            out.count(name, memory.keep(of_store[i], merged[i], floors[i]))
+            out.metrics.count_rows(name, memory.keep(of_store[i], merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
@@ -290,9 +293,10 @@ class Page:
             self.hold.drop_keys(gone)
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.drop_keys(gone)
-            out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+            out.metrics.count_rows(name, {RowOutcome.EXPIRED: dropped, RowOutcome.RETAINED: -dropped})
+            out.metrics.record("freed_keys", int(gone.sum()), name)
         for name in filter(self.watch.is_only_heard, self.watch.streams):
-            out.count(name, {"freed_keys": int(gone.sum())})
+            out.metrics.record("freed_keys", int(gone.sum()), name)
 
     def _seen(self) -> Int:
         """When a row of each key was last there, if only to be heard."""
@@ -442,7 +446,7 @@ class Page:
         for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
             held = 0 if self.hold is None else int((self.hold.lane == i).sum())
             rows = len(memory.time)
-            out.count(name, {"received": rows + held, "retained": rows, "held": held})
+            out.metrics.count_rows(name, {RowOutcome.RETAINED: rows, RowOutcome.BUFFERED: held})
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

@@ -9,6 +9,7 @@ from tocsin.errors import RunError
 from tocsin.plan.steps import Watch
 from tocsin.plan.watch import readable
 from tocsin.runtime.contract import Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import unpack
 
 # How the pages of anytime joins begin: no watch has such a name. Then come the name of the watch, and a part.
@@ -39,5 +40,5 @@ def forgotten_rows(pages: Pages, watches: Collection[Watch]) -> tuple[list[str],
             with readable(page):
                 retained = unpack(data)[1]["retained"].items()
             for stream, rows in retained:
-                out.count(stream, {"retained": -rows, "expired": rows})
+                out.metrics.count_rows(stream, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
     return names, out

@@ -14,6 +14,7 @@ from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.no_data import NOT_YET
 from tocsin.plan.identity import Identity, Lane
 from tocsin.runtime.contract import Bools, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import shown_payload
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -145,11 +146,11 @@ def last_words(
     for store, name in facts.get("stores", {}).items():
         rows = 0 if store in kept_stores else len(arrays.get(f"s{store}.time", ()))
         if rows:
-            out.count(name, {"retained": -rows, "expired": rows})
+            out.metrics.count_rows(name, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
     for i, (stream, columns) in enumerate(facts.get("lanes", ())):
         rows = 0 if (stream, tuple(columns)) in lanes else int((arrays["hold.lane"] == i).sum())
         for name in facts["counted"][i] if rows else ():
-            out.count(name, {"held": -rows, "expired": rows})
+            out.metrics.count_rows(name, {RowOutcome.BUFFERED: -rows, RowOutcome.EXPIRED: rows})
     return out
 
 

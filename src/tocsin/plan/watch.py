@@ -20,6 +20,7 @@ from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Listener, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import pack, unpack
 
 # Names of columns with commas between them, what tells those apart that wait, and the number of the page.
@@ -151,10 +152,11 @@ class KeyedPipeline:
             self.pace.adapt(cut)
             begin = cut.rows
             if self.pace.order.shared and cut == cuts[-1]:
-                out.stats.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
+                out.reports.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
         self._piece(lanes, arrived[begin:], now_us, out)
         for rule in self.watch.rules:
-            out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)
+            out.metrics.record("wait_us", self.pace.wait.wait_us, rule.alert)
+            out.metrics.record("wait_recall", self.pace.recall, rule.alert)
 
     def _piece(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
         """Hand over some rows, which are numbered through all lanes, in order of arrival; learn what became of them."""
@@ -176,8 +178,9 @@ class KeyedPipeline:
             self.pace.learn(whole)
             periods = self.pace.found(whole)
             for rule in self.watch.rules:
-                for period in periods:
-                    out.find(rule.alert, *period)
+                for start_us, in_order, results in periods:
+                    out.metrics.record("results_in_order", in_order, rule.alert, str(start_us))
+                    out.metrics.record("results", results, rule.alert, str(start_us))
 
     def _take(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
         """Order rows by key, then by arrival, and hand each page its own."""
@@ -240,9 +243,9 @@ class KeyedPipeline:
         """Let silences hear all rows, page by page; count those of streams that no rule reads."""
         for name in filter(self.watch.is_only_heard, streams):
             bad, time = sum(batch.quarantined for batch in batches if batch.stream == name), streams[name][0].time
-            out.count(name, {"received": len(time) + bad, "quarantined": bad, "expired": len(time)})
+            out.metrics.count_rows(name, {RowOutcome.QUARANTINED: bad, RowOutcome.EXPIRED: len(time)})
             if len(time):
-                out.meet(name, int(time.max()))
+                out.metrics.record("newest_us", int(time.max()), name)
         place = np.concatenate([rows.key for rows, _ in streams.values()])
         arrived = np.argsort(np.concatenate([arrival for _, arrival in streams.values()]), kind="stable")
         order, _ = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)

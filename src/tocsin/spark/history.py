@@ -141,8 +141,8 @@ class Rows:
     frame: DataFrame
 
     def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give alerts and counts, partition by partition."""
-        for row in self.frame.where(F.col("kind").isin("alert", "counts")).toLocalIterator():
+        """Yield alerts and metrics, partition by partition."""
+        for row in self.frame.where(F.col("kind").isin("alert", "metrics")).toLocalIterator():
             yield row["kind"], json.loads(row["json"])
 
     def dead(self, version: int = 0) -> list[dict[str, Any]]:

@@ -71,16 +71,13 @@ MAGIC, VERSION = "tocsin-state", 3
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 
-# The parts of an Out that travel as one row of counts.
-COUNTED = ("counts", "newest", "waits", "results", "memory", "cpu")
-
 _RAW = "kind string, json string"
 
 # How late rows came: per stream, how many of each class of delays.
 Delays = Mapping[str, Mapping[str, int]]
 _NO_DELAYS: Delays = {}
 
-# What the operator gives: kind (alert, counts, late, stats, dead, aside) and JSON text.
+# What the operator gives: kind (alert, metrics, late, report, dead, aside) and JSON text.
 Rows = Sequence[tuple[str, str]]
 
 
@@ -224,8 +221,12 @@ class _Operator(StatefulProcessor):
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _sessions.keep_session(self.work.query, key[0], mark, session)
-        stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
-        yield pd.DataFrame([*_raw(out, gained, delays, key[0]), *stats, *dead], columns=["kind", "json"])
+        out.metrics.record("state_bytes", gained)
+        for stream, classes in delays.items():
+            for name, rows in classes.items():
+                out.metrics.record("delays", rows, stream, name)
+        reports = [("report", json.dumps({"bucket": key[0], **one})) for one in out.reports]
+        yield pd.DataFrame([*_raw(out, key[0]), *reports, *dead], columns=["kind", "json"])
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""
@@ -325,13 +326,13 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
             raise RunError(message)
 
 
-def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:
-    """Alerts, and the counts of this call, as rows of text."""
+def _raw(out: Out, bucket: int) -> Rows:
+    """Return the alerts and the metrics of a call as rows of text."""
     kinds = {"alert": out.alerts, "late": out.late, "dead": out.dead}
     rows = [(kind, json.dumps(row)) for kind, mine in kinds.items() for row in mine]
-    counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes, "delays": delays}
-    told = out.counts or out.memory or out.cpu or state_bytes
-    return [*rows, ("counts", json.dumps(counts | {"bucket": bucket}))] if told else rows
+    return (
+        [*rows, ("metrics", json.dumps({"bucket": bucket, "metrics": out.metrics.to_json()}))] if out.metrics else rows
+    )
 
 
 def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
@@ -367,15 +368,16 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
     # A stream is in several feeds if several key sets read it; its rows are counted in the first feed.
     first = {feed.stream: feed.key_set for feed in reversed(work.feeds)}
     with RowCounter(EVALUATED) as counter:
-        for _, mine in groupby(rows, key=lambda row: row[0]):
+        for bucket, mine in groupby(rows, key=lambda row: row[0]):
             session = Session(work.step)
             dead: list[tuple[str, str]] = []
             for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
-                yield _record_batch([*_raw(session.push(call)), *dead])
+                yield _record_batch([*_raw(session.push(call), bucket), *dead])
                 dead.clear()
                 counter.add(sum(len(batch.time) for batch in call if batch.key_set == first[batch.stream]))
-            ended = _raw(session.end(), sum(len(page or b"") for page in session.changed_pages().values()))
-            yield _record_batch(ended)
+            ended = session.end()
+            ended.metrics.record("state_bytes", sum(len(page or b"") for page in session.changed_pages().values()))
+            yield _record_batch(_raw(ended, bucket))
 
 
 def _pieces(

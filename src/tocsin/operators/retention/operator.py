@@ -22,6 +22,7 @@ from tocsin.operators.retention.dominance import going_dominated
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Payload
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 
 Texts = NDArray[np.object_]
@@ -319,11 +320,11 @@ class Retention:
         texts[~old] = rows.texts(source[~old] - len(self.time))
         return texts
 
-    def keep(self, rows: RowBatch, segments: VersionedRows, floor: Int) -> dict[str, int]:
-        """Take over what stays; say what became of the rest."""
+    def keep(self, rows: RowBatch, segments: VersionedRows, floor: Int) -> dict[RowOutcome, int]:
+        """Retain the rows that remain, and return the changes of the row outcomes."""
         before = len(self.time)
         if not self.store.remember:
-            return {"expired": len(rows.time)}
+            return {RowOutcome.EXPIRED: len(rows.time)}
         stay, offsets, expired = survivors(segments.offsets, segments.time, segments.gone, floor)
         if not self.store.whole:
             self._keep_omitted(segments, floor)
@@ -334,8 +335,8 @@ class Retention:
         self.chance = self.chance if segments.chance is None else segments.chance[stay]
         gained, shed, repeated = len(stay) - before, segments.refused, int(segments.repeated.sum())
         left = len(rows.time) - gained - int(expired[0]) - shed - repeated
-        counts = {"retained": gained, "expired": int(expired[0]), "omitted": left, "shed": shed}
-        return counts | {"duplicates": repeated}
+        counts = {RowOutcome.RETAINED: gained, RowOutcome.EXPIRED: int(expired[0]), RowOutcome.OMITTED: left}
+        return counts | {RowOutcome.SHED: shed, RowOutcome.DUPLICATE: repeated}
 
     def _keep_omitted(self, segments: VersionedRows, floor: Int) -> None:
         """Replace the fingerprints of omitted rows: those at a newest time that rows can still have."""
