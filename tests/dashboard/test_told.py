@@ -205,7 +205,11 @@ def test_a_share_of_rows_says_of_which(tmp_path: Path) -> None:
 
 def test_what_k_is_is_said(tmp_path: Path) -> None:
     rules = [{**HOT, "waits": "recall of 0.95 over 1m"}]
-    text = page_of(small_run(tmp_path / "run", rules=rules, waits={"Hot": (1_500_000, 0.97)}), "rule", token_of("Hot"))
+    text = page_of(
+        small_run(tmp_path / "run", rules=rules, waits={"Hot": {"wait_us": 1_500_000, "recall": 0.97}}),
+        "rule",
+        token_of("Hot"),
+    )
     said = "1.5 s: rows are delayed by this time, so that older rows can arrive first"
     assert f"<dt>reorder wait (K) now</dt><dd>{said}</dd>" in text
     assert ">Reorder wait (K)</text>" in text
