@@ -129,9 +129,9 @@ def reference(size: Size, folder: Path) -> dict[str, Any]:
     for number in range(size.register_files + size.element_files):
         rows = [_batch(plan.ranges[0], name, folder / name / f"part-{number:05}.parquet") for name in SCHEMAS]
         out = session.push(rows)
-        found += len(out.alerts)
+        found += sum(map(len, out.alerts))
         session.changed_pages()
-        batches.append(_told(number, size, sum(len(batch.time) for batch in rows), out.counts))
+        batches.append(_told(number, size, sum(len(batch.time) for batch in rows), out.metrics.section("delays")))
     return {"seconds": time.perf_counter() - begin, "alerts": found, "batches": batches}
 
 
@@ -183,7 +183,7 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
         state_bytes += metrics.section("state_bytes")
         times = {"ms": one.durationMs["triggerExecution"], "commit_ms": one.stateOperators[0].commitTimeMs}
         batches.append(
-            _told(number, size, one.numInputRows, metrics.section("counts")) | times | {"state_bytes": state_bytes}
+            _told(number, size, one.numInputRows, metrics.section("delays")) | times | {"state_bytes": state_bytes}
         )
     found = sum(one.observedMetrics["found"]["alerts"] for one in progress)
     session.stop()
@@ -199,7 +199,7 @@ def _told(number: int, size: Size, rows: int, counts: Mapping[str, Mapping[str, 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A step whose calls tell what they took and stored, among the counts."""
+    """A step whose calls report their time and the pages that they stored."""
 
     step: Step
 
@@ -211,7 +211,7 @@ class Weighed:
 
 
 class WeighedPipeline:
-    """The session of a step, with the time and the pages of each call among the counts."""
+    """The session of a step. The time and the pages of each call travel as a metric with free labels."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -227,7 +227,8 @@ class WeighedPipeline:
         spans = {"logic_ms": taken - begin, "pages_ms": time.perf_counter() - taken}
         weighed = {name: round(1000 * span) for name, span in spans.items()}
         weighed |= {"pages": len(self._pages), "written_bytes": sum(len(page or b"") for page in self._pages.values())}
-        out.count(_WEIGHED, weighed)
+        for name, number in weighed.items():
+            out.metrics.record("delays", number, _WEIGHED, name)
 
     def on_control(self, message: Mapping[str, Any], out: Out) -> None:
         """Forward the control row."""

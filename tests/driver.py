@@ -72,7 +72,7 @@ class Driver:
                 else:
                     self.pages[name] = data
             self.session = Session(self.plan, self.pages)
-        return out.alerts
+        return out.alert_rows()
 
     def run(self, parts: Iterable[Sequence[Batch]]) -> Out:
         is_new, pushed = not self.pages and not self.result.counts, Counter[tuple[int, str]]()

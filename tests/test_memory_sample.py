@@ -55,9 +55,9 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
         exact, _ = run(streams, rule, through_pages=False)
         sampled, _ = run(streams, sampling(rule, memory=memory), through_pages=False)
         assert not matches(sampled) - matches(exact)
-        assert len(sampled.alerts) < 0.9 * len(exact.alerts)
+        assert len(sampled.alert_rows()) < 0.9 * len(exact.alert_rows())
         assert sampled.metrics.section("memory")["pair"]["predicted"] is None
-        ratios.append(sum(1 / chance(row) for row in sampled.alerts) / len(exact.alerts))
+        ratios.append(sum(1 / chance(row) for row in sampled.alert_rows()) / len(exact.alert_rows()))
     found = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
     assert found < error
     assert abs(float(np.mean(ratios)) - 1) < 3 * found

@@ -16,6 +16,7 @@ from tocsin.plan import Plan, make_plan
 from tocsin.report import Gatherer
 from tocsin.run_directory.layout import RunDir
 from tocsin.run_directory.progress import Progress
+from tocsin.runtime.alert_arrow import pack_alerts
 from tocsin.runtime.contract import Out
 from tocsin.runtime.metrics import METRICS, Metrics
 from tocsin.runtime.session import Session
@@ -59,11 +60,11 @@ def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple
         out = session.push(part)
         whole.add(out)
         text = json.dumps({"bucket": 0, "metrics": out.metrics.to_json()})
-        rows = [("metrics", text), *(("alert", json.dumps(alert)) for alert in out.alerts)]
+        rows = [("metrics", text, None), *(("alerts", None, data) for data in pack_alerts(out.alerts))]
         recorder(_Rows(rows), batch)  # type: ignore[arg-type]
         gatherer.count(read_metrics(text)[1])
-        for alert in out.alerts:
-            gatherer.take(alert)
+        for alerts in out.alerts:
+            gatherer.take_batch(alerts)
     return progress, gatherer, whole
 
 
@@ -75,11 +76,11 @@ def known_recalls(metrics: Metrics) -> set[str]:
 class _Rows:
     """Rows of the operator, as a micro-batch returns them."""
 
-    def __init__(self, rows: list[tuple[str, str]]) -> None:
+    def __init__(self, rows: list[tuple[str, str | None, bytes | None]]) -> None:
         self.rows = rows
 
     def toArrow(self) -> pa.Table:
-        return pa.table({name: [row[i] for row in self.rows] for i, name in enumerate(("kind", "json"))})
+        return pa.table({name: [row[i] for row in self.rows] for i, name in enumerate(("kind", "json", "alerts"))})
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -101,7 +102,7 @@ def test_no_recall_is_reported_when_a_rule_has_no_results(budget: str, tmp_path:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_recall_is_reported_when_a_rule_has_results(budget: str, tmp_path: Path) -> None:
     progress, gatherer, whole = statements(tmp_path, 1.0, BUDGETS[budget])
-    assert whole.alerts
+    assert whole.alert_rows()
     last = progress[-1]
     if "wait" in budget:
         assert last.waits["pair"]["recall"] is not None

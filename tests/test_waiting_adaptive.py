@@ -51,7 +51,8 @@ def told(plan: Plan, streams: Any, cuts: Sequence[int], stored: Sequence[bool]) 
         last = out.metrics.section("waits")["x"]
         driver.take(out)
     driver.take(driver.session.end())
-    return stories(driver.result.alerts), settled(driver.result.counts), driver.result.metrics.results_by_period(), last
+    numbers = settled(driver.result.counts), driver.result.metrics.results_by_period(), last
+    return stories(driver.result.alert_rows()), *numbers
 
 
 def following(kind: str, **given: Any) -> Rule:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tocsin.jit import use_interpreted_kernels
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.quality import RUN_KEYS, parse_quality
-from tocsin.runtime.contract import ALERT_TIMES, FIRST_US, LAST_US, Batch, Int, Out
+from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Int, Out
 from tocsin.runtime.metrics import Metrics
 from tocsin.runtime.session import Session, store_pages
 
@@ -145,23 +146,24 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
         out.add(session.push(call))
     out.add(session.end())
     store_pages(pages, session.changed_pages())
-    out.metrics.drop_recalls({alert["alert"] for alert in out.alerts})
-    alerts = [with_times(alert) for alert in sorted(out.alerts, key=_whose)]
+    out.metrics.drop_recalls({batch.source.alert for batch in out.alerts})
+    alerts = _sorted(chain.from_iterable(batch.rows(_datetime) for batch in out.alerts))
     return Result(alerts, out.metrics, sum(len(page) for page in pages.values()), out.late, out.dead)
 
 
 def _joined(results: Iterable[Result]) -> Result:
     """Put results of different keys together."""
-    whole, size = Out(), 0
+    whole, size, alerts = Out(), 0, list[dict[str, Any]]()
     for result in results:
-        whole.add_bucket(Out(result.alerts, result.late, result.dead, result.metrics))
+        alerts += result.alerts
+        whole.add_bucket(Out(late=result.late, dead=result.dead, metrics=result.metrics))
         size += result.state_bytes
-    return Result(sorted(whole.alerts, key=_whose), whole.metrics, size, whole.late, whole.dead)
+    return Result(_sorted(alerts), whole.metrics, size, whole.late, whole.dead)
 
 
-def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order of alerts: by rule and key, whose changes stay in the order in which they came."""
-    return alert["alert"], *sorted(alert["labels"].items())
+def _sorted(alerts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return alerts by rule and key. The changes of an alert keep their order."""
+    return sorted(alerts, key=lambda alert: (alert["alert"], *sorted(alert["labels"].items())))
 
 
 def explain(
@@ -194,13 +196,6 @@ def _checked(cuts: Sequence[int]) -> Sequence[int]:
         message = f"`cuts` must be a list of row numbers; got {cuts!r}"
         raise PlanError(message)
     return cuts
-
-
-def with_times(alert: dict[str, Any]) -> dict[str, Any]:
-    """An alert whose times are datetimes instead of microseconds."""
-    witness = [{**part, "time": _datetime(part["time"])} for part in alert["witness"]]
-    times = {name: None if alert[name] is None else _datetime(alert[name]) for name in ALERT_TIMES}
-    return {**alert, **times, "witness": witness}
 
 
 def _datetime(time_us: int) -> datetime:

@@ -79,7 +79,7 @@ class RangeWatch:
             if self.within_us is None
             else f"of the last {duration_text(self.within_us)}"
         )
-        lines = [f"Ranges {keys}; requests from {self.requests}"]
+        lines = [f"Range pipeline {keys}; requests from stream {self.requests}"]
         ranges = ", ".join(self.values)
         lines.append(
             f'  Rule "{self.alert}" if {what} of {self.data} in the requested range of {ranges} reaches its threshold'

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from tocsin.errors import RunError
 from tocsin.hashing import key_numbers, row_fingerprints
-from tocsin.operators.retention.operator import Texts
 from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
 from tocsin.plan.rolling import Rolling
 from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.runtime.payload import payload_alike
-from tocsin.runtime.state_codec import lengthened, pack, shortened, unpack
+from tocsin.runtime.row_batch import Texts
+from tocsin.runtime.state_codec import pack, unpack
 
 ROWS_PER_PAGE = 4096
 # Keys of rows that are gone are forgotten when there are so many of them, and more than others.
@@ -212,7 +212,6 @@ class RowLog:
         arrays |= {"key": key.astype(np.int64), "attributes": attributes(start, stop)[row - start]}
         arrays |= {} if rows.payload is None else {"payload": rows.payload}
         arrays |= {"row": row} if stop - start > len(row) else {}
-        arrays = {name: shortened(array) for name, array in arrays.items()}
         return pack(arrays, start=start, keys=[self.keys[i] for i in keys.tolist()])
 
     def load(self, pages: Mapping[int, bytes], begin: int, end: int, count: int) -> Float:
@@ -221,8 +220,8 @@ class RowLog:
         for page in sorted(pages):
             arrays, facts = unpack(pages[page])
             key = self.places([tuple(key) for key in facts["keys"]])[arrays["key"]]
-            columns = {name: lengthened(arrays[name]) for name in COLUMNS} | {"key": key}
-            row = lengthened(arrays["row"]) if "row" in arrays else facts["start"] + np.arange(len(key))
+            columns = {name: arrays[name] for name in COLUMNS} | {"key": key}
+            row = arrays["row"] if "row" in arrays else facts["start"] + np.arange(len(key))
             mine = np.flatnonzero(row >= begin)
             self.add(NewRows(**columns, values=arrays["values"], payload=arrays.get("payload")).pick(mine))
             self.row[len(self) - len(mine) :] = row[mine]

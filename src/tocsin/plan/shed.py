@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.hashing import row_fingerprints, unit_numbers
+from tocsin.hashing import key_number, row_fingerprints, unit_numbers
 from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.sample import Sampler
 from tocsin.plan.steps import Watch
@@ -22,6 +22,7 @@ from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
+from tocsin.runtime.state_registry import Shard
 
 
 def _oldest(time: Int, count: int) -> Int:
@@ -49,9 +50,8 @@ class Shedder:
         self.watch, self.in_bytes = watch, watch.budget.memory.unit == BYTES
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.span_us = max((rule.topology.span_us for rule in watch.rules), default=0)
-        empty, one = Page(watch), Page(watch)
-        one.keys.append(("",) * len(watch.on))
-        one.make_room()
+        empty, one = (Page(watch, Shard(len(watch.on))).shard for _ in range(2))
+        one.add_keys([("",) * len(watch.on)])
         self.page_bytes = empty.size if self.in_bytes else 0
         # The name of a key comes on top. A key may need a new page: each pays its part of it.
         self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_PAGE) if self.in_bytes else 0
@@ -59,7 +59,7 @@ class Shedder:
     def size(self, pages: Sequence[Page]) -> int:
         """How much is kept: bytes, or rows."""
         if self.in_bytes:
-            return sum(page.size for page in pages)
+            return sum(page.shard.size for page in pages)
         return sum(len(memory.time) for page in pages for memory in page.remembered)
 
     def longest(self, pages: Sequence[Page]) -> int:
@@ -80,7 +80,7 @@ class Shedder:
         parts: list[tuple[Int, Int, Float]] = []
         for page in pages:
             rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
-            names = page.key_numbers()
+            names = page.shard.keys.hashes(key_number)
             each = np.where(page.busy(), 0.0, self.key_bytes / np.maximum(rows_of, 1))
             for memory in page.remembered:
                 key = memory.key
@@ -113,7 +113,7 @@ class Shedder:
                 worth.lose(lane, row_fingerprints((kept.key[mine], kept.time[mine]), len(mine)))
         for number in np.unique(kept.page[going]).tolist():
             page, here = pages[number], going[kept.page[going] == number]
-            page.dirty = True
+            page.shard.is_dirty = True
             for store, name in enumerate(self.watch.store_names):
                 gone = np.zeros(len(page.remembered[store].time), np.bool_)
                 gone[kept.place[here[kept.store[here] == store]]] = True
@@ -129,7 +129,7 @@ class Shedder:
         stays, most = sampler.thin(kept.lane, unit_numbers(mark), kept.key, kept.cost, room)
         gone = ~stays
         for number, page in enumerate(pages):
-            page.dirty = True
+            page.shard.is_dirty = True
             for store, name in enumerate(self.watch.store_names):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
                 memory, mine = page.remembered[store], here[gone[here]]
@@ -175,7 +175,7 @@ class Shedder:
         freed = 0
         for page in pages:
             size = sum(memory.drop_fingerprints() for memory in page.remembered)
-            page.dirty |= size > 0
+            page.shard.is_dirty |= size > 0
             freed += size
         return freed * self.in_bytes
 

@@ -332,6 +332,11 @@ class Watch:
         return stable_hash(self.on, read, anytime.window_us, anytime.allowed_lateness_us, *how, owner)
 
     @property
+    def owners(self) -> set[str]:
+        """Rules that the state of this watch belongs to."""
+        return self.rules_found_again | {silence.identity.id for silence in self.silences}
+
+    @property
     def rules_found_again(self) -> set[str]:
         """By what its rules are found again."""
         return {rule.identity(self.stores).id for rule in self.rules}
@@ -392,7 +397,7 @@ class Watch:
         lines = [
             f"Pipeline {keys}" + (f"; allowed lateness {duration_text(self.allowed_lateness_us)}" if self.rules else "")
         ]
-        lines += [f"  Order: {self.order}"] if self.order is not None else []
+        lines += [f"  Reorder: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
         lines += [f"  CPU: {self.anytime}"] if self.anytime is not None else []
         guided = None if self.anytime is None else self.anytime.guided

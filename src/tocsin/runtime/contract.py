@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from tocsin.runtime.alert_batch import AlertBatch
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -30,6 +34,8 @@ Pages = Mapping[str, bytes]
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # The time of what was never there: below every time that a row can have, and far enough from the end for sums.
 NEVER_SEEN = -(1 << 62)
+# Serial number at which a row leaves the state that never leaves it.
+NEVER = np.iinfo(np.int64).max
 
 # Columns of an alert that hold times. The first one is always there.
 ALERT_TIMES = ("startsAt", "firesAt", "endsAt")
@@ -70,7 +76,7 @@ class Out:
     Attributes
     ----------
     alerts
-        Alert rows: mappings with the public column names.
+        Alert batches.
     late
         Rows that arrived too late, and rows that were used out of order.
     dead
@@ -80,13 +86,20 @@ class Out:
     reports
         Reports of this bucket for the coordinator, as JSON objects: statistics for a common reorder wait, and the
         results that memory achieves.
+    answers
+        Result rows of a selection or an aggregate query, as JSON objects.
     """
 
-    alerts: list[dict[str, Any]] = field(default_factory=list)
+    alerts: list[AlertBatch] = field(default_factory=list)
     late: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     reports: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def alert_rows(self) -> list[dict[str, Any]]:
+        """Return all alert rows as dicts with the public column names and times in microseconds."""
+        return list(chain.from_iterable(batch.rows() for batch in self.alerts))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -106,6 +119,8 @@ class Out:
 
     def _extend(self, other: Out) -> None:
         self.alerts += other.alerts
+        self.answers += other.answers
+        self.answers += other.answers
         self.late += other.late
         self.dead += other.dead
         self.reports += other.reports

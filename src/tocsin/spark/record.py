@@ -13,19 +13,21 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tocsin.delivery.alert_json import format_time
 from tocsin.plan import Agreement, Allotment, Plan
 from tocsin.rules import RangeRule, Rule
 from tocsin.run_directory import Progress, RunDir, Tally
-from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.annotations import encode_annotated
 from tocsin.run_directory.checksums import measure_file
 from tocsin.run_directory.dead_letters import StagedRows, format_late_row
 from tocsin.run_directory.progress import historic_streams
+from tocsin.runtime.alert_arrow import unpack_alerts
+from tocsin.runtime.alert_batch import AlertBatch
 from tocsin.runtime.metrics import LatestMetrics, Merge
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import read_metrics
@@ -84,15 +86,16 @@ class Recorder:
             self.archive.clear(batch)
         self.run.dead.clear()
         table = frame.toArrow()
-        found = _by_kind(table.column("kind").to_pylist(), table.column("json").to_pylist())
+        found = _texts_by_kind(table)
+        packed = [data for data in table.column("alerts").to_pylist() if data is not None]
         detected = time.monotonic()
         if self.archive is not None:
             self.archive.commit(batch)
         archived = time.monotonic()
-        alerts = [annotate_alert(json.loads(text), self.rules) for text in found["alert"]]
-        path = self.run.alerts.write(number, alerts)
+        alerts = [batch for data in packed for batch in unpack_alerts(data)]
+        path = self.run.alerts.write_encoded(number, encode_annotated(alerts, self.rules))
         if path is not None:
-            self.run.checksums.add(measure_file(path, len(alerts)))
+            self.run.checksums.add(measure_file(path, sum(map(len, alerts))))
         files = self.unreadable.take()
         for file in files:
             log.warning("%s", file)
@@ -119,7 +122,7 @@ class Recorder:
     def _gained(
         self,
         metrics: Iterable[str],
-        alerts: Iterable[Mapping[str, Any]],
+        alerts: Iterable[AlertBatch],
         dead: Mapping[str, int],
         files: Iterable[UnreadableFile],
     ) -> Tally:
@@ -136,8 +139,9 @@ class Recorder:
                 rows[self.streams[name]] += int(number)
         for stream, number in rows.items():
             gained.record("rows", number // self.shares[stream], stream)
-        for alert in alerts:
-            gained.record("alerts", 1, alert["alert"], alert["state"])
+        for batch in alerts:
+            for state, number in batch.count_states().items():
+                gained.record("alerts", number, batch.source.alert, state)
         for stream, number in dead.items():
             gained.record("dead", number, stream)
         for file in files:
@@ -166,10 +170,11 @@ class Recorder:
             hear(progress)
 
 
-def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"alert": [], "metrics": [], "late": [], "report": [], "dead": [], "aside": []}
-    for kind, text in zip(kinds, texts, strict=True):
-        found[kind].append(text)
+def _texts_by_kind(table: pa.Table) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"metrics": [], "late": [], "report": [], "dead": [], "aside": []}
+    for kind, text in zip(table.column("kind").to_pylist(), table.column("json").to_pylist(), strict=True):
+        if text is not None:
+            found[kind].append(text)
     return found
 
 

@@ -1,7 +1,7 @@
 """Several plans side by side over one input: each has its own session, state and counts, and rows are read once.
 
-The output of a version has its number: alerts and invalid rows have the field `version`, and the first label of each
-metric has the prefix `number:`.
+The output of a version has its number: alert batches and invalid rows have the field `version`, and the first label of
+each metric has the prefix `number:`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ class _VersionPipeline:
     def _mark(self, given: Out, out: Out) -> None:
         """Add output of the version to `out`, marked with its number."""
         number = self.number
-        out.alerts += [{**alert, "version": number} for alert in given.alerts]
+        out.alerts += [replace(batch, version=number) for batch in given.alerts]
         out.dead += [{**row, "version": number} for row in given.dead]
         out.metrics.merge(given.metrics.with_prefix(f"{number}:"))
