@@ -105,7 +105,7 @@ def test_a_bounded_input_is_seen_in_order_and_ended(session: Any, tmp_path: Path
 def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) -> None:
     from pyspark.sql import Observation
 
-    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.results import alerts, counted, merged_metrics
     from tocsin.spark.stateful import run_stateful
 
     write(
@@ -118,13 +118,13 @@ def test_broken_rows_are_counted_and_not_passed(session: Any, tmp_path: Path) ->
     rows = run_stateful(feeds(session, tmp_path, streaming=False), Toy())
     got = alerts(counted(rows, seen)).collect()
     assert [row.id for row in got if row.alert == "above"] == ["1#1", "1#2"]
-    whole, _ = total(seen.get["counts"])
-    counts = {name: {count: n for count, n in mine.items() if n} for name, mine in whole.counts.items()}
-    assert counts == {"r": {"received": 6, "quarantined": 5}, "s": {"received": 1}}
+    whole = merged_metrics(seen.get["metrics"]).without_zero_counts()
+    counts = whole.section("counts")
+    assert counts == {"r": {"received": 6, "quarantined": 5, "expired": 1}, "s": {"received": 1, "expired": 1}}
 
 
 def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) -> None:
-    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.results import alerts, counted, merged_metrics
     from tocsin.spark.stateful import run_stateful
 
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
@@ -139,7 +139,8 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
         assert query.exception() is None
         assert sorted(row.id for row in session.table("quiet").collect()) == ["0#2", "1#2", "2#2", "3#2"]
         seen = [p.observedMetrics["counts"] for p in query.recentProgress if "counts" in p.observedMetrics]
-        assert sum(total(row["counts"])[0].counts.get("r", {}).get("received", 0) for row in seen) == 4
+        received = [dict(merged_metrics(row["metrics"]).items("received")) for row in seen]
+        assert sum(one.get(("r",), 0) for one in received) == 4
     finally:
         query.stop()
 

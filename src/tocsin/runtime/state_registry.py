@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import RunError
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import EncodedTexts, arrays_size, pack, packed_size, unpack
 
 Key = tuple[str, ...]
@@ -621,7 +622,9 @@ class StateRegistry:
                 self._retiring.append(page)
                 with readable(page):
                     for stream, count in rows(page, data).items():
-                        self._expired.count(stream, {"retained": -count, "expired": count})
+                        self._expired.metrics.count_rows(
+                            stream, {RowOutcome.RETAINED: -count, RowOutcome.EXPIRED: count}
+                        )
 
     def retire(self, out: Out) -> None:
         """Retire every section that no pipeline has adopted. A second call has no effect."""

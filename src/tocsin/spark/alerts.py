@@ -16,7 +16,7 @@ from tocsin.rules.durations import MAX_AHEAD, Duration, microseconds
 from tocsin.rules.quality import NO_QUALITY, RUN_KEYS, Quality, parse_quality
 from tocsin.spark.feeds import feeds_of, without_future
 from tocsin.spark.results import alerts as public_alerts
-from tocsin.spark.results import counted, total
+from tocsin.spark.results import counted, merged_metrics
 from tocsin.spark.rows import MOST_BUCKETS
 from tocsin.spark.stateful import LOCAL_DISK_CONF, LOCAL_MASTER_CONF, NO_DATA_BATCHES, SETTINGS, run_stateful
 from tocsin.spark.worker_python import check_worker_python
@@ -175,7 +175,8 @@ def row_outcomes(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the row outcomes per stream from the observed metrics of a query (`progress.observedMetrics`)."""
     for name, row in metrics.items():
         if name.startswith(f"{METRICS}_"):
-            return total(row["counts"] or ())[0].counts
+            counts: dict[str, dict[str, int]] = merged_metrics(row["metrics"] or ()).section("counts")
+            return counts
     return {}
 
 
