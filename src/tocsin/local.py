@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ import numpy as np
 
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
+from tocsin.hashing import assign_buckets, key_text
 from tocsin.jit import use_interpreted_kernels
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
@@ -114,8 +113,13 @@ def run_local_detailed(
         calls = _cut(batches, cuts) if len(cuts) else _calls(batches)
         with use_interpreted_kernels(rows):
             return _run_calls(plan, calls, restart=len(cuts) > 0)
+    key_columns = [watch.on for watch in plan.key_sets]
+
+    def run_bucket(number: int) -> Result:
+        return _run_calls(plan, _calls(_bucket(batches, key_columns, number, threads)))
+
     with ThreadPoolExecutor(threads) as pool:
-        return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
+        return _joined(pool.map(run_bucket, range(threads)))
 
 
 def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
@@ -226,11 +230,11 @@ def _batch(number: int, watch: Watch | RangeWatch, name: str, table: Table, time
     return Batch(number, name, keys, key, times, order, values, payload, int((~ok).sum()))
 
 
-def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
-    """The rows of those keys whose text falls into one of several parts."""
+def _bucket(batches: Sequence[Batch], key_columns: Sequence[Sequence[str]], number: int, buckets: int) -> list[Batch]:
+    """Return the rows of the keys of one bucket."""
     picked = []
     for batch in batches:
-        here = np.array([zlib.crc32(json.dumps(key).encode()) % parts == number for key in batch.keys], np.bool_)
+        here = assign_buckets(key_columns[batch.key_set], [key_text(key) for key in batch.keys], buckets) == number
         mine = _rows(batch, np.flatnonzero(here[batch.key]), first=number == 0)
         keys = [key for key, wanted in zip(batch.keys, here, strict=True) if wanted]
         picked.append(replace(mine, keys=keys, key=(np.cumsum(here) - 1)[mine.key]))

@@ -16,7 +16,7 @@ from tocsin import NoData, Rule, RunError
 from tocsin.plan import Plan, make_plan
 from tocsin.runtime.contract import Batch, EvaluatedRows, Out
 from tocsin.runtime.session import Session, store_pages
-from tocsin.runtime.state_codec import MAGIC, OLDEST, VERSION, pack
+from tocsin.runtime.state_codec import MAGIC, VERSION, pack
 
 JOIN = Rule("join", "a - b > 0", within="10us", on="machine", allowed_lateness="100us")
 PAIRS = Rule("pairs", "a - b > 0", within="10us", on="machine", emit="all")
@@ -67,14 +67,23 @@ def test_session_rejects_a_page_when_its_name_is_unknown(name: str, found: str) 
     assert f"`{name}`" in str(caught.value)
 
 
+OTHER_FORMAT = f"must have state format {VERSION}; got"
+
+
 @pytest.mark.parametrize(
     ("page", "found"),
     [
         (b"", "is damaged or was not written by Tocsin"),
         (b"PAR1" * 20, "is damaged or was not written by Tocsin"),
         (MAGIC + b"\x03", "is damaged: it has only 8 bytes"),
-        (MAGIC + (OLDEST - 1).to_bytes(2, "little") + bytes(40), f"must have version {OLDEST} or newer"),
-        (MAGIC + (VERSION + 1).to_bytes(2, "little") + bytes(40), f"must have version {VERSION} or older"),
+        (
+            MAGIC + (VERSION - 1).to_bytes(2, "little") + bytes(40),
+            f"{OTHER_FORMAT} {VERSION - 1}",
+        ),
+        (
+            MAGIC + (VERSION + 1).to_bytes(2, "little") + bytes(40),
+            f"{OTHER_FORMAT} {VERSION + 1}",
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["machine/0", "site/0", "machine/pace", "anything"])

@@ -20,11 +20,11 @@ from spark.test_run import command
 from spark.test_run_cpu import found
 from tocsin import local
 from tocsin.delivery import AlertLog
+from tocsin.hashing import assign_buckets
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
 from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def expected(folder: Path, whole: dict[str, Any]) -> Out:
     assert manifest.unit_ns is not None
     plan = plan_file(load_file(folder / "rules.yaml")).over(2).calibrated(manifest.unit_ns)
     (watch,) = plan.watches
-    bucket = np.array(buckets_of(("item",), whole["item"].tolist(), 2), np.int64)
+    bucket = assign_buckets(("item",), whole["item"].tolist(), 2)
     for number in range(2):
         mine = {{"ts": TIME}.get(name, name): column[bucket == number] for name, column in whole.items()}
         mine[ARRIVAL] = mine[TIME]

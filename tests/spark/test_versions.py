@@ -11,6 +11,7 @@ from hypothesis import given
 
 import tocsin
 from tests.driver import parts_of
+from tests.example_counts import ENGINE
 from tests.strategies import Case, cases
 from tocsin import RunError, local
 from tocsin.plan import Plan
@@ -33,6 +34,7 @@ def plan_of(case: Case, **changes: Any) -> Plan:
     return local.explain(case.arrays(), rule, arrival="arrival")
 
 
+@ENGINE
 @given(cases(shaped=True))
 def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
     plans = [plan_of(case), plan_of(case, keep_firing_for="5us", allowed_lateness="3us")]

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from tocsin.spark.unreadable import UnreadableFile
     from tocsin.trace import Traced
 
-Ends = tuple[int | None, int | None]
+# First and last event time to read, in microseconds; None is unbounded.
+TimeRange = tuple[int | None, int | None]
 # A Spark session. Only tocsin.spark imports PySpark.
 Session = Any
 
 # Alert events per file of the alert log, and invalid rows that are stored.
-_PER_FILE, _MOST_DEAD = 10_000, 10_000
+_EVENTS_PER_FILE, _MAX_DEAD_ROWS = 10_000, 10_000
 
 
 @contextmanager
@@ -111,7 +112,7 @@ def trace_key(
     file: RuleFile,
     watch: Watch,
     key: tuple[str, ...],
-    ends: Ends,
+    time_range: TimeRange,
     master: str,
     conf: Mapping[str, str],
     progress: ProgressLine,
@@ -122,7 +123,7 @@ def trace_key(
         from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
         from tocsin.trace import trace
 
-        frames = open_streams(started, streams, Span(*ends))
+        frames = open_streams(started, streams, Span(*time_range))
         with shown_rows(started, progress, "rules"):
             ((rows, dead),) = rows_of_keys(frames, watch, [Wanted(key, Span())])
         progress.start_phase("tracing rows")
@@ -145,7 +146,7 @@ class Version:
 
 
 def run_versions(
-    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, progress: ProgressLine
+    started: Session, versions: Sequence[Version], time_range: TimeRange, run: RunDir, progress: ProgressLine
 ) -> tuple[list[Result], float, list[str]]:
     """Run versions over the same rows, in one pass if they declare their common streams equally.
 
@@ -153,9 +154,9 @@ def run_versions(
     """
     begun = time.monotonic()
     if len(versions) == 1 or _reads_equally(*versions):
-        parts = [_run(started, versions, ends, run, progress, 0)]
+        parts = [_run(started, versions, time_range, run, progress, 0)]
     else:
-        parts = [_run(started, [version], ends, run, progress, number) for number, version in enumerate(versions)]
+        parts = [_run(started, [version], time_range, run, progress, number) for number, version in enumerate(versions)]
     results = [result for found, _ in parts for result in found]
     warnings = dict.fromkeys(text for _, texts in parts for text in texts)
     return results, time.monotonic() - begun, list(warnings)
@@ -173,14 +174,19 @@ def _reads_equally(first: Version, second: Version) -> bool:
 
 
 def _run(
-    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, progress: ProgressLine, first: int
+    started: Session,
+    versions: Sequence[Version],
+    time_range: TimeRange,
+    run: RunDir,
+    progress: ProgressLine,
+    first: int,
 ) -> tuple[list[Result], list[str]]:
     from tocsin.report import Gatherer
     from tocsin.spark.blobs import ARRIVAL
     from tocsin.spark.history import Span, arriving, open_streams, rows_of_plans, without_arrival
 
     streams = {name: one for version in versions for name, one in version.streams.items()}
-    frames = open_streams(started, streams, Span(*ends))
+    frames = open_streams(started, streams, Span(*time_range))
     without = without_arrival(frames, streams)
     frames |= {name: frames[name].drop(ARRIVAL) for name in without}
     gatherers = [Gatherer(version.file.path, version.plan, arriving(frames)) for version in versions]
@@ -201,7 +207,7 @@ def _run(
         progress.start_phase("collecting invalid rows")
         dead = [rows.dead(number) for number in range(len(versions))]
         if first == 0:
-            run.dead.write(0, rows.dead_lines(_MOST_DEAD))
+            run.dead.write(0, rows.dead_lines(_MAX_DEAD_ROWS))
     for writer in writers:
         writer.close()
     with shown_rows(started, progress, "rules in event-time order"):
@@ -233,17 +239,17 @@ def unusable_streams(
     started: Session,
     versions: Sequence[Version],
     results: Sequence[Result],
-    ends: Ends,
+    time_range: TimeRange,
     unreadable: Sequence[UnreadableFile],
 ) -> list[str]:
-    """Return a line for each stream without a usable row. Rows outside `ends` count as usable."""
+    """Return a line for each stream without a usable row. Rows outside `time_range` count as usable."""
     from tocsin.spark.history import has_usable_row
 
     found = {
         name: None
         for version, result in zip(versions, results, strict=True)
         for name in result.unusable(file.stream for file in unreadable)
-        if ends == (None, None) or not has_usable_row(started, version.streams[name])
+        if time_range == (None, None) or not has_usable_row(started, version.streams[name])
     }
     reasons = [(row.stream, row.reason) for result in results for row in result.dead]
     return list(unusable_lines(found, [*reasons, *((file.stream, file.described_reason) for file in unreadable)]))
@@ -299,8 +305,8 @@ class _AlertLogWriter:
 
     def append(self, batch: AlertBatch) -> None:
         """Append alert rows. Each file has the same number of rows, except the last file."""
-        while self.rows + len(batch) >= _PER_FILE:
-            room = _PER_FILE - self.rows
+        while self.rows + len(batch) >= _EVENTS_PER_FILE:
+            room = _EVENTS_PER_FILE - self.rows
             self.pending.append(batch.take(slice(room)))
             batch = batch.take(slice(room, None))
             self.close()
@@ -314,12 +320,12 @@ class _AlertLogWriter:
 
 
 def trace_picks(
-    started: Session, version: Version, picks: Sequence[Pick], ends: Ends
+    started: Session, version: Version, picks: Sequence[Pick], time_range: TimeRange
 ) -> list[tuple[Pick, Traced | str]]:
     """Trace some alerts from the rows around them. An alert with too many rows gets a message instead of a trace."""
     from tocsin.spark.history import Span, open_streams
 
-    frames = open_streams(started, version.streams, Span(*ends))
+    frames = open_streams(started, version.streams, Span(*time_range))
     found: dict[int, Traced | str] = {}
     for watch in version.plan.watches:
         mine = [number for number, pick in enumerate(picks) if pick.watch is watch]

@@ -17,12 +17,12 @@ from tocsin.expr.syntax_tree import Variable
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
-from tocsin.operators.retention.operator import Texts
 from tocsin.plan.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import Key, RowLog
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out
+from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 
 

@@ -21,13 +21,13 @@ from tocsin.jit import kernel
 from tocsin.operators.join.threshold_join import first_window, last_window
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
-from tocsin.operators.retention.operator import Texts
 from tocsin.plan.guided import Guided
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology
 from tocsin.runtime.contract import Bools, Float, Int, Out
+from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 from tocsin.stages.promising.rule_selection import Candidates
 

@@ -29,7 +29,7 @@ def annotations_of(batch: AlertBatch, rules: Sequence[Rule | RangeRule]) -> list
 
 
 def find_rule(alert: str, labels: Mapping[str, str], rules: Iterable[Rule | RangeRule]) -> Rule | RangeRule | None:
-    """Return the rule of an alert: it has the same name, labels and key columns. Return None without such a rule."""
+    """Return the rule of an alert: it has the same name, labels and key columns. Return None if no rule matches."""
     for rule in rules:
         fixed = {name: str(text) for name, text in rule.labels.items()}
         names = {*fixed, *rule.on, *([QUERY] if isinstance(rule, RangeRule) else [])}

@@ -34,6 +34,8 @@ Shares = tuple[float | None, float | None]
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # The time of what was never there: below every time that a row can have, and far enough from the end for sums.
 NEVER_SEEN = -(1 << 62)
+# Serial number at which a row leaves the state that never leaves it.
+NEVER = np.iinfo(np.int64).max
 
 # Columns of an alert that hold times. The first one is always there.
 ALERT_TIMES = ("startsAt", "firesAt", "endsAt")

@@ -17,9 +17,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -40,6 +39,9 @@ from tocsin.spark.buckets import bucket_ids
 from tocsin.spark.plan_session_cache import PlanSessionCache
 from tocsin.spark.row_counter import EVALUATED, RowCounter
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
 SETTINGS = {
@@ -230,6 +232,9 @@ class _Operator(StatefulProcessor):
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _sessions.keep_session(self.work.query, key[0], mark, session)
         stats = [("stats", json.dumps({"bucket": key[0], **told}), None) for told in out.stats]
+        # The driver worker of each query imports this module, and does without pandas.
+        import pandas as pd
+
         yield pd.DataFrame([*output_rows(out, gained, delays, key[0]), *stats, *dead], columns=_COLUMNS)
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:

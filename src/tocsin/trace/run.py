@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.operators.retention.bracketing import NEVER
 from tocsin.plan import Plan, Watch
-from tocsin.runtime.contract import NEVER_SEEN, Batch, Int
+from tocsin.runtime.contract import NEVER, NEVER_SEEN, Batch, Int
 from tocsin.runtime.session import Session
 from tocsin.trace.listener import StoreOutcomes, TraceListener
 from tocsin.trace.model import (

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.operators.join.batch_slice import ArrivalOrder
 from tocsin.operators.join.operator import Join, bring_on
 from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.row_batch import RowBatch
 
 
 @kernel
@@ -45,10 +45,10 @@ class EmissionTimes(NamedTuple):
     newest_time: Int
 
     @classmethod
-    def of(cls, followed: Join, arrivals: ArrivalOrder) -> EmissionTimes:
+    def of(cls, followed: Join, arrivals: RowBatch) -> EmissionTimes:
         """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
         newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
-        stream = followed.stream_of[arrivals.lane]
+        stream = followed.stream_of[arrivals.view]
         times = track_watermarks(
             stream, arrivals.key, arrivals.time, newest, progress, rule.idle_timeout_us, rule.lag_us
         )
