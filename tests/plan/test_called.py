@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tocsin.operators.join.operator import track, track_in_order
 from tocsin.plan.called import Called
-from tocsin.plan.page import KEYS_PER_PAGE, name_bytes
+from tocsin.plan.page import KEYS_PER_PAGE
 from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size
+from tocsin.runtime.state_registry import name_bytes
 
 
 def called(names: list[str], places: dict[str, int], key_bytes: int) -> Called:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import bequests, digest, heirs, is_apart, is_limited
+from tocsin.hashing import stable_hash
+from tocsin.plan.identity import is_apart, is_limited
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
+from tocsin.runtime.state_registry import assign_groups, first_adopters
 
 # What a plan is, in a form that JSON can hold: per key set its stores and rules, by what their state is found by.
 Description = dict[str, Any]
@@ -26,7 +28,7 @@ def describe_plan(plan: Plan) -> Description:
                     "name": _named(one.alert, one.labels),
                     "meaning": one.meaning,
                     "text": str(rule),
-                    "limits": digest([sorted(limit.numbers.items()) for limit in rule.limits]),
+                    "limits": stable_hash([sorted(limit.numbers.items()) for limit in rule.limits]),
                 }
                 for rule in watch.rules
                 for one in [rule.identity(watch.stores)]
@@ -52,18 +54,27 @@ def _keys(watch: str) -> str:
 def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return a line for each part of the state that changes between two plans; an empty list if nothing changes."""
     said = list(_ranges(before.get(_RANGES, {}), after.get(_RANGES, {})))
-    rules = [{name: set(plan[name]["rules"]) for name in plan if name != _RANGES} for plan in (before, after)]
-    taken = heirs(*rules)
-    given = bequests(taken, rules[1])
-    now = {old: sorted(name for name in given if taken[name] == old) for old in taken.values()}
+    rules = [
+        {name: {*plan[name]["rules"], *plan[name].get("silences", {})} for name in plan if name != _RANGES}
+        for plan in (before, after)
+    ]
+    # A pipeline with a CPU budget has pages of its own, which only a pipeline of the same name adopts.
+    apart = [{name for name in plan if is_apart(name)} for plan in rules]
+    shared = [
+        {name: plan[name] for name in plan if name not in names} for plan, names in zip(rules, apart, strict=True)
+    ]
+    taken = assign_groups(*shared) | {name: name for name in apart[0] & apart[1]}
+    first = first_adopters(taken)
+    now = {old: sorted(name for name in taken if taken[name] == old) for old in taken.values()}
     gone_or_taken = [(old, name) for old in before for name in now.get(old, [None])]
     for was, name in [*gone_or_taken, *((None, name) for name in after if name not in taken)]:
         if _RANGES in {was, name}:
             continue
         old, new = None if was is None else before[was], None if name is None else after[name]
-        if old is not None and name is not None:
-            spoken = {one: rule for one, rule in old["rules"].items() if given[name].speaks_of(one, rules[1][name])}
-            old = old | {"rules": spoken}
+        if was is not None and old is not None and name is not None:
+            others = {one for other in now[was] if other != name for one in rules[1][other]}
+            mine = rules[1][name] if first[was] != name else old["rules"].keys() - (others - rules[1][name])
+            old = old | {"rules": {one: rule for one, rule in old["rules"].items() if one in mine}}
         keys = _keys(str(name if was is None else was))
         if new is None:
             said.append(f"{keys}: no rule uses this pipeline any more; its state is dropped")

@@ -11,10 +11,10 @@ import numpy as np
 from tocsin.plan.ranged import RANGES, facts_of, parts_of
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.standing import KeyQueries
-from tocsin.plan.watch import readable
 from tocsin.rules.ranges import ACTION, ID
 from tocsin.runtime.contract import Pages
 from tocsin.runtime.payload import shown_payload
+from tocsin.runtime.state_registry import readable
 
 
 class Alive(NamedTuple):

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from itertools import compress
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
+from tocsin.operators import no_data
 from tocsin.operators.admission import late_rows
-from tocsin.operators.join.batch_slice import ArrivalOrder, BatchSlice
+from tocsin.operators.join import operator as join
+from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
+from tocsin.operators.lifecycle import operator as lifecycle
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
-from tocsin.operators.lifecycle.operator import AlertChange
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
-from tocsin.operators.no_data import Event, NoDataDetector, ObservedRows
-from tocsin.operators.retention.operator import Retention, RowBatch, VersionedRows
+from tocsin.operators.matches import match_alerts
+from tocsin.operators.no_data import NoDataDetector, NumberedChanges, ObservedRows, no_data_alerts
+from tocsin.operators.retention import operator as retention
+from tocsin.operators.retention.operator import Retention
+from tocsin.plan import hold
 from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.identity import Bequest, Identity
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.report import alert_row, last_words, silence_row, with_doubts
+from tocsin.plan.report import AlertChanges, lifecycle_alerts, with_doubts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
+from tocsin.runtime.alert_batch import FIRING, NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
-from tocsin.runtime.state_codec import arrays_size, pack, packed_size, unpack
+from tocsin.runtime.row_batch import RowBatch, no_rows
+from tocsin.runtime.state_registry import (
+    Column,
+    Retire,
+    RetireContext,
+    Section,
+    Shard,
+    StateArray,
+    StateSchema,
+    StoredSection,
+)
+from tocsin.runtime.versioned_rows import VersionedRows
 
 KEYS_PER_PAGE = 4096
 
@@ -45,10 +60,24 @@ def admit(key: Int, time: Int, newest: Int, allowed_lateness: int) -> NDArray[np
     return timely
 
 
-@lru_cache(maxsize=1 << 17)
-def name_bytes(key: tuple[str, ...]) -> int:
-    """How many bytes the name of a key takes in a page."""
-    return len(json.dumps(key)) + len(", ")
+ADMISSION_KIND = "admission"
+_ADMISSION = StateSchema(ADMISSION_KIND, (Column("newest", default=NEVER_SEEN), Column("seen")))
+
+
+def retire_nothing(section: StoredSection, context: RetireContext) -> None:
+    """Retire a section without rows and alerts."""
+
+
+# Code that retires the sections of a page, by kind.
+KINDS: dict[str, Retire] = {
+    ADMISSION_KIND: retire_nothing,
+    retention.KIND: retention.retire_rows,
+    join.KIND: retire_nothing,
+    lifecycle.KIND: lifecycle.retire_alerts,
+    no_data.CLOCK_KIND: retire_nothing,
+    no_data.KIND: no_data.retire_no_data,
+    hold.KIND: hold.retire_buffered_rows,
+}
 
 
 class Loss(NamedTuple):
@@ -66,27 +95,39 @@ def _sampled(chance: float) -> str:
 class Page:
     """Keys, the rows remembered of them, and the lives of their alerts."""
 
-    def __init__(self, watch: Watch, data: bytes | None = None, given: Bequest = Bequest()) -> None:  # noqa: B008
-        self.watch = watch
-        self.keys: list[tuple[str, ...]] = []
-        # A number of each key, and how many bytes its name takes, as far as they were asked for.
-        self._numbers, self._names = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        # How many bytes a page without keys and rows takes; its rules and stores stay.
-        self._heading: int | None = None
-        self.newest, self.seen_us = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.remembered = [Retention(store) for store in watch.stores]
+    newest, seen_us = StateArray("newest"), StateArray("seen")
+
+    def __init__(self, watch: Watch, shard: Shard) -> None:
+        self.watch, self.shard = watch, shard
+        self.section = Section(stable_hash(ADMISSION_KIND), _ADMISSION)
+        stores = zip(watch.stores, watch.store_names, strict=True)
+        self.remembered = [Retention(store, name) for store, name in stores]
         self.followed = [Join(rule, watch.stores, watch.lanes) for rule in watch.rules]
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
-        self.hold = None if watch.order is None else Hold(watch.order, watch.lanes)
+        self.hold = None if watch.order is None else Hold(watch.order, watch.lanes, self._counted())
         self.silences = NoDataDetector(watch) if watch.silences else None
-        self.dirty = False
         # Where rows were shed: up to which time results may be missing, and what is promised instead of all.
         self.loss = Loss(NEVER_SEEN, "")
         self.learnt: list[Learnt] = []
         self.tracer: PageTracer | None = None
-        self.last_words = Out()
-        if data is not None:
-            self._load(data, given)
+        self._attach()
+
+    def _attach(self) -> None:
+        """Add the sections of all operators to the shard."""
+        sections = [self.section, *(memory.section for memory in self.remembered)]
+        for followed in self.followed:
+            sections += [followed.section, followed.lived.section]
+        if self.silences is not None:
+            sections += [self.silences.section, *self.silences.streams]
+        for section in sections:
+            self.shard.attach(section)
+        if self.hold is not None and (stored := self.shard.attach(self.hold.section)) is not None:
+            self.hold.number_lanes(stored)
+
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        """Names of the keys."""
+        return self.shard.keys.names
 
     def trace(self, listener: Listener) -> None:
         """Report row outcomes and evaluations to a listener from now on. The page must be without rows."""
@@ -97,97 +138,62 @@ class Page:
         if self.hold is not None:
             self.hold.ids = np.zeros(0, np.int64)
 
-    def make_room(self) -> None:
-        """Make room for keys that were added to `keys`."""
-        count = len(self.keys) - len(self.newest)
-        if count:
-            self.dirty = True  # A page that was not stored would leave a gap in the numbers of those behind it.
-            self.newest = np.concatenate([self.newest, np.full(count, NEVER_SEEN)])
-            self.seen_us = np.concatenate([self.seen_us, np.zeros(count, np.int64)])
-            for memory in self.remembered:
-                memory.add_keys(count)
-            for followed in self.followed:
-                followed.add_keys(self.keys[-count:])
-            if self.hold is not None:
-                self.hold.add_keys(count)
-            if self.silences is not None:
-                self.silences.add_keys(count)
-
-    def numbered(self, number: Callable[[tuple[str, ...]], int]) -> Int:
-        """A number of each key, always by the same function: hashes take time, and keys stay for long."""
-        new = self.keys[len(self._numbers) :]
-        if new:
-            more = np.fromiter(map(number, new), np.int64, len(new))
-            self._numbers = np.concatenate([self._numbers, more])
-        return self._numbers
-
-    def say_last_words(self, out: Out) -> None:
-        """Report once the ends of lives whose rules are gone, and the rows that nobody remembers any more."""
-        out.add(self.last_words)
-        self.dirty |= bool(self.last_words.alerts or self.last_words.counts)
-        self.last_words = Out()
-
-    def on_rows(
-        self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], now_us: int | None, out: Out, pace: Pace | None = None
-    ) -> None:
-        """Take rows, ordered by key and arrival, or let them wait; `rows[i]` holds those of lane i in the same order.
-
-        Rows behind those of the last lane are of no use to any rule.
-        """
-        self.dirty = True
+    def on_rows(self, rows: RowBatch, now_us: int | None, out: Out, pace: Pace | None = None) -> None:
+        """Process rows, which are ordered by key and arrival, or buffer them."""
+        self.shard.is_dirty = True
         if now_us is not None:
-            self.seen_us[arrivals.key[arrivals.lane < len(self.watch.lanes)]] = now_us
+            self.seen_us[rows.key[rows.view < len(self.watch.lanes)]] = now_us
             for followed in self.followed:
-                followed.seen_us[arrivals.key[followed.stream_of[arrivals.lane] >= 0]] = now_us
+                followed.seen_us[rows.key[followed.stream_of[rows.view] >= 0]] = now_us
         if self.hold is None or pace is None:
-            self._take(arrivals, rows, out)
+            self._take(rows, out)
             return
         wait_us = pace.wait.wait_us
-        self._take_waited(self.hold.take(arrivals, rows, wait_us, now_us), out, wait_us)
+        self._take_waited(self.hold.take(rows, wait_us, now_us), out, wait_us)
 
     def _take_waited(self, taken: Taken, out: Out, wait_us: int | None = None) -> None:
         """Take rows that wait no longer; where no row came, none of them is late, and the wait does not matter."""
-        behind = np.bincount(taken.arrivals.lane[taken.behind], minlength=len(self.watch.lanes))
+        rows = taken.rows
+        behind = np.bincount(rows.view[taken.behind], minlength=len(self.watch.lanes))
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
             out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
         if taken.behind.any():
             why = "it arrived after the reorder wait and was used out of order"
-            out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why, wait_us)
-        self._take(taken.arrivals, taken.rows, out, wait_us)
+            out.late += late_rows(self.watch, self.keys, rows, taken.behind, why, wait_us)
+        self._take(rows, out, wait_us)
         gave = np.concatenate([followed.gave for followed in self.followed])
         results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
-        lane, time = taken.arrivals.lane, taken.arrivals.time
-        self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
+        self.learnt.append(Learnt(taken.noted, Gave(rows.view, taken.delay, rows.time, results, ~taken.behind)))
 
-    def _take(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out, wait_us: int | None = None) -> None:
-        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.allowed_lateness_us)
-        self._count_arrivals(arrivals.lane, rows, timely, out)
+    def _take(self, rows: RowBatch, out: Out, wait_us: int | None = None) -> None:
+        timely = admit(rows.key, rows.time, self.newest, self.watch.allowed_lateness_us)
+        of_view = {view: rows.of_view(view) for view in set(self.lanes)}
+        self._count_arrivals(rows, of_view, timely, out)
         if not timely.all():
             why = (
                 f"it is later than `allowed_lateness` ({duration_text(self.watch.allowed_lateness_us)}) and was dropped"
             )
-            out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why, wait_us)
-            lane = arrivals.lane[timely]
-            rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
-            row = np.empty(len(lane), np.int64)
-            for i, mine in enumerate(rows):
-                row[lane == i] = np.arange(len(mine.key))
-            arrivals = ArrivalOrder(lane, arrivals.key[timely], arrivals.time[timely], row)
-        self._work(arrivals, rows, out)
+            out.late += late_rows(self.watch, self.keys, rows, ~timely, why, wait_us)
+            rows = rows.take(timely)
+            of_view = {view: rows.of_view(view) for view in of_view}
+        self._work(rows, of_view, out)
 
     def on_heard(self, heard: ObservedRows, now_us: int | None, out: Out) -> None:
         """Let silences hear rows, ordered by key and arrival: all that have a time and a key."""
         assert self.silences is not None
-        self.dirty = True
+        self.shard.is_dirty = True
         self._report_silences(self.silences.on_rows(heard, now_us), out)
 
-    def _count_arrivals(self, lane: Int, rows: Sequence[RowBatch], timely: NDArray[np.bool_], out: Out) -> None:
+    def _count_arrivals(
+        self, rows: RowBatch, of_view: Mapping[int, RowBatch], timely: NDArray[np.bool_], out: Out
+    ) -> None:
         stores = zip(self.remembered, self.lanes, self.watch.store_names, strict=True)
-        for number, (memory, i, name) in enumerate(stores):
-            late = 0 if timely.all() else int((~timely[lane == i]).sum())
+        for number, (memory, view, name) in enumerate(stores):
+            late = 0 if timely.all() else int((~timely[rows.view == view]).sum())
             missing = self._without_limits(number)
-            unlimited = int(missing[rows[i].key].sum()) if missing.any() else 0
-            counts = {"late": late, "out_of_domain": memory.out_of_domain(rows[i]), "without_limits": unlimited}
+            unlimited = int(missing[of_view[view].key].sum()) if missing.any() else 0
+            out_of_domain = memory.count_out_of_domain(of_view[view])
+            counts = {"late": late, "out_of_domain": out_of_domain, "without_limits": unlimited}
             out.count(name, counts)
 
     def _without_limits(self, store: int) -> NDArray[np.bool_]:
@@ -198,20 +204,19 @@ class Page:
                 missing |= np.isnan(followed.limits).any(axis=0)
         return missing
 
-    def _work(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out) -> None:
-        """Reduce, join, evaluate, alert; then keep what stays."""
-        of_store = [rows[i] for i in self.lanes]
-        merged = [self._merge(i, mine) for i, mine in enumerate(of_store)]
-        arrived = BatchSlice(arrivals, merged, self.lanes, len(self.keys))
+    def _work(self, rows: RowBatch, of_view: Mapping[int, RowBatch], out: Out) -> None:
+        """Merge, join and evaluate the rows, raise alerts, and retain the rows that remain."""
+        merged = [self._merge(i, of_view[view]) for i, view in enumerate(self.lanes)]
+        arrived = BatchSlice(rows, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             has_times = self.watch.has_emission_times and followed.lived.lives
-            emissions = EmissionTimes.of(followed, arrivals) if has_times else None
+            emissions = EmissionTimes.of(followed, rows) if has_times else None
             changes, matches = followed.evaluate(arrived)
             if self.hold is not None:
                 followed.count_left_out(arrived)
             self._report(followed, changes, out, emissions)
             self._report_matches(followed, matches, out)
-        self._keep(of_store, merged, out)
+        self._retain(merged, out)
 
     def _merge(self, store: int, rows: RowBatch) -> VersionedRows:
         """Merge new rows with the retained rows of a store."""
@@ -220,7 +225,7 @@ class Page:
             self.tracer.record_merge(store, rows, segments)
         return segments
 
-    def _keep(self, of_store: Sequence[RowBatch], merged: Sequence[VersionedRows], out: Out) -> None:
+    def _retain(self, merged: Sequence[VersionedRows], out: Out) -> None:
         floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             if rule.lag_us:  # A row that is not settled yet does not expire.
@@ -228,11 +233,11 @@ class Page:
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
             if self.tracer is not None:
                 self.tracer.record_reduction(i, merged[i], floors[i])
-            out.count(name, memory.keep(of_store[i], merged[i], floors[i]))
+            out.count(name, memory.retain(merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
-        self.dirty = True
+        self.shard.is_dirty = True
         if self.hold is not None:
             self._take_waited(self.hold.end(np.ones(len(self.keys), np.bool_)), out)
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
@@ -242,8 +247,7 @@ class Page:
     def _go_on(self, rule: Threshold, followed: Join, progress: Int, silence: Int, out: Out) -> None:
         """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
         if rule.lag_us:
-            store = rule.stores[0]
-            segment = self._merge(store, RowBatch.none(self.remembered[store].store.columns))
+            segment = self._merge(rule.stores[0], no_rows(len(self.watch.stores[rule.stores[0]].columns)))
             self._report(followed, followed.settle_rest(progress, segment), out)
         self._report(followed, followed.advance(progress, silence, late_too=True), out)
 
@@ -252,14 +256,14 @@ class Page:
         if self.hold is not None:
             ends = self.hold.stuck(now_us)
             if ends.any():
-                self.dirty = True
+                self.shard.is_dirty = True
                 self._take_waited(self.hold.end(ends), out)
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             quiet = now_us - followed.seen_us
             front = followed.newest.max(axis=1, initial=NEVER_SEEN)
             idle = (quiet >= rule.idle_timeout_us) & (front != NEVER_SEEN) & followed.busy() & ~self._holding()
             if idle.any():
-                self.dirty = True
+                self.shard.is_dirty = True
                 silence = np.where(idle, front + quiet, NEVER_SEEN)
                 progress = np.where(idle, front, NEVER_SEEN)
                 self._go_on(rule, followed, progress, silence, out)
@@ -278,19 +282,13 @@ class Page:
 
     def free(self, gone: NDArray[np.bool_], now_us: int, out: Out) -> None:
         """Forget keys that are not busy."""
-        self.dirty = True
+        self.shard.is_dirty = True
         if self.silences is not None:
-            self._report_silences(self.silences.drop_keys(gone, now_us), out, "exact key-expired")
-        self.keys = list(compress(self.keys, (~gone).tolist()))
-        self._numbers, self._names = (part[~gone[: len(part)]] for part in (self._numbers, self._names))
-        self.newest, self.seen_us = self.newest[~gone], self.seen_us[~gone]
-        for followed in self.followed:
-            followed.drop_keys(gone)
-        if self.hold is not None:
-            self.hold.drop_keys(gone)
+            self._report_silences(self.silences.end_keys(gone, now_us), out, "exact key-expired")
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
-            dropped = memory.drop_keys(gone)
+            dropped = memory.rows_of(gone)
             out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+        self.shard.drop_keys(gone)
         for name in filter(self.watch.is_only_heard, self.watch.streams):
             out.count(name, {"freed_keys": int(gone.sum())})
 
@@ -324,120 +322,50 @@ class Page:
             times.append(timer)
         return min(times, default=None)
 
-    def _report_silences(self, events: Sequence[Event], out: Out, quality: str = "exact") -> None:
+    def _report_silences(self, changes: NumberedChanges, out: Out, quality: str = "exact") -> None:
         assert self.silences is not None
-        self.dirty |= bool(events)
-        for i, k, start, end, last in events:
-            named = dict(zip(self.watch.on, self.keys[k], strict=True))
-            out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
+        self.shard.is_dirty |= bool(changes)
+        for i, mine in changes:
+            out.alerts.append(no_data_alerts(self.silences.identities[i], self.watch.on, self.keys, mine, quality))
 
     def _report(
-        self, followed: Join, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
+        self, followed: Join, changes: Sequence[AlertChanges], out: Out, emissions: EmissionTimes | None = None
     ) -> None:
-        for change in changes:
-            # What is missing may have begun this life, or a life before that would not have ended yet.
-            since = min(change.times.starts, int(change.shown.times.min()))
-            promise = self._promise(since - followed.rule.keep_us - followed.rule.stale_us)
-            row = self._row(followed, change, f"{promise}{' late' * change.late}")
-            fires_us = change.times.fires
-            if emissions is not None and change.state == "firing" and fires_us is not None and not change.late:
-                row["emitted_us"] = emissions.find(change.key, fires_us)
-            out.alerts.append(row)
+        for mine in changes:
+            # A missing row may have started this alert, or an earlier alert that would not have ended yet.
+            since = np.minimum(mine.start, mine.shown.times.min(axis=1))
+            qualities = self._promises(since - followed.rule.keep_us - followed.rule.stale_us)
+            if mine.late:
+                qualities = [f"{one} late" for one in qualities]
+            qualities = with_doubts(qualities, followed.outside(mine.shown))
+            batch = lifecycle_alerts(followed.identity, self.watch.on, self.keys, mine, qualities)
+            if emissions is not None:
+                emitted, firing = np.full(len(batch), NO_TIME), np.flatnonzero((mine.state == FIRING) & (not mine.late))
+                emitted[firing] = emissions.find(mine.key[firing], mine.fires[firing])
+                batch = replace(batch, emitted=emitted)
+            out.alerts.append(batch)
 
     def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
         if followed.chances is None:
-            promises = list(map(self._promise, matches.times.min(axis=1).tolist()))
+            promises = self._promises(matches.times.min(axis=1))
         else:
             promises = list(map(_sampled, followed.chances.tolist()))
-        keys, qualities = (
-            [self.keys[key] for key in matches.key.tolist()],
-            with_doubts(promises, followed.outside(matches)),
-        )
-        out.alerts += match_rows(followed.identity, self.watch.on, keys, matches, qualities)
+        qualities = with_doubts(promises, followed.outside(matches))
+        batch = match_alerts(followed.identity, self.watch.on, self.keys, matches.key, matches, qualities)
+        out.alerts.append(batch)
 
-    def _promise(self, since_us: int) -> str:
-        """What is promised of the results from a time on: all, unless rows that they may need were shed."""
-        return self.loss.promise if since_us <= self.loss.until_us else "exact"
-
-    def _row(self, followed: Join, change: AlertChange, quality: str) -> dict[str, Any]:
-        _, state, times, sequence, late, shown = change
-        named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
-        (quality,) = with_doubts([quality], followed.outside(shown))
-        return alert_row(followed.identity, named, state, times, shown, quality, late=late, sequence=sequence)
-
-    def to_bytes(self) -> bytes:
-        """Write the page."""
-        return pack(self._arrays(), **self._facts())
-
-    @property
-    def size(self) -> int:
-        """How many bytes it takes to write the page, at most; names of keys are measured once."""
-        new = self.keys[len(self._names) :]
-        if new:
-            self._names = np.concatenate([self._names, [name_bytes(key) for key in new]])
-        if self._heading is None:
-            self._heading = packed_size({}, **(self._facts() | {"keys": []}))
-        return self._heading + arrays_size(self._arrays()) + int(self._names.sum())
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {"newest": self.newest, "seen": self.seen_us}
-        for memory in self.remembered:
-            arrays |= memory.arrays()
-        for followed in self.followed:
-            arrays |= followed.arrays()
-        if self.hold is not None:
-            arrays |= self.hold.arrays()
-        if self.silences is not None:
-            arrays |= self.silences.arrays()
-        return arrays
-
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"keys": self.keys, "rules": [one.identity.to_json() for one in self.followed]}
-        stores = zip(self.watch.stores, self.watch.store_names, strict=True)
-        facts["stores"] = {store.id: name for store, name in stores}
-        if self.hold is not None:
-            facts["lanes"], facts["counted"] = self.watch.lanes, self._counted()
-        if self.silences is not None:
-            facts["silences"] = [one.to_json() for one in self.silences.identities]
-        return facts
+    def _promises(self, since: Int) -> list[str]:
+        """Return the quality of results from these times on: exact, unless rows that they may need were shed."""
+        return [self.loss.promise if shed else "exact" for shed in (since <= self.loss.until_us).tolist()]
 
     def _counted(self) -> list[list[str]]:
         """By lane, the names under which its rows are counted."""
         names = list(zip(self.lanes, self.watch.store_names, strict=True))
         return [[name for of, name in names if of == i] for i in range(len(self.watch.lanes))]
 
-    def _load(self, data: bytes, given: Bequest) -> None:
-        """Take over what this plan still has; the rest gets its last words, unless another watch takes it over."""
-        arrays, facts = unpack(data)
-        self.keys = [tuple(key) for key in facts["keys"]]
-        self.newest, self.seen_us = arrays["newest"], arrays["seen"]
-        for memory in self.remembered:
-            memory.load(arrays, len(self.keys))
-        known = set(map(Identity.of_json, facts["rules"]))
-        for followed in self.followed:
-            if followed.identity in known:
-                followed.load(arrays, self.keys)
-            else:
-                followed.add_keys(self.keys)
-        stay = [followed.identity for followed in self.followed]
-        if self.hold is not None:
-            self.hold.load(arrays, [(stream, tuple(columns)) for stream, columns in facts["lanes"]], len(self.keys))
-        if self.silences is not None:
-            self.silences.load(arrays, set(map(Identity.of_json, facts.get("silences", ()))), len(self.keys))
-            stay += self.silences.identities
-        own = {followed.identity.id for followed in self.followed}
-        stay += [one for one in known if not given.speaks_of(one.id, own)]
-        stores = [store.id for store in self.watch.stores if store.remember]
-        if given.is_copy:
-            others: dict[str, Any] = {"stores": {}, "lanes": [], "silences": []}
-            self.last_words = last_words(arrays, facts | others, self.watch.on, stay)
-            self._count_copies(self.last_words)
-        else:
-            self.last_words = last_words(arrays, facts, self.watch.on, stay, stores, self.watch.lanes)
-
-    def _count_copies(self, out: Out) -> None:
+    def count_copies(self, out: Out) -> None:
         """Count rows that another watch goes on with too: to this one it is as if they had come."""
         for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
             held = 0 if self.hold is None else int((self.hold.lane == i).sum())
@@ -446,19 +374,15 @@ class Page:
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
-        for memory in self.remembered:
-            assert len(memory.offsets) == len(self.keys) + 1
-            assert memory.offsets[-1] == len(memory.time)
-            assert len(memory.newest) == len(self.keys)
+        self.shard.check()
         if self.hold is not None:
-            self.hold.check(len(self.keys))
+            self.hold.check()
         if self.silences is not None:
-            assert len(self.silences.front) == len(self.silences.seen_us) == len(self.keys)
-            assert all(part.shape == (len(self.watch.silences), len(self.keys)) for part in self.silences.quiet)
             assert (self.silences.quiet.newest <= self.silences.front).all()
         for followed in self.followed:
             assert len(followed.lived.is_open()) == len(self.keys)
             assert (followed.seen_us <= self.seen_us).all()
-            alive = followed.lived.machines[0].phase != NONE
-            assert not (alive & (followed.progress[: len(alive)] == NEVER_SEEN)).any()
+            if followed.lived.lives:
+                alive = followed.lived.machines[0].phase != NONE
+                assert not (alive & (followed.progress == NEVER_SEEN)).any()
             assert (followed.progress <= followed.newest.max(axis=1)).all()

@@ -1,14 +1,10 @@
-"""The pages of anytime joins by name: whose they are, which part of a state they have, and which nobody wants."""
+"""The pages of anytime joins by name: whose they are, and which part of a state they have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from tocsin.errors import RunError
-from tocsin.plan.steps import Watch
-from tocsin.plan.watch import readable
-from tocsin.runtime.contract import Out, Pages
 from tocsin.runtime.state_codec import unpack
 
 # How the pages of anytime joins begin: no watch has such a name. Then come the name of the watch, and a part.
@@ -27,17 +23,6 @@ def parts_of(page: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def forgotten_rows(pages: Pages, watches: Collection[Watch]) -> tuple[list[str], Out]:
-    """Name the pages of watches that are gone, and count the rows that they held as expired."""
-    known, names, out = {watch.apart for watch in watches}, [], Out()
-    for page, data in pages.items():
-        watch, part = parts_of(page)
-        if watch in known:
-            continue
-        names.append(page)
-        if part == "state":
-            with readable(page):
-                retained = unpack(data)[1]["retained"].items()
-            for stream, rows in retained:
-                out.count(stream, {"retained": -rows, "expired": rows})
-    return names, out
+def retained_rows(page: str, data: bytes) -> dict[str, int]:
+    """Return the number of retained rows by stream that a page counts. Only the page of the state counts rows."""
+    return dict(unpack(data)[1]["retained"]) if parts_of(page)[1] == "state" else {}

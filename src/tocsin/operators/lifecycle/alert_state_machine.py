@@ -9,24 +9,22 @@ Cost: O(1) per evaluation. Source: Prometheus's life cycle (`for`, `keep_firing_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
+from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import Float, Int
 
 NONE, PENDING, FIRING, KEEPING = 0, 1, 2, 3
-EVENTS = ("pending", "firing", "resolved", "inactive")
+# Changes of state: positions in `alert_batch.STATES`.
 TO_PENDING, TO_FIRING, TO_RESOLVED, TO_INACTIVE = 0, 1, 2, 3
 # What an evaluation says: HOLDING is not true, but not yet past the recovery threshold either.
 FALSE, TRUE, HOLDING = 0, 1, 2
 STORED = -1
 FOREVER = 1 << 62
-# The value of a time that is not known yet.
-NO_TIME = -FOREVER
 
 
 class Timing(NamedTuple):
@@ -66,11 +64,6 @@ def new_lives(keys: int) -> AlertStates:
     phase, start, sequence, last, since = (np.zeros(keys, np.int64) for _ in range(5))
     latest, fires = np.full(keys, NO_TIME), np.full(keys, NO_TIME)
     return AlertStates(phase, start, latest, sequence, fires, last, since, np.full(keys, STORED), np.zeros(keys))
-
-
-def stored_lives(arrays: Mapping[str, NDArray[Any]], name: str) -> AlertStates:
-    """Read machines from the arrays of a page."""
-    return AlertStates(*(arrays[f"{name}.{i}"] for i in range(len(AlertStates._fields))))
 
 
 def new_events(evaluations: int, keys: int) -> Int:

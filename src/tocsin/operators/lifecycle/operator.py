@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.operators.join.threshold_join import Evaluations
 from tocsin.operators.lifecycle import alert_state_machine as alert
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
-from tocsin.plan.report import AlertTimes
+from tocsin.plan.identity import Identity
+from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Threshold
+from tocsin.runtime.alert_batch import INACTIVE, NO_TIME, RESOLVED
 from tocsin.runtime.contract import Int
-
-
-class AlertChange(NamedTuple):
-    """A change of state of an alert.
-
-    Attributes
-    ----------
-    key
-        Number of the key on its page.
-    state
-        New state.
-    times
-        Start, firing time and end.
-    sequence
-        Number that distinguishes alerts of its key with the same start.
-    late
-        Whether late evaluations drive the alert.
-    shown
-        Witness of the best evaluation.
-    """
-
-    key: int
-    state: str
-    times: AlertTimes
-    sequence: int
-    late: bool
-    shown: Witnesses
-
+from tocsin.runtime.state_registry import Column, RetireContext, Section, StateSchema, StoredSection, Table
 
 _NOTHING = np.zeros(0, np.int64)
+
+
+KIND = "lifecycle"
+_MACHINES = 2
+_WITNESS_KINDS: dict[str, tuple[type, Any]] = {
+    "margin": (np.float64, 0.0),
+    "value": (np.float64, 0.0),
+    "values": (np.float64, 0.0),
+    "payload": (object, None),
+}
+
+
+def witness_columns(prefix: str, streams: int, values: int) -> list[Column]:
+    """Return the columns of witnesses with these numbers of streams and values."""
+    widths = {"times": streams, "values": values, "payload": streams}
+    names = [column.name for column in fields(Witnesses)]
+    return [Column(f"{prefix}.{name}", *_WITNESS_KINDS.get(name, (np.int64, 0)), widths.get(name)) for name in names]
+
+
+def lifecycle_schema(streams: int, values: int) -> StateSchema:
+    """Return the schema of a rule with alert instances: two machines, their best witnesses, waiting evaluations."""
+    new, per_key = alert.new_lives(1)._asdict(), list[Column]()
+    for machine in range(_MACHINES):
+        per_key += [
+            Column(f"life{machine}.{name}", column.dtype.type, column[0].item()) for name, column in new.items()
+        ]
+        per_key += witness_columns(f"best{machine}", streams, values)
+    key, *waiting = witness_columns("waiting", streams, values)
+    return StateSchema(KIND, tuple(per_key), tables=(Table(key.name, tuple(waiting)),))
+
+
+def retire_alerts(section: StoredSection, context: RetireContext) -> None:
+    """End the open alerts of a removed rule at their last evaluation, or at their event time."""
+    rule, arrays = Identity.of_json(section.facts), section.arrays
+    if context.is_adopted or not arrays:  # A rule that emits all has no alert instances.
+        return
+    for machine in range(_MACHINES):
+        lives = alert.AlertStates(*(arrays[f"life{machine}.{name}"] for name in alert.AlertStates._fields))
+        best = Witnesses(*(arrays[f"best{machine}.{column.name}"] for column in fields(Witnesses)))
+        at = (lives.phase != alert.NONE).nonzero()[0]
+        if not len(at):
+            continue
+        is_pending = lives.phase[at] == alert.PENDING
+        state = np.where(is_pending, INACTIVE, RESOLVED).astype(np.int8)
+        fires = np.where(is_pending, NO_TIME, lives.fires[at])
+        end = np.where(lives.phase[at] == alert.KEEPING, lives.since[at], lives.last[at])
+        changes = AlertChanges(at, state, lives.start[at], fires, end, lives.sequence[at], machine == 1, best.take(at))
+        qualities = [f"exact{' late' * machine} rule-changed"] * len(at)
+        context.out.alerts.append(lifecycle_alerts(rule, context.on, context.names, changes, qualities))
 
 
 class Lifecycle:
@@ -51,15 +77,37 @@ class Lifecycle:
     A rule that emits all has no lives: only its keys are counted.
     """
 
-    def __init__(self, rule: Threshold, keys: int, streams: int, values: int) -> None:
-        self.rule, self.width, self.keys = rule, (streams, values), keys
+    def __init__(self, rule: Threshold, identity: Identity, streams: int, values: int) -> None:
+        self.rule, self.width = rule, (streams, values)
+        schema = lifecycle_schema(streams, values) if self.lives else StateSchema(KIND)
+        self.section = Section(stable_hash(KIND, identity.to_json()), schema, identity.to_json(), identity.id)
         timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         # By machine. Only late alerts start in any order.
         self.timings = [timing, timing._replace(behind_us=alert.FOREVER)]
-        living = keys if self.lives else 0
-        self.machines = [alert.new_lives(living), alert.new_lives(living)]
-        self.bests = [self.no_witnesses(living), self.no_witnesses(living)]
-        self.waiting = self.no_witnesses(0)
+
+    @property
+    def machines(self) -> list[alert.AlertStates]:
+        """The machines of evaluations in order and of late evaluations."""
+        arrays, names = self.section.arrays, alert.AlertStates._fields
+        return [alert.AlertStates(*(arrays[f"life{i}.{name}"] for name in names)) for i in range(_MACHINES)]
+
+    @property
+    def bests(self) -> list[Witnesses]:
+        """The best witness of each key, by machine."""
+        return [self._witnesses(f"best{i}") for i in range(_MACHINES)]
+
+    @property
+    def waiting(self) -> Witnesses:
+        """The evaluations that wait."""
+        return self._witnesses("waiting") if self.lives else self.no_witnesses(0)
+
+    @waiting.setter
+    def waiting(self, rows: Witnesses) -> None:
+        names = (f"waiting.{column.name}" for column in fields(rows))
+        self.section.arrays |= dict(zip(names, rows.columns(), strict=True))
+
+    def _witnesses(self, prefix: str) -> Witnesses:
+        return Witnesses(*(self.section.arrays[f"{prefix}.{column.name}"] for column in fields(Witnesses)))
 
     @property
     def lives(self) -> bool:
@@ -70,25 +118,17 @@ class Lifecycle:
         """Empty rows for what is shown of this rule."""
         return Witnesses.none(rows, *self.width)
 
-    def add_keys(self, count: int) -> None:
-        """Make room for new keys."""
-        self.keys += count
-        if not self.lives:
-            return
-        self.machines = [_joined(lives, alert.new_lives(count)) for lives in self.machines]
-        self.bests = [best.joined(self.no_witnesses(count)) for best in self.bests]
-
     def is_open(self) -> NDArray[np.bool_]:
         """Keys that have a life."""
         if not self.lives:
-            return np.zeros(self.keys, np.bool_)
+            return np.zeros(self.section.keys, np.bool_)
         is_open: NDArray[np.bool_] = np.logical_or(*(lives.phase != alert.NONE for lives in self.machines))
         return is_open
 
     def is_unmet(self) -> NDArray[np.bool_]:
         """Keys with a life in order that no false evaluation has met yet, or with a true one that waits."""
         if not self.lives:
-            return np.zeros(self.keys, np.bool_)
+            return np.zeros(self.section.keys, np.bool_)
         phase, waiting = self.machines[0].phase, self.waiting
         unmet: NDArray[np.bool_] = (phase == alert.PENDING) | (phase == alert.FIRING)
         unmet[waiting.key[waiting.truth == alert.TRUE]] = True
@@ -101,7 +141,7 @@ class Lifecycle:
         late: NDArray[np.bool_],
         show: WitnessLookup,
         progress: Int,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Let evaluations at some (time, key) drive the lives: late ones at once, others as progress reaches them."""
         time, key = when
         found = evaluations.found == 1
@@ -119,7 +159,7 @@ class Lifecycle:
 
     def _drive(
         self, evaluations: Evaluations, when: tuple[Int, Int], ahead: Int, show: WitnessLookup, progress: Int
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         (time, key), old = when, self.waiting
         count = len(time)
@@ -138,7 +178,7 @@ class Lifecycle:
         self.waiting = old.take(rest[rest >= count] - count).joined(new)
         return changes
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
         """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
         old = self.waiting
         if not len(old.key) and not self.is_open().any():
@@ -164,7 +204,7 @@ class Lifecycle:
         fresh: tuple[Evaluations, WitnessLookup] | None,
         when: tuple[Int, Int],
         old: Witnesses,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
         rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.machines[machine], self.bests[machine]
@@ -179,11 +219,8 @@ class Lifecycle:
             evaluations, show = fresh
             table = show.evaluations(evaluations, numbers[numbers < count], *when).joined(table)
         changes = []
-        places = np.searchsorted(numbers, rows[:, -1]).tolist()
-        for (k, event, start, sequence, fires, end, number), place in zip(rows.tolist(), places, strict=True):
-            row = best.take([k]) if number == alert.STORED else table.take([place])
-            times = AlertTimes(start, _known(fires), _known(end))
-            changes.append(AlertChange(k, alert.EVENTS[event], times, sequence, machine == 1, row))
+        if len(rows):
+            changes.append(self._with_witnesses(machine, rows, table, np.searchsorted(numbers, rows[:, -1])))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
             for column, newer in zip(best.columns(), table.columns(), strict=True):
@@ -193,39 +230,11 @@ class Lifecycle:
         best.payload[lives.phase == alert.NONE] = None
         return changes
 
-    def drop_keys(self, gone: NDArray[np.bool_]) -> None:
-        """Forget keys for which nothing is open and nothing waits."""
-        self.keys -= int(gone.sum())
-        if not self.lives:
-            return
-        self.machines = [alert.AlertStates._make(column[~gone] for column in lives) for lives in self.machines]
-        self.bests = [best.take(~gone) for best in self.bests]
-        self.waiting.key = (np.cumsum(~gone) - 1)[self.waiting.key]
-
-    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """State to be written; a rule that emits all has no lives."""
-        named: dict[str, NDArray[Any]] = {}
-        if not self.lives:
-            return named
-        for machine, (lives, best) in enumerate(zip(self.machines, self.bests, strict=True)):
-            named |= {f"{prefix}life{machine}.{i}": column for i, column in enumerate(lives)}
-            named |= {f"{prefix}best{machine}.{i}": column for i, column in enumerate(best.columns())}
-        return named | {f"{prefix}waiting.{i}": column for i, column in enumerate(self.waiting.columns())}
-
-    def load(self, arrays: dict[str, NDArray[Any]], prefix: str, keys: int) -> None:
-        """State that was written."""
-        self.keys = keys
-        if not self.lives:
-            return
-        for machine in range(2):
-            self.machines[machine] = alert.stored_lives(arrays, f"{prefix}life{machine}")
-            self.bests[machine] = Witnesses(*(arrays[f"{prefix}best{machine}.{i}"] for i in range(8)))
-        self.waiting = Witnesses(*(arrays[f"{prefix}waiting.{i}"] for i in range(8)))
-
-
-def _known(time: int) -> int | None:
-    return None if time == alert.NO_TIME else time
-
-
-def _joined(one: alert.AlertStates, other: alert.AlertStates) -> alert.AlertStates:
-    return alert.AlertStates._make(np.concatenate(pair) for pair in zip(one, other, strict=True))
+    def _with_witnesses(self, machine: int, rows: Int, table: Witnesses, place: Int) -> AlertChanges:
+        """Return changes of state with their witnesses: rows of `table` at `place`, or stored witnesses."""
+        key, event, start, sequence, fires, end, number = rows.T
+        stored = number == alert.STORED
+        if stored.any():
+            place = np.where(stored, len(table.key) + np.cumsum(stored) - 1, place)
+            table = table.joined(self.bests[machine].take(key[stored]))
+        return AlertChanges(key, event.astype(np.int8), start, fires, end, sequence, machine == 1, table.take(place))

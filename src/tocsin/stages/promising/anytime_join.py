@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.contract import Float, Int
-from tocsin.runtime.state_codec import lengthened, pack, shortened, unpack
+from tocsin.runtime.state_codec import pack, unpack
 from tocsin.stages.promising.books import (
     ARRIVED,
     AT,
@@ -269,7 +269,7 @@ class AnytimeJoin:
         arrays = {f"{name}{i}": a for i, side in enumerate(self.sides) for name, a in changing_of(side.stored).items()}
         arrays |= queue_arrays(self.queue) | {"account": self.books.account, "counts": self.books.counts}
         arrays |= {"sums": self.guide.sums} | self.layout.scheme.learnt()
-        return {name: shortened(array) for name, array in arrays.items()}
+        return arrays
 
     def attributes(self, begin: int, end: int) -> Float:
         """What is known since they came of the tuples of some rows, beside what was handed over; NaN of those gone."""
@@ -283,7 +283,7 @@ class AnytimeJoin:
 
     def restore(self, changing: Mapping[str, NDArray[Any]], tuples: Tuples) -> None:
         """Go on from what was written; of tuples, with their attributes, there may be older ones."""
-        arrays = {name: lengthened(array) for name, array in changing.items()}
+        arrays = dict(changing)
         self.layout.scheme.relearn(arrays)
         for i, side in enumerate(self.sides):
             names = [name for name in arrays if name.endswith(str(i))]

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.contract import Float, Int
-from tocsin.runtime.state_codec import lengthened, shortened
 from tocsin.stages.promising.books import CREDIT, EXPECTED, IDLE, Costs, Pace, charge
 from tocsin.stages.promising.by_column import ByColumn
 from tocsin.stages.promising.join_state import changing_of, linked, queue_arrays, queue_from
@@ -130,11 +129,11 @@ class RuleSelection(StandingSelection):
         self.forget_gone()
         arrays = changing_of(self.stream.stored) | queue_arrays(self.queue)
         arrays |= {"account": self.books.account, "counts": self.books.counts, "served": self.standing.served}
-        return {name: shortened(array) for name, array in arrays.items()}
+        return arrays
 
     def restore(self, changing: Mapping[str, NDArray[Any]], times: Int, values: Float, bins: Int) -> None:
         """Go on from what was written; of tuples there may be older ones."""
-        arrays = {name: lengthened(array) for name, array in changing.items()}
+        arrays = dict(changing)
         begin, end = (int(arrays["facts"][place]) for place in (OLDEST, COUNT))
         mine = slice(len(times) - (end - begin), None)
         number, bins = np.arange(begin, end), bins[mine]
