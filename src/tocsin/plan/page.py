@@ -44,7 +44,7 @@ from tocsin.runtime.state_registry import (
     StoredSection,
 )
 
-KEYS_PER_PAGE = 4096
+KEYS_PER_PAGE = 32_768
 
 
 @kernel
@@ -96,6 +96,7 @@ class Page:
 
     def __init__(self, watch: Watch, shard: Shard) -> None:
         self.watch, self.shard = watch, shard
+        shard.is_full_width = watch.budget is not None
         self.section = Section(digest(ADMISSION_KIND), _ADMISSION)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.remembered = [Retention(store, name) for store, name in stores]

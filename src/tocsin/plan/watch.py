@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -148,9 +149,13 @@ class KeyedPipeline:
 
     def _placed(self, keys: Sequence[tuple[str, ...]]) -> Int:
         """Where keys live; new ones get a place behind the last of a page with room."""
-        new = [key for key in keys if key not in self.place]
-        self.place |= dict(zip(new, self._add(new), strict=True))
-        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
+        places = np.fromiter(map(self.place.get, keys, repeat(-1)), np.int64, len(keys))
+        unknown = np.flatnonzero(places < 0)
+        if len(unknown):
+            new = list(dict.fromkeys(keys[i] for i in unknown.tolist()))
+            self.place.update(zip(new, self._add(new), strict=True))
+            places[unknown] = [self.place[keys[i]] for i in unknown.tolist()]
+        return places
 
     def _add(self, keys: Sequence[tuple[str, ...]]) -> list[int]:
         """Give new keys a place."""
