@@ -48,7 +48,7 @@ from tocsin.runtime.state_registry import (
 )
 from tocsin.runtime.versioned_rows import VersionedRows
 
-KEYS_PER_PAGE = 4096
+KEYS_PER_PAGE = 32_768
 
 
 @kernel
@@ -100,6 +100,7 @@ class Page:
 
     def __init__(self, watch: Watch, shard: Shard) -> None:
         self.watch, self.shard = watch, shard
+        shard.is_full_width = watch.budget is not None
         self.section = Section(stable_hash(ADMISSION_KIND), _ADMISSION)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.remembered = [Retention(store, name) for store, name in stores]
