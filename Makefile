@@ -1,4 +1,4 @@
-# `make` alone says what there is. Every target works in a fresh clone.
+# `make` without a target lists the targets. Every target works in a new clone.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -18,18 +18,18 @@ IN_CI := not slow and not process and not recordings
 # Seed of the Hypothesis examples of `make test-properties`; set it to repeat a run.
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
-# Spark's classes, for JVMs that start again and again; they do without where it is missing.
+# Archive of Spark's classes, which shortens the start of a JVM. Tests also run without it.
 CLASSES := .cache/classes.stamp
 
-# Without bytecode each process would compile a thousand modules.
+# Without bytecode, each process would compile a thousand modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup kernels java demo test test-processes test-slow test-recordings test-fast test-properties test-newest test-nojit test-papers test-nightly check docs fmt bench clean
 
-help: ## Say what each target does
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP) ## Make .venv with the versions of uv.lock; does nothing when up to date
+setup: $(STAMP) ## Create .venv with the versions of uv.lock, if it is missing or out of date
 
 $(STAMP): pyproject.toml uv.lock scripts/setup.sh
 	@scripts/setup.sh
@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml uv.lock scripts/setup.sh
 $(CLASSES): $(STAMP) scripts/share_classes.py
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; mkdir -p $(@D); $(BIN)/python scripts/share_classes.py $(@D) $@
 
-kernels: setup ## Compile the kernels that are not in the cache; other targets compile what they need
+kernels: setup ## Compile the kernels that are not in the cache; other targets compile the kernels that they need
 	@$(BIN)/python scripts/compile_kernels.py
 
 java: ## Find Java 17 or newer; as root on Debian, install it if there is none
@@ -66,10 +66,10 @@ test-properties: setup ## Run the tests without JVM on many Hypothesis examples,
 	@echo "test-properties: SEED=$(SEED)"
 	@$(PYTEST) $(SHARED_SESSION) -m "not spark and $(IN_CI)" --hypothesis-profile=nightly --hypothesis-seed=$(SEED) --timeout=3600
 
-test-newest: setup ## Run the tests of the Spark engine on the newest PySpark that is supported, in an environment of its own
+test-newest: setup ## Run the tests of the Spark engine on the newest supported PySpark, in a separate environment
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; scripts/newest.sh tests/spark/test_alerts.py tests/spark/test_stateful.py
 
-test-nojit: setup ## Run the tests of kernels and expressions on plain Python, uncompiled
+test-nojit: setup ## Run the tests of kernels and expressions without compilation
 	@test -n "$(NOJIT)" || { echo "no tests of kernels or expressions found"; exit 1; }
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q --hypothesis-profile=small -m "not spark and $(IN_CI)" $(NOJIT)
 
@@ -92,18 +92,18 @@ docs: setup ## Build the documentation site into build/site; check its links and
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@$(BIN)/python scripts/check_site.py build/site
 
-fmt: setup ## Format the code and repair what can be repaired
+fmt: setup ## Format the code, and apply the automatic fixes of ruff
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: setup ## Run all benchmarks; one alone: make bench ONLY=threshold-kernel
+bench: setup ## Run the benchmarks; make bench ONLY=threshold-kernel runs one of them
 	@JAVA_HOME="$$(scripts/java.sh)"; export JAVA_HOME; \
 	for name in $(or $(ONLY),threshold-kernel threshold-spark); do \
 		echo "== $$name"; $(BIN)/python -m benchmarks $$name; \
 	done
 
-clean: ## Remove all that was built, the environment too
+clean: ## Remove build results and the environment
 	@find src tests scripts $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 	@rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist artifacts \
 		spark-warehouse metastore_db derby.log

@@ -8,6 +8,7 @@ import sys
 
 # Description by name. The module has the same name with underscores, and a function `main(argv)`.
 BENCHMARKS = {
+    "alert-storm": "CPU time per alert row from the push of rows to the alert log, for two versions in turn",
     "backtest": "`tocsin backtest` on a month of a fleet: wall time, memory of the process tree, rows per second",
     "certify": "proofs of the shapes of realistic functions: share and time, compared with a check on a grid",
     "cpu": "rules with a CPU budget: CPU time used and recall",

@@ -81,7 +81,7 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
             begun = time.process_time()
             out = session.push(batches)
             spent += time.process_time() - begun
-            found.update(row["startsAt"] for row in out.alerts)
+            found.update(row["startsAt"] for row in out.alert_rows())
         seconds.append(spent)
     return Worked(min(seconds), found, out.cpu.get("r0"))
 

@@ -75,7 +75,7 @@ def _worked(query: Query, aggregates: bool, rows: int, step_us: int, spending: R
             cut = slice(at, at + 20_000)
             number = np.arange(len(times[cut]))
             out = session.push([Batch(0, "s", [()], number * 0, times[cut], number, {"x": values[cut]}, texts[cut])])
-            for one in out.alerts:
+            for one in out.answers:
                 json.dumps(one)
             left += out.counts["s"].get("unprocessed", 0)
         best = min(best, (time.process_time() - begun, left))

@@ -104,7 +104,7 @@ def reference(run: Run, folder: Path) -> dict[str, Any]:
     ]
     begin = time.perf_counter()
     session = Session(explain(streams, rule(run)))
-    alerts = [alert["state"] for alert in session.push(batches).alerts]
+    alerts = [alert["state"] for alert in session.push(batches).alert_rows()]
     size = sum(len(page or b"") for page in session.changed_pages().values())
     states = {state: alerts.count(state) for state in STATES}
     return {"seconds": time.perf_counter() - begin, "alerts": states, "state_bytes": size}

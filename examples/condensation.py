@@ -1,4 +1,4 @@
-"""Condensation from two streams of arrays, in this process: no Spark, no JVM."""
+"""Condensation: two streams of arrays, evaluated in this process without Spark and without a JVM."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ rule = tocsin.Rule(
 seconds = np.arange(0, 3600, 10)
 streams = {
     "dew_point": {
-        "ts": seconds * 1_000_000,  # whole microseconds since 1970, or datetimes
+        "ts": seconds * 1_000_000,  # microseconds since 1970, or datetimes
         "machine": np.full(len(seconds), "press-7"),
         "value": np.where((seconds >= 1200) & (seconds < 1500), 16.0, 9.5),
     },

@@ -1,4 +1,4 @@
-"""Condensation from DataFrames of Spark; streaming DataFrames go the same way."""
+"""Condensation: two Spark DataFrames. Streaming DataFrames are used in the same way."""
 
 from pyspark.sql import SparkSession
 

@@ -39,7 +39,10 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["TOCSIN_PROGRESS"] = "off"
 # `make` writes the class archive into this cache. JVMs without the archive start more slowly.
 os.environ["XDG_CACHE_HOME"] = str(_TESTS.parent / ".cache")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(jvm_options("", is_bounded=True, may_write=False)))
+# With one compiler the code cache has 48 MB. The code of the shared session would fill it, so that the JVM removes code
+# and compiles it again.
+_OPTIONS = [*jvm_options("", is_bounded=True, may_write=False), "-XX:ReservedCodeCacheSize=240m"]
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_OPTIONS))
 
 # Time limit in seconds of a test that starts a JVM. The duration of a test depends on the load of the machine.
 _JVM_S = 1800

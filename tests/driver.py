@@ -80,7 +80,7 @@ class Driver:
                 else:
                     self.pages[name] = data
             self.session = Session(self.plan, self.pages)
-        return out.alerts
+        return out.alert_rows()
 
     def run(self, parts: Iterable[Sequence[Batch]]) -> Out:
         for part in parts:

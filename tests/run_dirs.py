@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from delivery.alerts import row
 from rule_files import load_file
+from tests.alert_batches import batches_of
 from tocsin import files
 from tocsin.delivery import AlertLog
 from tocsin.plan import describe_plan, plan_file
 from tocsin.run_directory import Manifest, RunDir, read_manifest
 from tocsin.run_directory.manifest import build_manifest
+from tocsin.runtime.alert_arrow import pack_alerts
 
 RULES = """\
 streams:
@@ -48,9 +50,9 @@ class Frame:
         """Return the result as the operator returns it."""
         counts = {"counts": {"air": {"received": 10, "retained": 10}}, "newest": {"air": 1}}
         counts |= {"waits": {}, "results": {}, "memory": {}, "cpu": {}, "state_bytes": 7, "delays": {}, "bucket": 0}
-        rows = [("alert", json.dumps(alert)) for alert in self.alerts] + [("counts", json.dumps(counts))]
-        kinds, texts = zip(*rows, strict=True)
-        return pa.table({"kind": list(kinds), "json": list(texts)})
+        rows = [("alerts", None, data) for data in pack_alerts(batches_of(self.alerts))]
+        kinds, texts, alerts = zip(*rows, ("counts", json.dumps(counts), None), strict=True)
+        return pa.table({"kind": kinds, "json": texts, "alerts": pa.array(alerts, pa.binary())})
 
 
 @dataclass

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: install tocsin[spark]")
 
 from benchmarks import ranges_spark as bench
 from benchmarks.ranges_queries import SYMBOLS, Size
-from tocsin.spark.buckets import buckets_of
+from tocsin.hashing import assign_buckets
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ WANTED = {"date", "machine", "versions", "quick", "notes", "size", "summary", "r
 
 
 def test_each_bucket_has_two_symbols() -> None:
-    assert sorted(buckets_of(("symbol",), list(SYMBOLS), 2)) == [0, 0, 1, 1]
+    assert sorted(assign_buckets(("symbol",), list(SYMBOLS), 2)) == [0, 0, 1, 1]
 
 
 def test_rates_leave_the_first_batch_out_and_repeats_are_met_by_their_median() -> None:

@@ -1,4 +1,4 @@
-"""Claims: the table of decision 2 names tests that exist, and the targets that run them."""
+"""Claims: the tables of CLAIMS.md name tests that exist, and the targets that run them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "decisions" / "0002-test-suite.md"
+PAGE = ROOT / "tests" / "CLAIMS.md"
 # A row: claim, tests, targets.
 CLAIMS = re.findall(r"^\| ([^|]+) \| ([^|]*::[^|]*) \| ([a-z, ]+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
 # The target of each mark; other tests belong to `make test`.

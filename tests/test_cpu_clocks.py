@@ -98,13 +98,13 @@ def test_all_that_an_ordinary_join_finds_is_found(
         ).calibrated(1e-6)
         found = run_plan(plan if limited else unlimited(plan), streams, cuts)
         whole = run_plan(plan if limited else unlimited(plan), streams, through_pages=False)
-    assert matches(found.alerts) == matches(whole.alerts)
+    assert matches(found.alert_rows()) == matches(whole.alert_rows())
     assert settled(found.counts) == settled(whole.counts)
     for counts in found.counts.values():
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
         assert min(counts.values()) >= 0
-    assert not matches(found.alerts) - exact(streams, within=within, allowed_lateness=FOREVER)
-    assert not exact(streams, **given_) - matches(found.alerts)
+    assert not matches(found.alert_rows()) - exact(streams, within=within, allowed_lateness=FOREVER)
+    assert not exact(streams, **given_) - matches(found.alert_rows())
 
 
 def test_a_key_that_lags_far_behind_its_bucket_loses_nothing() -> None:

@@ -30,8 +30,8 @@ def test_with_time_enough_all_is_found_that_the_rules_say(
     plan = plan_of(streams, rules_of(given_), arrival="arrival", quality=Quality(cpu=Cpu(100_000.0))).calibrated(1e-6)
     found = run_plan(plan if limited else unlimited(plan), streams, cuts)
     wanted = all_true(dicts_of(streams), {f"r{i}": tree for i, (_, tree) in enumerate(given_)})
-    assert results(found.alerts) == wanted
-    assert {row["quality"] for row in found.alerts} <= {"exact"}
+    assert results(found.alert_rows()) == wanted
+    assert {row["quality"] for row in found.alert_rows()} <= {"exact"}
 
 
 @ENGINE
@@ -46,16 +46,16 @@ def test_whatever_the_budget_no_cut_shows_and_nothing_is_invented_or_lost_uncoun
     assert len(plan.watches) == 1
     whole = run_plan(plan, streams, through_pages=False)
     split = run_plan(plan, streams, cuts)
-    assert stories(split.alerts) == stories(whole.alerts)
+    assert stories(split.alert_rows()) == stories(whole.alert_rows())
     assert settled(split.counts) == settled(whole.counts)
     assert split.cpu == whole.cpu
     wanted = all_true(dicts_of(streams), {f"r{i}": tree for i, (_, tree) in enumerate(given_)})
-    assert not results(whole.alerts) - wanted
+    assert not results(whole.alert_rows()) - wanted
     for counts in whole.counts.values():
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == len(rows)
         assert min(counts.values()) >= 0
     if not any(counts["unprocessed"] for counts in whole.counts.values()):
-        assert results(whole.alerts) == wanted
+        assert results(whole.alert_rows()) == wanted
 
 
 @ENGINE
@@ -68,10 +68,10 @@ def test_work_in_silence_invents_and_doubles_nothing(
     plan = plan.calibrated(unit_ns)
     out = Driver(plan).run_with_pauses(parts_of(plan, streams, range(1, 60), "arrival"), waits)
     wanted = all_true(dicts_of(streams), {f"r{i}": tree for i, (_, tree) in enumerate(given_)})
-    assert not results(out.alerts) - wanted
+    assert not results(out.alert_rows()) - wanted
     assert all(min(counts.values()) >= 0 for counts in out.counts.values())
     if not any(counts["unprocessed"] for counts in out.counts.values()):
-        assert results(out.alerts) == wanted
+        assert results(out.alert_rows()) == wanted
 
 
 ONE = cases(shaped=True, emit="all", streams_of_a_rule=(1, 1, 1))
@@ -86,8 +86,8 @@ def test_with_time_enough_the_alerts_are_those_of_the_rule_without_a_budget(
     exact = local.run_local_detailed(streams, Rule(**given_), arrival="arrival").alerts
     plan = plan_of(streams, Rule(**given_, quality={"cpu": "100000 cores"}), arrival="arrival").calibrated(1e-6)
     found = run_plan(plan if limited else unlimited(plan), streams, cuts)
-    assert matches(found.alerts) == matches(exact)
-    assert {row["quality"].removesuffix(" out-of-domain") for row in found.alerts} <= {"exact"}
+    assert matches(found.alert_rows()) == matches(exact)
+    assert {row["quality"].removesuffix(" out-of-domain") for row in found.alert_rows()} <= {"exact"}
 
 
 @pytest.mark.parametrize("cpu", [None, Cpu(1000.0)])

@@ -30,14 +30,14 @@ def test_a_row_that_is_still_there_changes_nothing_when_it_comes_again(steps: An
     plan = unlimited(
         plan_of(streams, pairs(within="10us", allowed_lateness="5us", quality={"cpu": "1 core"}), arrival="arrival")
     )
-    assert matches(run_plan(plan, streams).alerts) == exact(streams, within=10, allowed_lateness=FOREVER)
+    assert matches(run_plan(plan, streams).alert_rows()) == exact(streams, within=10, allowed_lateness=FOREVER)
 
 
 def test_a_row_of_a_slow_stream_that_comes_again_long_after_gives_nothing_twice() -> None:
     second = 1_000_000
     streams = alike([(side, "x", i * second) for i in range(6) for side in (0, 1)] + [(0, "x", 0)])
     out = run_plan(plan_of(streams, pairs(quality={"cpu": "100%"}), arrival="arrival"), streams)
-    assert [row["startsAt"] for row in out.alerts] == [i * second for i in range(6)]
+    assert [row["startsAt"] for row in out.alert_rows()] == [i * second for i in range(6)]
     assert out.counts["a"]["duplicates"] == 1
 
 
@@ -62,5 +62,5 @@ def test_what_is_past_its_deadline_is_not_looked_at_when_rows_go() -> None:
         Rule("pair", "a + b > 1", **given_, quality={"cpu": "1%", "deadline": deadline}) for deadline in (None, "1s")
     )
     found = [run_plan(plan_of(streams, rule, arrival="arrival"), streams) for rule in (late, soon)]
-    assert len(found[1].alerts) < len(found[0].alerts) / 4
+    assert len(found[1].alert_rows()) < len(found[0].alert_rows()) / 4
     assert found[1].counts["a"]["unprocessed"] > 0

@@ -102,7 +102,7 @@ def test_limits_per_key_narrow_by_the_least_and_decide_by_their_own() -> None:
     assert plan.watches[0].anytime.guided is not None
     (found,) = plan.watches[0].anytime.guided.ranges
     assert -8.6 < found.low < -8.4
-    assert matches(run_plan(plan, streams, [7, 800, 801]).alerts) == exact
+    assert matches(run_plan(plan, streams, [7, 800, 801]).alert_rows()) == exact
     assert exact.total() > 700
 
 
@@ -112,9 +112,9 @@ def test_less_work_finds_less_and_says_so_and_every_rule_is_served() -> None:
     shares = []
     for cores in (100.0, 0.012, 0.008):
         found = run_plan(limited(streams, rules, cores), streams, through_pages=False)
-        assert not matches(found.alerts) - exact
-        shares.append(len(found.alerts) / exact.total())
-        told = {row["quality"].split()[0] for row in found.alerts if row["startsAt"] > 3_000_000}
+        assert not matches(found.alert_rows()) - exact
+        shares.append(len(found.alert_rows()) / exact.total())
+        told = {row["quality"].split()[0] for row in found.alert_rows() if row["startsAt"] > 3_000_000}
         lost = found.counts["a"]["unprocessed"]
         assert (lost > 0, told) == ((True, {"subset"}) if cores < 1 else (False, {"exact"}))
         of_rows, of_results = found.cpu["band0"]
@@ -123,7 +123,7 @@ def test_less_work_finds_less_and_says_so_and_every_rule_is_served() -> None:
         assert (of_rows < 1, of_results < 1) == (cores < 1,) * 2
     assert shares[0] == 1 > shares[1] > shares[2] > 0.05
     # No rule is starved by those that promise as much.
-    served = Counter(row["alert"] for row in found.alerts)
+    served = Counter(row["alert"] for row in found.alert_rows())
     there = Counter({rule.alert: 0 for rule in rules})
     for (alert, *_), count in exact.items():
         there[alert] += count
@@ -140,9 +140,9 @@ def test_what_conditions_beside_the_range_hardly_ever_meet_comes_last() -> None:
     exact = local.run_local_detailed(streams, rare + often, arrival="arrival").alerts
     assert found.counts["a"]["unprocessed"] > 0
     # To evaluate all would have taken most of the units; learnt, it is left until what gives results is done.
-    assert len(found.alerts) > 0.1 * len(exact)
-    late = [row for row in found.alerts if row["startsAt"] > 4_000_000]
-    assert len(late) > len(found.alerts) / 4
+    assert len(found.alert_rows()) > 0.1 * len(exact)
+    late = [row for row in found.alert_rows() if row["startsAt"] > 4_000_000]
+    assert len(late) > len(found.alert_rows()) / 4
 
 
 @pytest.mark.parametrize("cores", [1e-5, 0.05, 1_000.0])
@@ -162,10 +162,10 @@ def test_odd_values_equal_rows_and_clocks_in_the_future(cores: float) -> None:
     )
     plan = limited(streams, rules, cores)
     whole, split = run_plan(plan, streams, through_pages=False), run_plan(plan, streams, [1, 100, 101, 333])
-    assert stories(split.alerts) == stories(whole.alerts)
+    assert stories(split.alert_rows()) == stories(whole.alert_rows())
     assert settled(split.counts) == settled(whole.counts)
-    assert not matches(whole.alerts) - endless
-    assert cores < 1 or matches(whole.alerts) == endless
+    assert not matches(whole.alert_rows()) - endless
+    assert cores < 1 or matches(whole.alert_rows()) == endless
     counts = whole.counts["a"]
     assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 400
     assert counts["quarantined"] > 0
@@ -176,7 +176,7 @@ def test_thousands_of_rules_find_what_they_find_alone() -> None:
     rules = bands(2_000)
     exact = matches(local.run_local_detailed(streams, rules, arrival="arrival").alerts)
     found = run_plan(limited(streams, rules, 1e5), streams, [100])
-    assert matches(found.alerts) == exact
+    assert matches(found.alert_rows()) == exact
     assert exact.total() > 1_000
 
 
@@ -186,12 +186,13 @@ def test_a_deadline_passes_while_no_rows_come_and_work_goes_on_until_then() -> N
     driver, now = Driver(plan), 5_000_000
     (part,) = parts_of(plan, streams, (), "arrival")
     driver.take(driver.session.push(part, now))
-    some = len(driver.result.alerts)
+    some = len(driver.result.alert_rows())
     while (timer := driver.session.next_timer()) is not None and timer < 60_000_000:
         now = timer
         driver.take(driver.session.advance(now))
     assert 5_000_000 < now <= 5_000_000 + 10_000_000
-    assert some < len(driver.result.alerts) < len(local.run_local_detailed(streams, rules, arrival="arrival").alerts)
+    exact = local.run_local_detailed(streams, rules, arrival="arrival").alerts
+    assert some < len(driver.result.alert_rows()) < len(exact)
     assert driver.result.counts["a"]["unprocessed"] > 0
 
 
@@ -234,8 +235,8 @@ def test_the_calibration_of_a_state_holds_for_its_whole_life() -> None:
     driver = Driver(slow)
     driver.take(driver.session.push(parts[0]))
     went_on = Session(fast, driver.pages).push(parts[1])
-    assert went_on.alerts == Session(slow, driver.pages).push(parts[1]).alerts
-    assert len(run_plan(fast, streams).alerts) > len(run_plan(slow, streams).alerts)
+    assert went_on.alert_rows() == Session(slow, driver.pages).push(parts[1]).alert_rows()
+    assert len(run_plan(fast, streams).alert_rows()) > len(run_plan(slow, streams).alert_rows())
 
 
 def test_a_row_that_lacks_the_values_of_one_rule_serves_the_others() -> None:
@@ -243,6 +244,7 @@ def test_a_row_that_lacks_the_values_of_one_rule_serves_the_others() -> None:
     streams["a"]["y"][::2] = np.nan
     rules = [Rule("x", "a.x > 0", **MORE), Rule("y", "a.y > 0 and a.x > -9", **MORE)]
     found = run_plan(limited(streams, rules, 1_000.0), streams, [50])
-    assert results(found.alerts) == results(run_plan(plan_of(streams, rules, arrival="arrival"), streams).alerts)
+    exact = run_plan(plan_of(streams, rules, arrival="arrival"), streams)
+    assert results(found.alert_rows()) == results(exact.alert_rows())
     assert found.counts["a(y, x)"]["quarantined"] == 100
     assert found.counts["a(x)"]["quarantined"] == 0

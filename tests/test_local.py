@@ -217,10 +217,10 @@ def test_payloads_stay_with_their_rows_when_a_stream_has_two_batches() -> None:
     rule = Rule("x", "a.value > 0", on="machine", emit="all")
     plan = local.explain({"a": one_machine([], []) | {"note": np.array([])}}, rule)
     given = [*batches([4, 1], note=np.array(["d", "a"])), *batches([3]), *batches([2], note=np.array(["b"]))]
-    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(given).alerts}
+    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(given).alert_rows()}
     assert payloads == {1: {"note": "a"}, 2: {"note": "b"}, 3: None, 4: {"note": "d"}}
     arrays = [replace(given[0], payload=np.array(['{"note": "d"}', None], object)), given[2]]
-    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(arrays).alerts}
+    payloads = {row["startsAt"]: row["witness"][0]["payload"] for row in Session(plan).push(arrays).alert_rows()}
     assert payloads == {1: None, 2: {"note": "b"}, 4: {"note": "d"}}
 
 

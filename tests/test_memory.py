@@ -72,7 +72,7 @@ def matches(out: Out) -> Counter[Any]:
             (part["time"], *part["values"].values()) for part in row["witness"]
         )
 
-    return Counter(of(row) for row in out.alerts)
+    return Counter(of(row) for row in out.alert_rows())
 
 
 def test_a_life_that_is_over_takes_the_same_wherever_its_rows_were_cut() -> None:
@@ -82,7 +82,7 @@ def test_a_life_that_is_over_takes_the_same_wherever_its_rows_were_cut() -> None
     sizes = []
     for cuts in ([], [2], [4], [6]):
         out, driver = run({"a": dict(row), "b": dict(row)}, pairs("witness", quality={"memory": "1MB"}), cuts)
-        assert [alert["state"] for alert in out.alerts] == ["firing", "resolved"]
+        assert [alert["state"] for alert in out.alert_rows()] == ["firing", "resolved"]
         watch = watch_logics(driver.session)[0]
         assert isinstance(watch, BudgetedPipeline)
         sizes.append(watch.room.shedder.size(watch.pages))
@@ -128,7 +128,7 @@ def test_nothing_is_shed_and_alerts_are_exact_while_everything_fits(emit: str) -
     streams = zipf_streams(2000, 100, 7)
     limited, _ = run(streams, pairs(emit, quality={"memory": "10MB"}))
     free, _ = run(streams, pairs(emit))
-    assert stories(limited.alerts) == stories(free.alerts)
+    assert stories(limited.alert_rows()) == stories(free.alert_rows())
     assert settled(limited.counts) == settled(free.counts)
 
 
@@ -139,7 +139,7 @@ def test_what_is_found_is_a_part_of_what_there_is_and_says_so() -> None:
     found, whole = matches(out), matches(exact)
     assert not found - whole
     assert 0.2 < found.total() / whole.total() < 0.9
-    qualities = Counter(row["quality"].split()[0] for row in out.alerts)
+    qualities = Counter(row["quality"].split()[0] for row in out.alert_rows())
     assert set(qualities) <= {"exact", "subset"}
     assert qualities["subset"] > 0.9 * found.total()
 
@@ -157,9 +157,9 @@ def test_lives_that_say_exact_are_those_of_unlimited_memory(more: dict[str, Any]
             streams, Rule("pair", "a + b > 1", quality={"memory": "60 rows"}, **stated), through_pages=False
         )
         free, _ = run(streams, Rule("pair", "a + b > 1", **stated), through_pages=False)
-        exact = [row for row in limited.alerts if row["quality"] == "exact"]
+        exact = [row for row in limited.alert_rows() if row["quality"] == "exact"]
         assert exact
-        assert all(row in free.alerts for row in exact)
+        assert all(row in free.alert_rows() for row in exact)
 
 
 def test_models_find_more_than_the_newest_rows_do() -> None:
@@ -178,7 +178,7 @@ def test_models_find_more_than_the_newest_rows_do() -> None:
     exact = local.run_local_detailed(streams, Rule("pair", "a + b > 2", **stated), arrival="arrival")
     # A model is chosen when some windows are over: what counts is the last quarter.
     begin = 11 * SECOND
-    found = sum(row["startsAt"] > begin for row in out.alerts)
+    found = sum(row["startsAt"] > begin for row in out.alert_rows())
     reached = found / sum(row["startsAt"] > EPOCH + timedelta(microseconds=begin) for row in exact.alerts)
     assert reached > 4 * 200 / (2 * 1000)
     assert abs(logic.room.worth.predicted - reached) < 0.1
@@ -256,8 +256,8 @@ def test_open_alerts_that_fill_the_memory_are_kept_and_rows_that_come_are_counte
     rule = Rule("open", "a + b > 0", within="1h", on="machine", stale="1h", quality={"memory": "60KB"})
     out, driver = run({"a": stream, "b": stream}, rule, list(range(50, 2 * keys, 50)))
     assert driver.most <= 60_000
-    opened = [row["id"] for row in out.alerts if row["state"] == "firing"]
-    ended = [row["id"] for row in out.alerts if row["state"] == "resolved"]
+    opened = [row["id"] for row in out.alert_rows() if row["state"] == "firing"]
+    ended = [row["id"] for row in out.alert_rows() if row["state"] == "resolved"]
     assert len(opened) == len(set(opened)) > 50
     assert set(ended) <= set(opened)
     for counts in out.counts.values():
@@ -451,8 +451,8 @@ def test_open_alerts_and_rows_stay_when_memory_becomes_another(before: str | Non
         for name, page in session.changed_pages().items():
             pages[name] = page or b""
         pages = {name: page for name, page in pages.items() if page}
-    opened = [row["id"] for row in out.alerts if row["state"] == "firing" and row["alert"] == "pair"]
+    opened = [row["id"] for row in out.alert_rows() if row["state"] == "firing" and row["alert"] == "pair"]
     assert len(opened) == len(set(opened)) == 5
-    assert not [row for row in out.alerts if "rule-changed" in row["quality"]]
+    assert not [row for row in out.alert_rows() if "rule-changed" in row["quality"]]
     for name, counts in out.counts.items():
         assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), (name, counts)

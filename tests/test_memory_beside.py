@@ -40,7 +40,7 @@ def test_keys_of_more_than_one_page_share_the_memory(memory: str, monkeypatch: p
     )
     out, driver = run(streams, rule, [3000, 9000, 15_000])
     whole, _ = run(streams, rule, through_pages=False)
-    assert stories(out.alerts) == stories(whole.alerts)
+    assert stories(out.alert_rows()) == stories(whole.alert_rows())
     assert settled(out.counts) == settled(whole.counts)
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     exact, _ = run(streams, replace(rule, quality=None), through_pages=False)
@@ -71,7 +71,7 @@ def test_limits_are_those_of_the_key_when_it_comes_back_after_it_was_forgotten(e
     assert sum(counts["shed"] for counts in out.counts.values()) > 0
     assert sum(counts["freed_keys"] for counts in out.counts.values()) > 0
     assert driver.most <= 45_000
-    named = {int(row["labels"]["machine"][1:]) for row in out.alerts}
+    named = {int(row["labels"]["machine"][1:]) for row in out.alert_rows()}
     assert named
     assert all(key < 300 and key % 2 == 0 for key in named)
     for name, counts in out.counts.items():

@@ -67,7 +67,7 @@ def ruled(
     out = driver.run(parts_of(plan, columns(pairs), (), "arrival"))
     logic = watch_logics(driver.session)[0]
     worth = logic.room.worth if isinstance(logic, BudgetedPipeline) else None
-    return sum(row["startsAt"] > SINCE * MS for row in out.alerts), worth
+    return sum(row["startsAt"] > SINCE * MS for row in out.alert_rows()), worth
 
 
 def staged(pairs: Pairs, budgets: Sequence[float], policies: Sequence[Policy | None]) -> float:

@@ -31,7 +31,7 @@ def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
     more: dict[str, Any], model: dict[str, Any] | None, emit: str
 ) -> None:
     limited, plain = found(more, "10MB", emit=emit, model=model), found(more, None, emit=emit)
-    assert limited.alerts == plain.alerts
+    assert limited.alerts == plain.alert_rows()
     assert limited.alerts
 
 
@@ -63,4 +63,4 @@ def test_fingerprints_are_removed_before_rows_are_shed_when_many_omitted_rows_ha
     assert driver.most <= memory
     assert out.counts["a"]["omitted"] >= count - 1
     assert out.counts["a"]["shed"] == 0
-    assert [row["state"] for row in out.alerts] == ["firing"]
+    assert [row["state"] for row in out.alert_rows()] == ["firing"]

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import PlanError, Rule
+from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.plan import make_plan, worth
-from tocsin.plan.sample import Sampler, draws
-from tocsin.plan.traces import Traces, marks
+from tocsin.plan.sample import Sampler
+from tocsin.plan.traces import Traces
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import PPS_CLUSTER
 
@@ -53,9 +55,9 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
         exact, _ = run(streams, rule, through_pages=False)
         sampled, _ = run(streams, sampling(rule, memory=memory), through_pages=False)
         assert not matches(sampled) - matches(exact)
-        assert len(sampled.alerts) < 0.9 * len(exact.alerts)
+        assert len(sampled.alert_rows()) < 0.9 * len(exact.alert_rows())
         assert sampled.memory["pair"].predicted is None
-        ratios.append(sum(1 / chance(row) for row in sampled.alerts) / len(exact.alerts))
+        ratios.append(sum(1 / chance(row) for row in sampled.alert_rows()) / len(exact.alert_rows()))
     found = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
     assert found < error
     assert abs(float(np.mean(ratios)) - 1) < 3 * found
@@ -123,17 +125,18 @@ def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytes
 
 
 def test_a_trace_is_known_until_so_many_rows_went_after_it() -> None:
-    traces, drawn = Traces(3), np.array([0.1, 0.2, 0.1, 0.3, 0.4])
+    traces, marks = Traces(3), row_fingerprints([np.array([0.1, 0.2, 0.1, 0.3, 0.4])], 5)
     refused = np.array([True, True, True, False, True])
-    assert traces.came_again(0, marks(drawn, None, ()), refused).tolist() == [False, False, True, False, False]
+    assert traces.came_again(0, marks, refused).tolist() == [False, False, True, False, False]
     none = np.zeros(5, np.bool_)
-    assert traces.came_again(0, marks(drawn, None, ()), none).tolist() == [True, True, True, False, True]
-    assert not traces.came_again(1, marks(drawn, None, ()), none).any()
-    traces.note(0, marks(drawn[3:4], None, ()))
-    assert traces.came_again(0, marks(drawn, None, ()), none).tolist() == [False, True, False, True, True]
+    assert traces.came_again(0, marks, none).tolist() == [True, True, True, False, True]
+    assert not traces.came_again(1, marks, none).any()
+    traces.note(0, marks[3:4])
+    assert traces.came_again(0, marks, none).tolist() == [False, True, False, True, True]
     larger, texts = Traces(64), np.array(['{"note": "x"}', None, '{"note": "y"}', "{}", None], dtype=object)
     larger.load(traces.marks)
-    assert larger.came_again(0, marks(drawn, texts, ("value",)), none).tolist() == [False, True, False, True, True]
+    marks = with_payload_digests(marks, texts, ("value",))
+    assert larger.came_again(0, marks, none).tolist() == [False, True, False, True, True]
 
 
 def came_again(room: int, steps: Sequence[tuple[int, bool]], before: Sequence[int] = ()) -> list[bool]:
@@ -189,7 +192,7 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     sampler.judge(400.0, [1.0, 1.0])
     assert sampler.kind == PPS_CLUSTER
     some = np.arange(keys)
-    drawn = draws(some * 0, some, some, [])
+    drawn = unit_numbers(row_fingerprints((some * 0, some, some), keys))
     stays, most = sampler.thin(some * 0, drawn, some, np.ones(keys), 100.0)
     assert stays.sum() == 100
     frequent, rare = most[0], float(np.median(most))
@@ -216,14 +219,14 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
 
 def test_what_is_drawn_for_a_row_is_even_and_its_own() -> None:
     number = np.arange(40_000)
-    drawn = draws(number % 2, number // 8, number // 4, [number.astype(np.float64)])
+    columns = (number % 2, number // 8, number // 4, number.astype(np.float64))
+    drawn = unit_numbers(row_fingerprints(columns, len(number)))
     counts = np.bincount((drawn * 20).astype(np.int64), minlength=20)
     assert drawn.min() >= 0
     assert drawn.max() < 1
     # Chi-square with 19 degrees of freedom exceeds 43.8 once in a thousand times.
     assert float(((counts - 2000) ** 2 / 2000).sum()) < 43.8
-    again = draws(number % 2, number // 8, number // 4, [number.astype(np.float64)])
-    assert (drawn == again).all()
+    assert (drawn[7:9] == unit_numbers(row_fingerprints([column[7:9] for column in columns], 2))).all()
     assert len(np.unique(drawn)) == len(drawn)
 
 

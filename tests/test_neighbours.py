@@ -81,7 +81,7 @@ def told(rules: list[Rule], rows: list[tuple[int, Any, Any, str]]) -> list[tuple
         for now, call in ((rows[i][0], None), (rows[i][0] + 1, session.advance)):
             batches = local._batches(0, plan.watches[0], one, "ts", "arrival")
             out = session.push(batches, now * SECOND) if call is None else call(now * SECOND)
-            found += [(alert["alert"], alert["state"], now) for alert in out.alerts]
+            found += [(alert["alert"], alert["state"], now) for alert in out.alert_rows()]
     return found
 
 

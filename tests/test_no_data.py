@@ -96,7 +96,7 @@ def test_silences_are_those_of_the_oracle_whatever_the_cut(
     for one in silences:
         oracles.append(Silence(one.stream, one.for_us, naive_silence(heard(rows, silences), one.stream, one.for_us)))
     out = drive(rows, silences, cuts, through_pages=through_pages)
-    assert told(out.alerts) == expected(oracles)
+    assert told(out.alert_rows()) == expected(oracles)
 
 
 @ENGINE
@@ -106,11 +106,11 @@ def test_a_rule_beside_silences_and_silences_beside_a_rule_notice_nothing(
 ) -> None:
     rule = Rule("x", "a + b > 0", within="6us", on="m", allowed_lateness="9us", for_="2us", shapes={"a": "increasing"})
     alone, together = drive(rows, [rule], cuts), drive(rows, [rule, *silences], cuts)
-    assert stories(row for row in together.alerts if row["alert"] == "x") == stories(alone.alerts)
+    assert stories(row for row in together.alert_rows() if row["alert"] == "x") == stories(alone.alert_rows())
     assert settled(alone.counts).items() <= settled(together.counts).items()
     given_rows = heard(rows, silences, beside="ab")
     oracles = [Silence(one.stream, one.for_us, naive_silence(given_rows, one.stream, one.for_us)) for one in silences]
-    assert told(together.alerts) == expected(oracles)
+    assert told(together.alert_rows()) == expected(oracles)
 
 
 @ENGINE
@@ -146,7 +146,7 @@ def test_the_clock_begins_silences_and_forgets_keys_as_the_oracle_says(
                 oracle.look_at_the_clock(now)
                 if ttl is not None:
                     oracle.forget(now, ttl)
-    assert told(driver.result.alerts) == expected(oracles)
+    assert told(driver.result.alert_rows()) == expected(oracles)
 
 
 def one_stream(*ts: int) -> list[Sent]:
@@ -173,7 +173,7 @@ def test_a_backlog_behind_another_stream_is_one_silence() -> None:
     # b runs ahead to 100; a comes back with 1, 2, 3 ... and is silent until it has come within 10 of b.
     rows = [("a", "x", 0, True), ("b", "x", 100, True), *one_stream(*range(1, 100))]
     out = drive(rows, [NoData("a", us(10), "m"), NoData("b", us(500), "m")], [3, 50])
-    assert [(row["state"], row["startsAt"], row["endsAt"]) for row in out.alerts] == [
+    assert [(row["state"], row["startsAt"], row["endsAt"]) for row in out.alert_rows()] == [
         ("firing", 10, None),
         ("resolved", 10, 90),
     ]

@@ -16,6 +16,7 @@ from tocsin.plan import Plan, make_plan
 from tocsin.report import Gatherer
 from tocsin.run_directory.layout import RunDir
 from tocsin.run_directory.progress import Progress
+from tocsin.runtime.alert_arrow import pack_alerts
 from tocsin.runtime.contract import Found, Out
 from tocsin.runtime.session import Session
 from tocsin.spark.record import Recorder
@@ -59,22 +60,22 @@ def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple
         whole.add(out)
         counts = {name: getattr(out, name) for name in COUNTED}
         row = json.loads(json.dumps(counts | {"bucket": 0, "delays": {}, "state_bytes": 0}))
-        rows = [("counts", json.dumps(row)), *(("alert", json.dumps(alert)) for alert in out.alerts)]
+        rows = [("counts", json.dumps(row), None), *(("alerts", None, data) for data in pack_alerts(out.alerts))]
         recorder(_Rows(rows), batch)  # type: ignore[arg-type]
         gatherer.count(*(row[name] for name in COUNTED[:5]))
-        for alert in out.alerts:
-            gatherer.take(alert)
+        for alerts in out.alerts:
+            gatherer.take_batch(alerts)
     return progress, gatherer, whole
 
 
 class _Rows:
     """Rows of the operator, as a micro-batch returns them."""
 
-    def __init__(self, rows: list[tuple[str, str]]) -> None:
+    def __init__(self, rows: list[tuple[str, str | None, bytes | None]]) -> None:
         self.rows = rows
 
     def toArrow(self) -> pa.Table:
-        return pa.table({name: [row[i] for row in self.rows] for i, name in enumerate(("kind", "json"))})
+        return pa.table({name: [row[i] for row in self.rows] for i, name in enumerate(("kind", "json", "alerts"))})
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -99,7 +100,7 @@ def test_no_recall_is_reported_when_a_rule_has_no_results(budget: str, tmp_path:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_recall_is_reported_when_a_rule_has_results(budget: str, tmp_path: Path) -> None:
     progress, gatherer, whole = statements(tmp_path, 1.0, BUDGETS[budget])
-    assert whole.alerts
+    assert whole.alert_rows()
     last = progress[-1]
     if "wait" in budget:
         assert last.waits["pair"][1] is not None

@@ -120,7 +120,8 @@ def test_rules_of_one_stream_that_differ_in_tolerance_keep_their_own_rows_over_a
     loose = replace(strict, alert="A", tolerance={"a.x": 2.0})
     rows: list[Row] = [("a", 0, 2.5, 0), ("a", 3, 3.5, 0), ("a", 5, 2.1, 0), ("a", 40, 0, 0)]
     both, alone = [strict, loose][:: -1 if turned else 1], [strict]
-    found, expected = (lives(restarted(explain(streams_of([]), rules), rows, at=3).alerts) for rules in (both, alone))
+    outs = [restarted(explain(streams_of([]), rules), rows, at=3) for rules in (both, alone)]
+    found, expected = (lives(out.alert_rows()) for out in outs)
     assert expected
     assert [life for life in found if life[0] == "B"] == expected
 

@@ -22,7 +22,8 @@ from tests.naive.join import may_join
 from tests.strategies import LONG, Case, reduced
 from tests.test_semantics import _in_oracle_form, example, stories, told
 from tocsin import Rule, local
-from tocsin.plan import compiled, follow
+from tocsin.operators.join import compiled_rule
+from tocsin.operators.join import operator as join_operator
 
 Key = tuple[Any, ...]
 
@@ -39,7 +40,7 @@ class Called:
 @contextmanager
 def calls(driver: Driver) -> Iterator[Called]:
     """Watch what is handed to the machine of expressions, by the join and by what is computed once per row."""
-    called, combine, evaluate_number = Called(), follow.combine, compiled.evaluate_number
+    called, combine, evaluate_number = Called(), join_operator.combine, compiled_rule.evaluate_number
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         answer = combine(tuples, probes, *rest, every=every)
@@ -55,7 +56,10 @@ def calls(driver: Driver) -> Iterator[Called]:
         called.hoisted += max(len(column) for column in columns.values())
         return evaluate_number(part, columns)
 
-    with mock.patch.object(follow, "combine", counted), mock.patch.object(compiled, "evaluate_number", counted_number):
+    with (
+        mock.patch.object(join_operator, "combine", counted),
+        mock.patch.object(compiled_rule, "evaluate_number", counted_number),
+    ):
         yield called
 
 
@@ -66,7 +70,7 @@ def drive(case: Case, cuts: Sequence[int] = (), *, through_pages: bool = False) 
     driver = Driver(plan, through_pages=through_pages)
     with calls(driver) as called:
         out = driver.run(parts_of(plan, streams, cuts, "arrival"))
-    return [_in_oracle_form(row, case.rule) for row in out.alerts], called
+    return [_in_oracle_form(row, case.rule) for row in out.alert_rows()], called
 
 
 def product(case: Case) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def test_requests_stay_when_they_shall_rest_for_another_time() -> None:
     assert [(one.query, one.total) for one in alive_requests(pages)] == [("1", 0), ("2", 4)]
     session, found = Session(after, pages), []
     for moment in range(1, 16):
-        found += session.push([counting(3, first=1000 + moment * second)]).alerts
+        found += session.push([counting(3, first=1000 + moment * second)]).alert_rows()
     # The first rests for the ten seconds of before; then two seconds of rest after every row are what there is now.
     reached = [(row["labels"]["query"], (row["startsAt"] - 1000) // second) for row in found]
     assert [at for name, at in reached if name == "1"] == [10, 12, 14]
@@ -119,7 +119,7 @@ def test_an_id_that_is_renewed_again_and_again_in_one_call_is_one_request() -> N
 def test_changed_pages_are_empty_when_a_request_matures_in_the_call_that_registers_it() -> None:
     session = Session(plan_of())
     out = session.push([asking({"id": 1, "low": 0, "high": 9, "threshold": 2}), counting(1, 2)])
-    assert len(out.alerts) == 1
+    assert len(out.alert_rows()) == 1
     assert session.changed_pages() == {}
 
 
@@ -151,4 +151,4 @@ def test_a_request_of_the_last_moment_counts_no_row_before_it() -> None:
     ask, count = asking({"id": 1, "threshold": 1}), counting(5)
     ask = Batch(0, "orders", ask.keys, ask.key, ask.time, np.array([last]), ask.values, ask.payload)
     count = Batch(0, "trades", count.keys, count.key, count.time, np.array([last]), count.values)
-    assert not Session(plan).push([count, ask]).alerts
+    assert not Session(plan).push([count, ask]).alert_rows()

@@ -231,6 +231,7 @@ def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
         (json.dumps({**asdict(MANIFEST), "streams": {"air": {}}}), "the manifest must be readable; it is damaged"),
         (json.dumps({**asdict(MANIFEST), "state": 5}), "the manifest must be readable; it is damaged"),
         ("[" * 100_000, "the manifest must be readable; it is damaged"),
+        ('{"version": 1}', "`version` must be 2, the layout of this version of Tocsin; got 1: use a new run directory"),
         ('{"version": 3}', "`version` must be 2, the layout of this version of Tocsin; got 3"),
     ],
 )

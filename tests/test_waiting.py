@@ -67,7 +67,7 @@ def test_waiting_is_taking_rows_in_another_order(
     ordered = in_the_order_taken(streams, wait, idle)
     plain = plan_of(ordered, Rule(**keywords), arrival="arrival")
     expected = Driver(plain, through_pages=False).run(parts_of(plain, ordered, (), "arrival"))
-    assert stories(waited.alerts) == stories(expected.alerts)
+    assert stories(waited.alert_rows()) == stories(expected.alert_rows())
     for name, counts in settled(expected.counts).items():
         mine = waited.counts[name]
         assert {part: mine.get(part, 0) for part in counts if part not in {"received", "quarantined"}} == {
@@ -120,9 +120,9 @@ def test_with_a_wait_as_long_as_every_delay_alerts_are_those_of_sorted_rows(case
     by_time = {name: dict(table) | {"arrival": np.asarray(table["ts"])} for name, table in streams.items()}
     plain = plan_of(by_time, Rule(**keywords), arrival="arrival")
     expected = Driver(plain, through_pages=False).run(parts_of(plain, by_time, (), "arrival"))
-    assert not any(row["quality"] == "exact late" for row in waited.alerts)
+    assert not any(row["quality"] == "exact late" for row in waited.alert_rows())
     if all(len(set(table["ts"])) == len(table["ts"]) for table in streams.values()) and _apart(streams):
-        assert stories(waited.alerts) == stories(expected.alerts)
+        assert stories(waited.alert_rows()) == stories(expected.alert_rows())
 
 
 def _apart(streams: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -176,7 +176,7 @@ def test_a_clock_in_the_future_holds_no_row_of_its_key_and_none_of_another() -> 
     rule = Rule("x", "a + b > 1", within="2s", on="machine", quality={"wait": "5s"}, allowed_lateness="48h")
     plan = plan_of({"a": a, "b": b}, rule, arrival="arrival")
     out = Driver(plan).session.push(parts_of(plan, {"a": a, "b": b}, (), "arrival")[0])
-    assert {row["labels"]["machine"] for row in out.alerts} == {"m", "n"}
+    assert {row["labels"]["machine"] for row in out.alert_rows()} == {"m", "n"}
     # Key n holds what is less than 5 s old. Of key m the row from tomorrow waits, those behind its clock do not.
     assert out.counts["a"]["held"] == 5 + 1
     assert out.counts["a"]["behind"] == 0

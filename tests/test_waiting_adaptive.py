@@ -51,7 +51,7 @@ def told(plan: Plan, streams: Any, cuts: Sequence[int], stored: Sequence[bool]) 
         last = out.waits["x"]
         driver.take(out)
     driver.take(driver.session.end())
-    return stories(driver.result.alerts), settled(driver.result.counts), driver.result.results, last
+    return stories(driver.result.alert_rows()), settled(driver.result.counts), driver.result.results, last
 
 
 def following(kind: str, **given: Any) -> Rule:

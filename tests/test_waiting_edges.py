@@ -72,7 +72,7 @@ def changed(before: Sequence[Rule], after: Sequence[Rule]) -> list[tuple[Any, ..
     plan = plan_of(steady(0, 20), before)
     driver = Driver(plan)
     driver.take(driver.session.push(parts_of(plan, steady(0, 20))[0], 0))
-    return told(Session(plan_of(steady(0, 20), after), driver.pages).push([], 1).alerts)
+    return told(Session(plan_of(steady(0, 20), after), driver.pages).push([], 1).alert_rows())
 
 
 def test_rules_that_wait_otherwise_may_stand_in_any_order_and_wait_otherwise_again() -> None:
@@ -172,7 +172,7 @@ def test_a_column_with_few_rows_holds_up_no_rule_of_another_column() -> None:
         session = Session(plan)
         pair = 2 * len(given)  # Rows are sent to each way of waiting by itself.
         calls = [session.push(part) for part in parts_of(plan, streams, range(pair, 100 * pair, pair))]
-        said.append([[row for row in out.alerts if row["alert"] == "A"] for out in calls])
+        said.append([[row for row in out.alert_rows() if row["alert"] == "A"] for out in calls])
     assert said[0] == said[1] == said[2]
     # A pair a second: with the sixth the first has waited for 5 s.
     assert [len(alerts) for alerts in said[0][:6]] == [0, 0, 0, 0, 0, 1]
@@ -186,7 +186,7 @@ def test_rows_that_waited_have_their_payload_still(cuts: list[int]) -> None:
     rule = Rule("x", "a > 0.5", within=0, on="machine", emit="all", quality={"wait": "5s"})
     plan = plan_of({"a": a}, rule, arrival="arrival")
     result = Driver(plan).run(parts_of(plan, {"a": a}, cuts, "arrival"))
-    notes = [row["witness"][0]["payload"]["note"] for row in result.alerts]
+    notes = [row["witness"][0]["payload"]["note"] for row in result.alert_rows()]
     assert notes == ["one", "two", "three"]
 
 
@@ -196,7 +196,7 @@ def test_results_in_order_are_those_of_rows_that_were_not_behind() -> None:
     rule = Rule("x", "a > 0.5", within=0, on="machine", emit="all", quality={"wait": "1s"})
     plan = plan_of({"a": a}, rule, arrival="arrival")
     result = Driver(plan).run(parts_of(plan, {"a": a}, (), "arrival"))
-    assert [row["startsAt"] // SECOND for row in result.alerts] == [2, 3, 1, 5]
+    assert [row["startsAt"] // SECOND for row in result.alert_rows()] == [2, 3, 1, 5]
     assert result.results["x"] == {0: (3, 4)}
     assert result.counts["a"]["behind"] == 1
 
@@ -226,7 +226,7 @@ def test_rows_that_wait_are_found_again_where_streams_are_named_in_another_order
     after = Session(plan_of({name: streams[name] for name in "ba"}, rule), driver.pages)
     (watch,) = watch_logics(after)
     assert watch.watch.lanes[0] == ("b", ("value",)), "the lanes have other numbers now"
-    fired = after.end().alerts
+    fired = after.end().alert_rows()
     assert [(row["alert"], row["state"], row["value"]) for row in fired] == [("B", "firing", 2.0)]
 
 

@@ -36,8 +36,8 @@ class ExprError(RuleError):
         self.message, self.text, self.start, self.stop = message, text, start, stop
         super().__init__(message + _underline(text, start, stop))
 
-    def of(self, place: str) -> ExprError:
-        """Return the same error with the place of the condition in front of its message."""
+    def with_place(self, place: str) -> ExprError:
+        """Return the same error whose message begins with the place of the condition."""
         return ExprError(f"{place}: `expr`: {self.message}", self.text, self.start, self.stop)
 
 
@@ -74,7 +74,7 @@ def value_text(value: object) -> str:
     try:
         return f"{value!r:.60}"
     except ValueError:
-        # Python refuses to convert integers with thousands of digits.
+        # Python cannot convert integers with thousands of digits.
         return "a number with too many digits"
 
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from tocsin.columns import EPOCH, Payload, read_cells, read_keys, read_numbers, read_table, read_times
 from tocsin.errors import PlanError
+from tocsin.hashing import assign_buckets, key_text
 from tocsin.jit import use_interpreted_kernels
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.quality import RUN_KEYS, parse_quality
-from tocsin.runtime.contract import ALERT_TIMES, FIRST_US, LAST_US, Batch, Found, Int, Out
+from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Found, Int, Out
 from tocsin.runtime.session import Session, store_pages
 
 # Arrival may be any whole number.
@@ -113,8 +113,13 @@ def run_local_detailed(
         calls = _cut(batches, cuts) if len(cuts) else _calls(batches)
         with use_interpreted_kernels(rows):
             return _run_calls(plan, calls, restart=len(cuts) > 0)
+    key_columns = [watch.on for watch in plan.key_sets]
+
+    def run_bucket(number: int) -> Result:
+        return _run_calls(plan, _calls(_bucket(batches, key_columns, number, threads)))
+
     with ThreadPoolExecutor(threads) as pool:
-        return _joined(pool.map(lambda n: _run_calls(plan, _calls(_part(batches, n, threads))), range(threads)))
+        return _joined(pool.map(run_bucket, range(threads)))
 
 
 def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
@@ -132,8 +137,8 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
     out.add(ended)
     store_pages(pages, session.changed_pages())
     told = Out(waits=waits, memory=ended.memory)
-    told.drop_recalls({alert["alert"] for alert in out.alerts})
-    alerts = [with_times(alert) for alert in sorted(out.alerts, key=_whose)]
+    told.drop_recalls({batch.source.alert for batch in out.alerts})
+    alerts = _sorted(chain.from_iterable(batch.rows(_datetime) for batch in out.alerts))
     size = sum(len(page) for page in pages.values())
     return Result(alerts, out.counts, size, told.waits, out.results, out.late, out.dead, told.memory)
 
@@ -141,11 +146,11 @@ def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = 
 def _joined(results: Iterable[Result]) -> Result:
     """Put results of different keys together."""
     whole = Out()
-    size = 0
+    size, alerts = 0, list[dict[str, Any]]()
     for result in results:
+        alerts += result.alerts
         mine = Out(
-            result.alerts,
-            result.counts,
+            counts=result.counts,
             waits=result.waits,
             late=result.late,
             dead=result.dead,
@@ -154,13 +159,12 @@ def _joined(results: Iterable[Result]) -> Result:
         )
         whole.add(mine)
         size += result.state_bytes
-    alerts = sorted(whole.alerts, key=_whose)
-    return Result(alerts, whole.counts, size, whole.waits, whole.results, whole.late, whole.dead, whole.memory)
+    return Result(_sorted(alerts), whole.counts, size, whole.waits, whole.results, whole.late, whole.dead, whole.memory)
 
 
-def _whose(alert: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order of alerts: by rule and key, whose changes stay in the order in which they came."""
-    return alert["alert"], *sorted(alert["labels"].items())
+def _sorted(alerts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return alerts by rule and key. The changes of an alert keep their order."""
+    return sorted(alerts, key=lambda alert: (alert["alert"], *sorted(alert["labels"].items())))
 
 
 def explain(
@@ -195,13 +199,6 @@ def _checked(cuts: Sequence[int]) -> Sequence[int]:
     return cuts
 
 
-def with_times(alert: dict[str, Any]) -> dict[str, Any]:
-    """An alert whose times are datetimes instead of microseconds."""
-    witness = [{**part, "time": _datetime(part["time"])} for part in alert["witness"]]
-    times = {name: None if alert[name] is None else _datetime(alert[name]) for name in ALERT_TIMES}
-    return {**alert, **times, "witness": witness}
-
-
 def _datetime(time_us: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(time_us, FIRST_US), LAST_US))
 
@@ -233,11 +230,11 @@ def _batch(number: int, watch: Watch | RangeWatch, name: str, table: Table, time
     return Batch(number, name, keys, key, times, order, values, payload, int((~ok).sum()))
 
 
-def _part(batches: Sequence[Batch], number: int, parts: int) -> list[Batch]:
-    """The rows of those keys whose text falls into one of several parts."""
+def _bucket(batches: Sequence[Batch], key_columns: Sequence[Sequence[str]], number: int, buckets: int) -> list[Batch]:
+    """Return the rows of the keys of one bucket."""
     picked = []
     for batch in batches:
-        here = np.array([zlib.crc32(json.dumps(key).encode()) % parts == number for key in batch.keys], np.bool_)
+        here = assign_buckets(key_columns[batch.key_set], [key_text(key) for key in batch.keys], buckets) == number
         mine = _rows(batch, np.flatnonzero(here[batch.key]), first=number == 0)
         keys = [key for key, wanted in zip(batch.keys, here, strict=True) if wanted]
         picked.append(replace(mine, keys=keys, key=(np.cumsum(here) - 1)[mine.key]))

@@ -45,8 +45,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "--token-file", "none"], "`--token-file`: none: no such file"),
         (["run", "--token-file", "short"], "the token must have at least 16 characters; it has 5"),
         (
-            ["run", "--address", "no such address", "--token-file", "long"],
-            "`--address` no such address must be one of this machine; ",
+            ["run", "--address", "unknown address", "--token-file", "long"],
+            "`--address` unknown address must be one of this machine; ",
         ),
         (
             ["run", "--address", "192.0.2.1", "--token-file", "long"],

@@ -214,7 +214,7 @@ def test_list_output_shows_requests_by_id(desk: Path, capsys: pytest.CaptureFixt
     assert last == "1 active request"
     assert main(["explain", str(desk / "rules.yaml")]) == 0
     plan = capsys.readouterr().out
-    assert "; requests from orders" in plan
+    assert "; requests from stream orders" in plan
     assert "quer" not in plan
 
 

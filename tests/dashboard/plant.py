@@ -22,7 +22,7 @@ from tocsin.factory import START_US, Factory
 from tocsin.plan import describe_plan, plan_file
 from tocsin.rules.durations import event_text
 from tocsin.run_directory import Progress, RunDir, Tally
-from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.annotations import encode_annotated
 from tocsin.run_directory.manifest import build_manifest
 from tocsin.run_directory.progress import add_counts_by_name
 from tocsin.runtime.contract import Batch, Out
@@ -157,8 +157,8 @@ class Plant:
 
     def _record(self, out: Out, rows: Mapping[str, Mapping[str, Any]], done_us: int) -> None:
         rules = [*self.file.rules, *self.file.ranges]
-        alerts = [annotate_alert(alert, rules) for alert in out.alerts]
-        self.run.alerts.write(self.batch, alerts)
+        alerts = out.alert_rows()
+        self.run.alerts.write_encoded(self.batch, encode_annotated(out.alerts, rules))
         dead = self._dead()
         for name, page in self.session.changed_pages().items():
             self.sizes[name] = len(page or b"")

@@ -12,6 +12,8 @@ import pytest
 from dashboard.asked import Server, served
 from tocsin.dashboard import connections
 
+# Time limit of a request and of its answer, in seconds.
+LIMIT_S = 0.5
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -19,8 +21,8 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server with few places and little patience."""
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
-    monkeypatch.setattr(connections, "REQUEST_S", 1.0)
-    monkeypatch.setattr(connections, "TAKE_S", 1.0)
+    monkeypatch.setattr(connections, "REQUEST_S", LIMIT_S)
+    monkeypatch.setattr(connections, "TAKE_S", LIMIT_S)
     with served(tmp_path) as running:
         yield running
 
@@ -63,7 +65,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(server: Server) -> None:
 def test_a_page_that_listens_stays_connected(server: Server) -> None:
     with _opened(server, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n") as one:
         assert one.recv(1 << 16).startswith(b"HTTP/1.1 200")
-        time.sleep(1.5)
+        time.sleep(1.5 * LIMIT_S)
         one.settimeout(0.3)
         with pytest.raises(TimeoutError):
             _rest(one)
@@ -72,7 +74,7 @@ def test_a_page_that_listens_stays_connected(server: Server) -> None:
 def test_more_connections_than_may_be_open_are_closed_at_once_and_leave_room_for_others_soon(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_S", 5.0)
+    monkeypatch.setattr(connections, "REQUEST_S", 3.0)
     many = [_opened(server) for _ in range(40)]
     closed = [one for one in many if not _is_open(one)]
     assert len(closed) == 36
@@ -102,5 +104,5 @@ def test_one_that_does_not_take_its_answers_is_closed(server: Server) -> None:
     one.settimeout(20)
     with one:
         one.sendall(asks * 1000)
-        time.sleep(3.5)
+        time.sleep(3.5 * LIMIT_S)
         assert len(_rest(one)) < 900 * (Path(connections.__file__).parent / "static" / "dashboard.css").stat().st_size

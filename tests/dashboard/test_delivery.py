@@ -60,8 +60,8 @@ def test_a_sink_is_not_said_to_take_a_state_that_it_is_not_told(tmp_path: Path) 
     said = [[one.what for one in told.of(place, state)] for known in run.index.all for place, state in known.changes]
     moment = re.compile(r"delivered by (20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
     assert [[bool(moment.fullmatch(text)) or text for text in some] for some in said] == [
-        ["not sent: the sink does not take `pending`", True],
-        ["not sent: the sink does not take `inactive`", True],
+        ["not sent: the sink does not accept `pending`", True],
+        ["not sent: the sink does not accept `inactive`", True],
         [True, True],
     ]
 

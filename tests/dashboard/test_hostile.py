@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from dashboard.asked import served
 from dashboard.plant import change, copied
-from tests.example_counts import examples
+from tests.example_counts import ENGINE
 from tocsin.dashboard import app
 from tocsin.dashboard.alertindex import AlertIndex
 from tocsin.dashboard.known import MOST_CHANGES, token_of
@@ -147,7 +147,7 @@ def _changed(given: Any, data: st.DataObject) -> Any:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "progress.jsonl", "summary.json", "delivery/webhook.json"])
-@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(ENGINE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_file_holds_every_page_is_made(plant: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
     folder = tmp_path / "run"

@@ -88,7 +88,7 @@ def test_block_fails_when_it_is_wrong_or_unknown(run_page: Callable[[str], None]
 
 def test_unit_fails_when_an_option_is_unknown(run_page: Callable[[str], None]) -> None:
     with pytest.raises(SystemExit):
-        run_page("```ini\n[Service]\nExecStart=tocsin run rules.yaml --no-such-option\n```\n")
+        run_page("```ini\n[Service]\nExecStart=tocsin run rules.yaml --unknown\n```\n")
 
 
 def test_output_matches_any_text_when_it_has_an_ellipsis() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -92,6 +94,21 @@ def test_csv_rows_are_reduced_when_input_and_output_are_files(tmp_path: Path) ->
     assert stderr.decode() == f"{message} ({written / len(text):.1%})\n"
 
 
+def test_progress_is_shown_when_a_file_takes_longer_than_two_seconds(tmp_path: Path) -> None:
+    lines = json_lines(10_000)
+    (tmp_path / "in.jsonl").write_bytes(b"".join(lines))
+    options = [option for option in DEFAULTS if option != "--json"]
+    environment = {name: value for name, value in os.environ.items() if name != "TOCSIN_PROGRESS"}
+    with (tmp_path / "in.jsonl").open("rb") as source:
+        with start_edge("--max-delay", "0", defaults=options, stdin=source, env=environment) as child:
+            # The filter waits, because nobody reads its output.
+            assert re.fullmatch(
+                r"tocsin edge: filtering: [\d,]+ rows, [\d,]+ rows/s, 2 s\n", child.stderr.readline().decode()
+            )
+            out, _ = child.process.communicate(timeout=LONG_S)
+    assert out == b"".join(lines)
+
+
 def test_output_is_complete_when_it_is_a_socket() -> None:
     lines = json_lines(2000)
     here, there = socket.socketpair()
@@ -160,8 +177,8 @@ def test_exit_code_is_2_when_an_option_is_invalid(options: tuple[str, ...], mess
     [
         (("--format", "csv"), b"a,b\n1,2\n", "line 1: the header must have the column `t`; it has a, b"),
         (("--state", "{tmp}/other.state"), b"", "state page is damaged or was not written by Tocsin"),
-        (("--state", "{tmp}/none/edge.state"), b"", "No such file or directory"),
-        (("--malformed", "{tmp}/none/malformed"), b"", "No such file or directory"),
+        (("--state", "{tmp}/none/edge.state"), b"", os.strerror(errno.ENOENT)),
+        (("--malformed", "{tmp}/none/malformed"), b"", os.strerror(errno.ENOENT)),
     ],
 )
 def test_exit_code_is_1_when_the_run_cannot_start(

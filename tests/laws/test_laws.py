@@ -98,7 +98,7 @@ def answer(driver: LawDriver) -> tuple[Any, ...]:
     """Return everything that a run reports and that batch boundaries must not change."""
     out = driver.result
     late, dead = (Counter(map(repr, rows)) for rows in (out.late, out.dead))
-    return stories(out.alerts), settled(out.counts), out.results, driver.waits, out.newest, late, dead
+    return stories(out.alert_rows()), settled(out.counts), out.results, driver.waits, out.newest, late, dead
 
 
 def other_order(batch: Batch) -> Batch:
@@ -137,8 +137,8 @@ def test_drawn_plan_obeys_the_laws_when_batches_and_state_round_trips_vary(famil
         event(f"{family}: {label}")
     lost = sum(counts.get("shed", 0) + counts.get("unprocessed", 0) for counts in whole.counts.values())
     event(f"{family}: {'loses rows' if lost else 'loses no row'}")
-    event(f"{family}: {'has alerts' if whole.alerts else 'has no alert'}")
-    target(float(len(whole.alerts)), label="alerts")
+    event(f"{family}: {'has alerts' if whole.alert_rows() else 'has no alert'}")
+    target(float(len(whole.alert_rows())), label="alerts")
     event(f"{family}: {'waits' if any(us for us, _ in once.waits.values()) else 'does not wait'}")
     assert answer(batched) == answer(once)
     for name, counts in whole.counts.items():
@@ -175,12 +175,12 @@ def test_drawn_plan_gives_the_same_alerts_when_state_is_read_between_calls_and_t
             driver.run_with_pauses(parts, drawn.pauses)
             drivers.append(driver)
     assert answer(drivers[1]) == answer(drivers[0])
-    check_are_results(drawn, drivers[0].result.alerts)
+    check_are_results(drawn, drivers[0].result.alert_rows())
 
 
 def check_results(drawn: Drawn, out: Out, *, lost: int) -> None:
     """Check the alerts of the main rule against the oracles."""
-    found = check_are_results(drawn, out.alerts)
+    found = check_are_results(drawn, out.alert_rows())
     if not drawn.has_exact_answer or lost:
         return
     expected = expected_alerts(drawn)

@@ -77,10 +77,11 @@ def best_least(needs: Sequence[Callable[[float], float]], memory: float, weights
     """The largest quality by weight that all joins can have at once, on a fine grid."""
     top = 1.0 / min(weights)
     grid = [top * step / 20_000 for step in range(20_001)]
-    fits = [
-        q for q in grid if sum(need(min(w * q, 1.0)) for need, w in zip(needs, weights, strict=True)) <= memory + 1e-9
-    ]
-    return max(fits)
+    return next(
+        q
+        for q in reversed(grid)
+        if sum(need(min(w * q, 1.0)) for need, w in zip(needs, weights, strict=True)) <= memory + 1e-9
+    )
 
 
 def best_largest(errors: Sequence[Callable[[int], float]], memory: int, weights: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
+from tocsin.operators.matches import match_alerts
 from tocsin.plan.identity import Identity
 
 RULE = Identity("Near", (("team", "b"),), (("air", ("temp",)), ("surface", ("temp", "wet"))), "m")
@@ -28,7 +28,7 @@ def shown(times: list[list[int]], values: list[list[float]], payload: list[list[
 
 
 def rows_of(rule: Identity, keys: list[tuple[str, ...]], matches: Witnesses) -> list[dict[str, Any]]:
-    return match_rows(rule, ["machine"], keys, matches, ["exact"] * len(keys))
+    return match_alerts(rule, ["machine"], keys, np.arange(len(keys)), matches, ["exact"] * len(keys)).rows()
 
 
 def test_a_row_shows_labels_span_number_and_the_rows_of_its_combination() -> None:

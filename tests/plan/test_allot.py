@@ -197,7 +197,7 @@ def test_a_share_that_is_told_holds_at_once_and_its_page_remembers_it() -> None:
     assert watch.room.share == 90_000
     pages = stored(session)
     assert watch_logics(Session(plan, pages))[0].room.share == 90_000
-    assert session.control([share_of(plan, 5) | {"watch": "gone"}]).alerts == []
+    assert session.control([share_of(plan, 5) | {"watch": "gone"}]).alert_rows() == []
     wrong: list[dict[str, Any]] = [{"share": 0}, {"share": True}, {"watch": 3}, {"terms": None}, {"more": 1}]
     for row in [*(share_of(plan, 9) | one for one in wrong), {"share": 9}]:
         with pytest.raises(RunError, match="control rows must address a pipeline of the plan"):

@@ -85,7 +85,7 @@ def test_a_rule_that_stays_does_not_notice_that_others_come_and_go(
     alone: dict[str, bytes] = {}
     expected = drive(plan(stays), first, alone)
     expected.add(drive(plan(stays), second, alone, end=True))
-    assert stories(disturbed.alerts, stays.alert) == stories(expected.alerts, stays.alert)
+    assert stories(disturbed.alert_rows(), stays.alert) == stories(expected.alert_rows(), stays.alert)
 
 
 @ENGINE
@@ -100,9 +100,9 @@ def test_a_silence_that_stays_notices_only_which_streams_are_heard(
     told = []
     for rules, rows in ((before, first), (after, second)):
         others = [rule for rule in rules if rule not in always]
-        told += drive(plan(*others, *always), rows, pages).alerts
+        told += drive(plan(*others, *always), rows, pages).alert_rows()
     alone: dict[str, bytes] = {}
-    expected = [*drive(plan(*always), first, alone).alerts, *drive(plan(*always), second, alone).alerts]
+    expected = [*drive(plan(*always), first, alone).alert_rows(), *drive(plan(*always), second, alone).alert_rows()]
     assert stories(told, "NoData") == stories(expected, "NoData")
 
 
@@ -110,10 +110,10 @@ def test_a_silence_that_stays_notices_only_which_streams_are_heard(
 @given(ROWS, CHOICES)
 def test_every_life_that_was_opened_is_ended_once(rows: Any, rules: list[AnyRule]) -> None:
     pages: dict[str, bytes] = {}
-    told = drive(plan(*rules), rows, pages).alerts if rules else []
+    told = drive(plan(*rules), rows, pages).alert_rows() if rules else []
     other = replace(DEW, alert="Other")
-    told += drive(plan(other), [], pages).alerts
-    told += drive(plan(other), [], pages).alerts
+    told += drive(plan(other), [], pages).alert_rows()
+    told += drive(plan(other), [], pages).alert_rows()
     opened = {row["id"]: row["firesAt"] for row in told if row["state"] in {"firing", "pending"}}
     ended = [(row["id"], row["firesAt"]) for row in told if row["state"] in {"resolved", "inactive"}]
     assert sorted(opened.items(), key=str) == sorted(ended, key=str)
@@ -125,12 +125,12 @@ def test_a_rule_that_is_gone_has_its_last_words() -> None:
     drive(plan(OPEN, SITE), [("door", 1, "x", 1.0), ("door", 4, "x", 3.0)], pages)
     assert sorted(pages) == ["m/0", "site/0"]
     out = drive(plan(DEW), [], pages)
-    assert [(row["alert"], row["state"], row["startsAt"], row["endsAt"], row["value"]) for row in out.alerts] == [
+    assert [(row["alert"], row["state"], row["startsAt"], row["endsAt"], row["value"]) for row in out.alert_rows()] == [
         ("Open", "resolved", SECOND, 4 * SECOND, 3.0),
         ("Site", "resolved", 4 * SECOND, 4 * SECOND, 3.0),
     ]
-    assert {row["quality"] for row in out.alerts} == {"exact rule-changed"}
-    assert out.alerts[0]["labels"] == {"team": "a", "m": "x"}
+    assert {row["quality"] for row in out.alert_rows()} == {"exact rule-changed"}
+    assert out.alert_rows()[0]["labels"] == {"team": "a", "m": "x"}
     assert sorted(pages) == ["m/0"]
 
 
@@ -138,39 +138,39 @@ def test_a_rule_that_is_gone_has_its_last_words_though_the_input_ends_at_once() 
     pages: dict[str, bytes] = {}
     drive(plan(OPEN, SITE), [("door", 1, "x", 1.0), ("door", 4, "x", 3.0)], pages)
     session = Session(plan(DEW), pages)
-    assert [(row["alert"], row["state"]) for row in session.end().alerts] == [
+    assert [(row["alert"], row["state"]) for row in session.end().alert_rows()] == [
         ("Open", "resolved"),
         ("Site", "resolved"),
     ]
     changed = session.changed_pages()
     assert changed["site/0"] is None
     store_pages(pages, changed)
-    assert not Session(plan(DEW), pages).end().alerts
+    assert not Session(plan(DEW), pages).end().alert_rows()
 
 
 def test_a_life_goes_on_under_other_durations_and_ends_under_another_condition() -> None:
     pages: dict[str, bytes] = {}
     drive(plan(OPEN), [("door", 1, "x", 1.0)], pages)
-    assert not drive(plan(replace(OPEN, stale="1m", for_="1s", recovery=-1)), [], pages).alerts
-    (ended,) = drive(plan(replace(OPEN, expr="door > 0.5", stale="1m")), [], pages).alerts
+    assert not drive(plan(replace(OPEN, stale="1m", for_="1s", recovery=-1)), [], pages).alert_rows()
+    (ended,) = drive(plan(replace(OPEN, expr="door > 0.5", stale="1m")), [], pages).alert_rows()
     assert (ended["state"], ended["quality"]) == ("resolved", "exact rule-changed")
 
 
 def test_a_pending_alert_fires_after_the_new_for_when_for_becomes_shorter() -> None:
     pages: dict[str, bytes] = {}
     slow = replace(OPEN, for_="4s")
-    (pending,) = drive(plan(slow), [("door", 1, "x", 1.0)], pages).alerts
-    (firing,) = drive(plan(replace(slow, for_="2s")), [("door", 4, "x", 1.0)], pages).alerts
+    (pending,) = drive(plan(slow), [("door", 1, "x", 1.0)], pages).alert_rows()
+    (firing,) = drive(plan(replace(slow, for_="2s")), [("door", 4, "x", 1.0)], pages).alert_rows()
     assert (pending["state"], pending["firesAt"]) == ("pending", None)
     assert (firing["state"], firing["firesAt"], firing["id"]) == ("firing", 3 * SECOND, pending["id"])
-    (resolved,) = drive(plan(replace(slow, for_="0s")), [("door", 5, "x", -1.0)], pages).alerts
+    (resolved,) = drive(plan(replace(slow, for_="0s")), [("door", 5, "x", -1.0)], pages).alert_rows()
     assert (resolved["state"], resolved["firesAt"]) == ("resolved", 3 * SECOND)
 
 
 def test_a_removed_rule_ends_an_alert_under_its_id_when_an_earlier_alert_started_at_the_same_time() -> None:
     pages: dict[str, bytes] = {}
-    rows = drive(plan(OPEN), [("door", 1, "x", 1.0), ("door", 1, "x", -1.0), ("door", 1, "x", 2.0)], pages).alerts
-    rows += drive(plan(SITE), [], pages).alerts
+    rows = drive(plan(OPEN), [("door", 1, "x", 1.0), ("door", 1, "x", -1.0), ("door", 1, "x", 2.0)], pages).alert_rows()
+    rows += drive(plan(SITE), [], pages).alert_rows()
     assert [row["state"] for row in rows] == ["firing", "resolved", "firing", "resolved"]
     assert rows[0]["id"] == rows[1]["id"] != rows[2]["id"] == rows[3]["id"]
     assert {row["firesAt"] for row in rows} == {SECOND}
@@ -179,26 +179,26 @@ def test_a_removed_rule_ends_an_alert_under_its_id_when_an_earlier_alert_started
 def test_a_silence_goes_on_under_another_length_and_ends_when_it_is_gone() -> None:
     pages: dict[str, bytes] = {}
     rows = [("air", 1, "x", 0.0), ("air", 1, "y", 0.0), ("wall", 9, "x", 0.0)]
-    (firing,) = drive(plan(DEW, QUIET), rows, pages).alerts
+    (firing,) = drive(plan(DEW, QUIET), rows, pages).alert_rows()
     assert (firing["state"], firing["startsAt"], firing["labels"]) == (
         "firing",
         4 * SECOND,
         {"m": "x", "stream": "air"},
     )
-    assert not drive(plan(DEW, replace(QUIET, for_="9s")), [("wall", 10, "y", 0.0)], pages).alerts
-    (ended,) = drive(plan(DEW, replace(QUIET, labels={"team": "a"})), [], pages).alerts
+    assert not drive(plan(DEW, replace(QUIET, for_="9s")), [("wall", 10, "y", 0.0)], pages).alert_rows()
+    (ended,) = drive(plan(DEW, replace(QUIET, labels={"team": "a"})), [], pages).alert_rows()
     assert (ended["state"], ended["id"], ended["quality"]) == ("resolved", firing["id"], "exact rule-changed")
     assert (ended["endsAt"], ended["value"], ended["margin"]) == (9 * SECOND, 8.0, 5.0)
-    assert not drive(plan(DEW, QUIET), [("wall", 90, "x", 0.0)], pages).alerts
+    assert not drive(plan(DEW, QUIET), [("wall", 90, "x", 0.0)], pages).alert_rows()
 
 
 def test_the_alerts_of_silences_whose_keys_nobody_has_any_more_are_ended() -> None:
     pages: dict[str, bytes] = {}
     drive(plan(HUSHED), [("door", 1, "n", 0.0)], pages)
     session = Session(plan(HUSHED), pages)
-    assert len(session.advance(9 * SECOND).alerts) == 1
+    assert len(session.advance(9 * SECOND).alert_rows()) == 1
     pages |= {name: page for name, page in session.changed_pages().items() if page is not None}
-    (ended,) = drive(plan(DEW), [], pages).alerts
+    (ended,) = drive(plan(DEW), [], pages).alert_rows()
     assert (ended["startsAt"], ended["endsAt"], ended["quality"]) == (3 * SECOND, 3 * SECOND, "exact rule-changed")
     assert not pages
 

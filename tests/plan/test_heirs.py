@@ -79,11 +79,11 @@ def test_state_is_not_moved_when_a_rule_gains_or_loses_a_wait_or_a_budget() -> N
         session = Session(plan(replace(plain, quality=quality)), pages)
         assert session.changed_pages().keys() <= {"m/pace", "m/memory"}
         out = session.push([])
-        assert not out.alerts
+        assert not out.alert_rows()
         store_pages(pages, session.changed_pages())
         assert set(pages) <= {"m/0", "m/pace", "m/memory"}
     # The retained row is still found.
-    (match,) = drive(plan(plain), [("wall", 2, "x", 0.0)], pages).alerts
+    (match,) = drive(plan(plain), [("wall", 2, "x", 0.0)], pages).alert_rows()
     assert match["startsAt"] == SECOND
 
 
@@ -123,7 +123,7 @@ def test_a_rule_that_waits_does_not_notice_that_others_come_and_go(
     alone: dict[str, bytes] = {}
     expected = drive(plan(STAYS), first, alone)
     expected.add(drive(plan(STAYS), second, alone, end=True))
-    assert stories(disturbed.alerts, "M") == stories(expected.alerts, "M")
+    assert stories(disturbed.alert_rows(), "M") == stories(expected.alert_rows(), "M")
 
 
 @ENGINE
@@ -144,7 +144,7 @@ def test_rules_may_change_the_way_they_wait_with_each_other(
         alone: dict[str, bytes] = {}
         expected = drive(plan(one), first, alone)
         expected.add(drive(plan(other), second, alone, end=True))
-        assert stories(disturbed.alerts, one.alert) == stories(expected.alerts, one.alert)
+        assert stories(disturbed.alert_rows(), one.alert) == stories(expected.alert_rows(), one.alert)
     assert_one_group_per_pipeline(pages, plan(*rules(after)))
 
 
@@ -164,7 +164,7 @@ def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, 
         alone: dict[str, bytes] = {}
         expected = drive(plan(rules[0]), first, alone)
         expected.add(drive(plan(rules[1]), second, alone, end=True))
-        assert stories(parted.alerts, rules[0].alert) == stories(expected.alerts, rules[0].alert)
+        assert stories(parted.alert_rows(), rules[0].alert) == stories(expected.alert_rows(), rules[0].alert)
     assert_one_group_per_pipeline(pages, plan(*apart))
 
 
@@ -193,6 +193,6 @@ def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
             for name, data in session.changed_pages().items():
                 pages.pop(name, None)
                 pages |= {} if data is None else {name: data}
-        found.append((waits, by_key(row for row in out.alerts if row["alert"] == "x")))
+        found.append((waits, by_key(row for row in out.alert_rows() if row["alert"] == "x")))
     assert found[0] == found[1]
     assert found[0][0][0][0] > 0, "the wait must have moved"

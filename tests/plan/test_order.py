@@ -65,15 +65,15 @@ def test_for_and_order_need_a_wait(given: dict[str, Any]) -> None:
     found = plan(rule(**given))
     assert found.watches[0].order is not None
     assert "no wait" not in str(found)
-    assert "Order: rows wait as long as" in str(found)
+    assert "Reorder: rows wait as long as" in str(found)
 
 
 def test_the_plan_says_how_long_rows_wait_at_most() -> None:
-    assert "Order: rows wait 5s;" in str(plan(rule(quality={"wait": "5s"})))
+    assert "Reorder: rows wait 5s;" in str(plan(rule(quality={"wait": "5s"})))
     assert "the largest delay so far, at most `allowed_lateness`;" in str(plan(rule(quality={"wait": "max"})))
     # 8,192 grains of 1 ms.
     grained = plan(rule(quality=RECALL | {"in_order": True, "step": "1ms"}))
-    assert "as long as a recall of 0.99 over 1m needs, at most 8s192ms;" in str(grained)
+    assert "as long as a recall of 0.99 over 1m needs, at most 8.19 s;" in str(grained)
 
 
 @pytest.mark.parametrize(

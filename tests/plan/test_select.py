@@ -60,7 +60,7 @@ def test_no_cut_and_no_page_shows_and_counts_add_up(
     step = Select("s", "x", layout, (query, Query(-1.0, 1.0))[: 2 - aggregates], **spending, aggregates=aggregates)
     whole = Driver(step, through_pages=False).run(parts(given_))
     split = Driver(step, through_pages=through_pages).run(parts(given_, cuts))
-    assert str(split.alerts) == str(whole.alerts)
+    assert str(split.answers) == str(whole.answers)
     assert split.counts == whole.counts
     assert split.newest == whole.newest
 
@@ -77,15 +77,15 @@ def test_unlimited_units_answer_exactly(layout: Layout, query: Query, given_: An
             newest = time
             usable.append(n)
     found = naive.selected([times[n] for n in usable], [values[n] for n in usable], [query])
-    assert sorted(json.loads(one["row"])["n"] for one in out.alerts) == [usable[row] for _, row in found]
+    assert sorted(json.loads(one["row"])["n"] for one in out.answers) == [usable[row] for _, row in found]
     counts = out.counts["s"]
     assert counts.get("late", 0) == sum(np.isfinite(value) for value in values) - len(usable)
     assert counts["quarantined"] == 1 + sum(not np.isfinite(value) for value in values)
     assert counts.get("unprocessed", 0) == 0
     told = Driver(Select("s", "x", layout, (query,), aggregates=True), through_pages=False).run(parts(given_))
     windows = naive.windows([times[n] for n in usable], [values[n] for n in usable], query, layout.window_us)
-    assert [one["start_us"] for one in told.alerts] == list(windows)
-    for one, mine in zip(told.alerts, windows.values(), strict=True):
+    assert [one["start_us"] for one in told.answers] == list(windows)
+    for one, mine in zip(told.answers, windows.values(), strict=True):
         wanted = {"count": len(mine), "sum": sum(mine), "avg": np.mean(mine), "median": np.median(mine)}
         assert {kind: one[kind] for kind in KINDS} == {kind: [pytest.approx(wanted[kind]), 0] for kind in KINDS}
 
@@ -96,7 +96,7 @@ def test_rows_without_anything_beside_what_is_read_are_given_out_as_none() -> No
     number = np.arange(2)
     given_ = out.push([Batch(0, "s", [()], number * 0, number, number, {"x": number + 0.5})])
     given_.add(out.end())
-    assert given_.alerts == [{"query": 0, "row": None}, {"query": 0, "row": None}]
+    assert given_.answers == [{"query": 0, "row": None}, {"query": 0, "row": None}]
 
 
 def written(step: Select, given_: Any) -> tuple[dict[str, bytes], Out]:
@@ -148,7 +148,7 @@ def test_a_query_that_may_cost_otherwise_goes_on(before: float | None, after: fl
     session = Session(replace(step, units=after), pages)
     out.add(session.push([batch_of(given_, 30, 60)]))
     out.add(session.end())
-    found = [json.loads(one["row"])["n"] for one in out.alerts]
+    found = [json.loads(one["row"])["n"] for one in out.answers]
     wanted = [n for n, (_, value) in enumerate(given_) if value <= 2]
     assert len(set(found)) == len(found)
     # Some rows at the end are not offered while they come; with few units they are not found at the end either.
@@ -164,10 +164,10 @@ def test_a_unit_lasts_as_long_as_it_did_when_it_was_first_measured() -> None:
     session = Session(replace(step, unit_ns=500.0), pages)
     out.add(session.push([batch_of(given_, 30, 60)]))
     out.add(session.end())
-    assert 0 < len(out.alerts) < 45
-    assert out.alerts == whole.alerts
+    assert 0 < len(out.answers) < 45
+    assert out.answers == whole.answers
     slower = Driver(replace(step, unit_ns=500.0), through_pages=False).run(parts(given_))
-    assert len(slower.alerts) < len(whole.alerts)
+    assert len(slower.answers) < len(whole.answers)
 
 
 def test_a_page_that_is_damaged_or_of_something_else_is_refused_by_name() -> None:
@@ -193,7 +193,7 @@ def test_what_is_left_undone_is_unprocessed_once_per_row(ranges: int, window_us:
     layout = Layout("T3", 10, window_us=window_us, zones=2, scheme=layout_scheme())
     step = Select("s", "x", layout, (Query(0, 2.5),) * ranges, units=0.5)
     out = Driver(step, through_pages=True).run(parts([(1, 0.5 + n % 4) for n in range(40)], [7, 20]))
-    assert out.alerts == []
+    assert out.answers == []
     # Bins of 0.5, 1.5 and 2.5, the last of which is cut.
     counts = out.counts["s"]
     assert counts["unprocessed"] == 30
@@ -207,7 +207,7 @@ def test_rows_that_are_not_unprocessed_were_looked_at(layout: Layout, given_: An
     queries = (Query(-2.0, 2.0), Query(0.0, 9.0), Query(-9.0, 1.0))[:ranges]
     out = Driver(Select("s", "x", layout, queries, **spending), through_pages=False).run(parts(given_))
     whole = Driver(Select("s", "x", layout, queries), through_pages=False).run(parts(given_))
-    found, wanted = ({(one["query"], one["row"]) for one in run.alerts} for run in (out, whole))
+    found, wanted = ({(one["query"], one["row"]) for one in run.answers} for run in (out, whole))
     assert found <= wanted
     assert out.counts["s"].get("unprocessed", 0) >= len({row for _, row in wanted - found})
 

@@ -64,7 +64,7 @@ def run(text: str, one: Any, two: Any, cuts: Any = (), *, through_pages: bool = 
     plan = plan_of(asked(text), bounded=True)
     parts = _parts(plan, _narrow(plan, tables(one, two)), cuts)
     out = Driver(plan, through_pages=through_pages).run(parts)
-    pairs = [tuple(int(part["payload"][ROW]) for part in row["witness"]) for row in out.alerts]
+    pairs = [tuple(int(part["payload"][ROW]) for part in row["witness"]) for row in out.alert_rows()]
     return pairs, out
 
 
@@ -144,7 +144,7 @@ def test_over_the_whole_stream_no_cut_shows_in_what_is_told_of_a_budget() -> Non
     told = []
     for cuts in ((), range(100, 1400, 100)):
         driver = Driver(plan, through_pages=bool(cuts))
-        alerts = driver.run(_parts(plan, streams, cuts)).alerts
+        alerts = driver.run(_parts(plan, streams, cuts)).alert_rows()
         told.append((stories(alerts), limited_logics(driver.session)[0].bought.shares))
     assert told[0] == told[1]
 
@@ -229,7 +229,7 @@ def test_units_that_come_with_rows_alone_call_for_no_timer() -> None:
     assert limited_logics(session)[0].join.waits
     assert session.next_timer() is None
     session.changed_pages()
-    assert not session.advance(10_000_000).alerts
+    assert not session.advance(10_000_000).alert_rows()
     assert session.changed_pages() == {}
 
 

@@ -145,7 +145,7 @@ def test_session_returns_no_rows_when_batches_are_empty() -> None:
     assert session.push([]) == Out()
     empty = [batch("a", 0), batch("b", 0, keys=[])]
     out = session.push(empty, MINUTE)
-    assert (out.alerts, settled(out.counts)) == ([], {"a": {}, "b": {}})
+    assert (out.alert_rows(), settled(out.counts)) == ([], {"a": {}, "b": {}})
     assert Session(plan()).push([batch("a", 0, quarantined=3)]).counts["a"]["quarantined"] == 3
 
 
@@ -156,7 +156,7 @@ def test_session_processes_batches_in_any_order_when_arrival_orders_the_rows() -
         session = Session(plan())
         out = session.push(batches)
         out.add(session.end())
-        found.append((stories(out.alerts), settled(out.counts)))
+        found.append((stories(out.alert_rows()), settled(out.counts)))
     assert found[0] == found[1]
     assert found[0][0]
 
@@ -187,11 +187,11 @@ def test_session_returns_the_earliest_timer_when_several_pipelines_have_one() ->
     session.push([batch("a"), replace(batch("b"), key_set=1, keys=[()])], MINUTE)
     timers = [session.next_timer()]
     assert timers[0] == min(filter(None, (one.next_timer() for one in session.pipelines)))
-    assert session.advance(timers[0] - 1).alerts == []
+    assert session.advance(timers[0] - 1).alert_rows() == []
     fired = []
     while (timer := session.next_timer()) is not None and len(timers) < 5:
         timers.append(timer)
-        fired += [row["alert"] for row in session.advance(timer).alerts]
+        fired += [row["alert"] for row in session.advance(timer).alert_rows()]
     assert fired == ["sooner", "later"]
     assert timers == sorted(timers)
 
@@ -219,7 +219,7 @@ def test_session_equals_the_uninterrupted_session_when_it_continues_from_stored_
         assert session.next_timer() == whole.next_timer()
     out.add(whole.end())
     resumed.add(session.end())
-    assert stories(resumed.alerts) == stories(out.alerts)
+    assert stories(resumed.alert_rows()) == stories(out.alert_rows())
     assert settled(resumed.counts) == settled(out.counts)
     written: dict[str, bytes] = {}
     store_pages(written, whole.changed_pages())
@@ -238,7 +238,7 @@ def test_changed_pages_mark_removed_pages_when_the_plan_lost_a_rule() -> None:
     assert len(removed) == 1
     store_pages(pages, changed)
     assert pages.keys().isdisjoint(removed)
-    assert Session(plan(), pages).end().alerts == []
+    assert Session(plan(), pages).end().alert_rows() == []
 
 
 def test_store_pages_updates_and_removes_pages() -> None:
@@ -274,7 +274,7 @@ def test_listener_receives_every_row_and_changes_no_result(setting: str) -> None
     for session in (Session(made), Session(made, listener=listener)):
         out = session.push(call)
         out.add(session.end())
-        found.append((settled(out.counts), [(row["state"], row["startsAt"], row["value"]) for row in out.alerts]))
+        found.append((settled(out.counts), [(row["state"], row["startsAt"], row["value"]) for row in out.alert_rows()]))
     assert found[0] == found[1]
     for store in range(2):
         rows = np.concatenate([rows for number, rows, *_ in listener.entered if number == store])

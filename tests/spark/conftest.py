@@ -26,6 +26,8 @@ SETTINGS = {
     # No port, no page, no progress bar in the output of the tests.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Like the session of a run: Spark records no place in the code for each operation on columns.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A test machine has little memory, and Python workers need some beside the JVM.
     "spark.driver.memory": "1g",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_a_bounded_query_gives_the_alerts_of_the_local_engine(spark: Any, tmp_pa
     assert by_rule(found.collect()) == local(scenarios)
 
 
-@pytest.mark.parametrize(("name", "files", "buckets"), [("times", 4, 5), ("arrivals", 5, 3)])
+@pytest.mark.parametrize(("name", "files", "buckets"), [("times", 3, 5), ("arrivals", 4, 3)])
 def test_a_stream_gives_the_same_alerts_however_it_is_cut(
     spark: Any, tmp_path: Path, name: str, files: int, buckets: int
 ) -> None:
@@ -131,6 +132,30 @@ def test_times_without_a_zone_are_utc_whatever_the_zone_of_the_session(spark: An
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert sorted(starts) == sorted(row["startsAt"] for row in scenario.oracle())
+
+
+def test_alerts_warns_once_per_group_when_the_session_lacks_settings(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tocsin.spark import LOCAL_DISK_CONF
+
+    scenario = matches(seconds=1)
+    scenario.write(tmp_path, files=1)
+    # The groups of settings, and a setting of each that a query of the user can lack.
+    disk, master = next(iter(LOCAL_DISK_CONF)), "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+    for lacks_settings in (True, False):
+        # The package has a function of the same name.
+        monkeypatch.setattr(import_module("tocsin.spark.alerts"), "_checked", set())
+        session = spark.newSession()
+        for name in (disk, master) if lacks_settings else ():
+            session.conf.unset(name)
+        for streaming in (False, True, False, True):
+            tocsin.alerts(scenario.frames(session, tmp_path, streaming=streaming), scenario.rule)
+    rest = "so a query starts later or its micro-batches take longer; add `tocsin.spark.{}` to the settings of the"
+    assert [message.partition(" session before")[0] for message in caplog.messages] == [
+        f"the session does not set {master}, {rest.format('LOCAL_MASTER_CONF')}",
+        f"the session does not set {disk}, {rest.format('LOCAL_DISK_CONF')}",
+    ]
 
 
 def _bad_time(frames: dict[str, Any]) -> dict[str, Any]:

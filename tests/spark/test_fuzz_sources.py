@@ -16,7 +16,7 @@ from tocsin import Rule
 
 pytestmark = pytest.mark.spark
 
-ROWS = 20_000
+ROWS = 10_000
 HOUR = 3_600_000_000
 
 

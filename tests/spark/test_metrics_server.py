@@ -18,6 +18,9 @@ from spark.child import free_port
 from tocsin.spark import metrics_server
 from tocsin.spark.metrics_server import MOST_CONNECTIONS, serve_metrics
 
+# Time limit of connections in tests that wait for its end.
+LIMIT_S = 0.3
+
 
 @pytest.fixture
 def port() -> Iterator[int]:
@@ -89,7 +92,7 @@ def test_server_answers_when_many_clients_scrape_at_once(port: int) -> None:
 def test_server_closes_a_connection_when_its_request_does_not_end(
     monkeypatch: pytest.MonkeyPatch, port: int, sent: bytes
 ) -> None:
-    monkeypatch.setattr(metrics_server, "LONGEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "LONGEST_S", LIMIT_S)
     with connect(port, sent) as made:
         assert rest_of(made) == b""
 
@@ -97,7 +100,7 @@ def test_server_closes_a_connection_when_its_request_does_not_end(
 def test_server_closes_a_connection_when_its_request_comes_byte_by_byte(
     monkeypatch: pytest.MonkeyPatch, port: int
 ) -> None:
-    monkeypatch.setattr(metrics_server, "LONGEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "LONGEST_S", LIMIT_S)
     with connect(port, b"GET /") as made:
         closed = False
         for _ in range(600):
@@ -111,7 +114,7 @@ def test_server_closes_a_connection_when_its_request_comes_byte_by_byte(
 
 
 def test_server_closes_a_connection_when_its_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "LONGEST_S", 1.0)
+    monkeypatch.setattr(metrics_server, "LONGEST_S", LIMIT_S)
     large, number = CollectorRegistry(), free_port()
     gauge = Gauge("large", "many samples", ["label"], registry=large)
     for label in range(20_000):

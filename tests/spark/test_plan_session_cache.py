@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,8 +52,10 @@ def read_mark(pages: Pages) -> Any:
     return json.loads(pages[HEAD,][0])["mark"]
 
 
-def test_worker_keeps_one_session_per_bucket_when_buckets_move() -> None:
+def test_worker_keeps_one_session_per_bucket_when_buckets_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two calls in this worker another worker writes the state of each bucket, so every copy is stale."""
+    # The cache of this process has sessions of earlier tests, which it evicts after a minute.
+    monkeypatch.setattr("tocsin.spark.stateful._sessions", PlanSessionCache())
     before = count_sessions()
     operator = _Operator(Work(Toy(), (Feed(0, "r", ("key",), ("value",)),), tuple(range(BUCKETS)), 2))
     state = [Pages() for _ in range(BUCKETS)]

@@ -20,11 +20,11 @@ from spark.test_run import command
 from spark.test_run_cpu import found
 from tocsin import local
 from tocsin.delivery import AlertLog
+from tocsin.hashing import assign_buckets
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
 from tocsin.runtime.contract import FATES, Out
 from tocsin.runtime.session import Session
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def expected(folder: Path, whole: dict[str, Any]) -> Out:
     assert manifest.unit_ns is not None
     plan = plan_file(load_file(folder / "rules.yaml")).over(2).calibrated(manifest.unit_ns)
     (watch,) = plan.watches
-    bucket = np.array(buckets_of(("item",), whole["item"].tolist(), 2), np.int64)
+    bucket = assign_buckets(("item",), whole["item"].tolist(), 2)
     for number in range(2):
         mine = {{"ts": TIME}.get(name, name): column[bucket == number] for name, column in whole.items()}
         mine[ARRIVAL] = mine[TIME]
@@ -90,9 +90,9 @@ def test_a_run_that_was_killed_finds_what_its_units_buy_each_result_once(tmp_pat
     second = subprocess.run(once, capture_output=True, text=True, check=False)
     assert second.returncode == 0, second.stderr
     wanted = expected(tmp_path, whole)
-    assert found(alert for _, alert in AlertLog(tmp_path / "run" / "alerts").read()) == found(wanted.alerts)
-    assert len({row["alert"] for row in wanted.alerts}) > 10
-    assert "subset" in {row["quality"].split()[0] for row in wanted.alerts}
+    assert found(alert for _, alert in AlertLog(tmp_path / "run" / "alerts").read()) == found(wanted.alert_rows())
+    assert len({row["alert"] for row in wanted.alert_rows()}) > 10
+    assert "subset" in {row["quality"].split()[0] for row in wanted.alert_rows()}
     last = read_progress(tmp_path / "run")[-1]
     counts = last.total.counts["a"]
     assert counts["unprocessed"] == wanted.counts["a"]["unprocessed"] > 0

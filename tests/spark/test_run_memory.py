@@ -28,15 +28,15 @@ from tocsin import Rule, local
 from tocsin.cli.main import main
 from tocsin.columns import EPOCH
 from tocsin.delivery import AlertLog
+from tocsin.hashing import assign_buckets
 from tocsin.plan import found_text
 from tocsin.run_directory import read_progress
 from tocsin.run_directory.progress import read_memory_results
-from tocsin.spark.buckets import buckets_of
 
 pytestmark = pytest.mark.spark
 
 SECOND, START = 1_000_000, 1_700_000_000_000_000
-SECONDS, FILES, PER_SECOND = 40, 10, 300
+SECONDS, FILES, PER_SECOND = 40, 7, 300
 MEMORY = 200_000
 RULES = f"""\
 quality: {{memory: {MEMORY}}}
@@ -50,14 +50,14 @@ groups:
 """
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, per_second: int = PER_SECOND) -> None:
     """Write streams in order of time: 9 of 10 rows are of many keys of bucket 1, the rest of one key of bucket 0."""
     names = [f"item-{key}" for key in range(900)]
-    bucket = np.array(buckets_of(("item",), names, 2))
+    bucket = assign_buckets(("item",), names, 2)
     many, one = np.flatnonzero(bucket == 1), int(np.flatnonzero(bucket == 0)[0])
     draw = np.random.default_rng(1)
     for name in "ab":
-        rows = PER_SECOND * SECONDS
+        rows = per_second * SECONDS
         at = np.sort(draw.integers(0, SECONDS * SECOND, rows))
         key = np.where(draw.random(rows) < 0.1, one, draw.choice(many, rows))
         value = draw.normal(0, 1, rows).round(2)
@@ -90,7 +90,7 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
 ) -> None:
     write(tmp_path)
     (tmp_path / "rules.yaml").write_text(RULES)
-    run_until(spark, tmp_path, 4)
+    run_until(spark, tmp_path, FILES // 2)
     assert sum(sizes(spark, tmp_path)) <= MEMORY
     run_until(spark, tmp_path, FILES - 1)
     progress = read_progress(tmp_path / "run")
@@ -114,16 +114,17 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
 
 
 def test_a_backtest_says_what_its_memory_finds(spark: Any, tmp_path: Path) -> None:
-    write(tmp_path)
+    # The number of pairs grows with the square of the rows.
+    write(tmp_path, PER_SECOND // 2)
     sampled = (
         "\n      - {alert: Some, expr: a + b > 2.5, within: 10s, on: [item], emit: all, quality: {prefer: sample}}\n"
     )
     limited, free = tmp_path / "limited.yaml", tmp_path / "free.yaml"
-    limited.write_text(RULES.replace("200000", "600000").rstrip() + sampled)
+    limited.write_text(RULES.replace("200000", "300000").rstrip() + sampled)
     free.write_text(RULES.partition("\n")[2])
     found = told(limited, "--against", free, "--run-dir", tmp_path / "run", "--report", tmp_path / "report.html")
     pair, some = found["memory"]
-    assert (pair["alert"], pair["memory"]) == ("Pair", "300KB")
+    assert (pair["alert"], pair["memory"]) == ("Pair", "150KB")
     (mine, _), (whole,) = (side["rules"] for side in (found, found["against"]))
     # What was measured on a few rows is the share of the alerts that were found, of those that there are.
     assert pair["reached"] == pytest.approx(mine["alerts"] / whole["alerts"], abs=0.1)

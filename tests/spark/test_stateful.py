@@ -156,6 +156,17 @@ def test_bucket_ids_spread_by_sparks_own_hash(session: Any) -> None:
         assert {places.count(p) for p in range(partitions)} == {24 // partitions}
 
 
+def test_spark_computes_the_bucket_of_a_key(session: Any) -> None:
+    from pyspark.sql import functions as F
+
+    from tocsin.hashing import assign_buckets
+
+    frame = session.range(200).select(F.concat(F.lit("mü"), F.col("id").cast("string")).alias("key"))
+    rows = frame.select("key", F.crc32(F.concat(F.lit("machine,site"), "key")).alias("crc")).collect()
+    buckets = assign_buckets(("machine", "site"), [row.key for row in rows], 24)
+    assert buckets.tolist() == [row.crc % 24 for row in rows]
+
+
 def test_state_must_bear_our_mark() -> None:
     from tocsin.spark.stateful import check_head
 

@@ -11,6 +11,7 @@ from hypothesis import given
 
 import tocsin
 from tests.driver import parts_of
+from tests.example_counts import ENGINE
 from tests.strategies import Case, cases
 from tocsin import RunError, local
 from tocsin.plan import Plan
@@ -33,6 +34,7 @@ def plan_of(case: Case, **changes: Any) -> Plan:
     return local.explain(case.arrays(), rule, arrival="arrival")
 
 
+@ENGINE
 @given(cases(shaped=True))
 def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
     plans = [plan_of(case), plan_of(case, keep_firing_for="5us", allowed_lateness="3us")]
@@ -42,8 +44,8 @@ def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
     together = run(versions, calls)
     for number, plan in enumerate(plans):
         alone = run(plan, calls)
-        mine = [{**alert} for alert in together.alerts if alert["version"] == number]
-        assert Counter(repr({**alert, "version": number}) for alert in alone.alerts) == Counter(map(repr, mine))
+        mine = [row for batch in together.alerts if batch.version == number for row in batch.rows()]
+        assert Counter(map(repr, alone.alert_rows())) == Counter(map(repr, mine))
         counts = {
             name.partition(":")[2]: count for name, count in together.counts.items() if name.startswith(f"{number}:")
         }

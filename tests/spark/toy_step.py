@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar
 
+from tests.alert_batches import batches_of
 from tocsin.runtime.contract import Batch, Listener, Out, Pages
 from tocsin.runtime.state_codec import pack, unpack
 
@@ -37,7 +38,7 @@ class ToyPipeline:
             key = "/".join(batch.keys[batch.key[i]])
             self.rows[key] = self.rows.get(key, 0) + 1
             if batch.values["value"][i] > 0:
-                out.alerts.append(self._alert("above", key, batch, i))
+                out.alerts += batches_of([self._alert("above", key, batch, i)])
         for b in batches:
             counts = out.counts.setdefault(b.stream, {"received": 0, "quarantined": 0})
             counts["received"] += len(b.time) + b.quarantined
@@ -51,10 +52,10 @@ class ToyPipeline:
 
     def on_time(self, now_us: int, out: Out) -> None:
         self.timer = None
-        out.alerts += [self._alert("quiet", key) for key in self.rows]
+        out.alerts += batches_of(self._alert("quiet", key) for key in self.rows)
 
     def on_end(self, out: Out) -> None:
-        out.alerts += [self._alert("end", key) for key in sorted(self.rows)]
+        out.alerts += batches_of(self._alert("end", key) for key in sorted(self.rows))
 
     def next_timer(self) -> int | None:
         return self.timer

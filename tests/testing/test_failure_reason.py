@@ -62,6 +62,15 @@ def test_reason_names_slower_streams_when_the_condition_is_true(tmp_path: Path) 
     )
 
 
+def test_reason_shows_the_labels_of_the_rule_when_the_expected_labels_differ(tmp_path: Path) -> None:
+    case = "{eval_time: 1m, alertname: Apart, exp_alerts: [exp_labels: {machine: m1, team: hvac}]}"
+    found = run(tmp_path, one_test({M1: "21x3", S1: "18x3"}, case))[0].cases[0].differences
+    assert [(one.kind, one.reason) for one in found] == [
+        ("missing", 'alerts of this rule have the labels {machine="m1", severity="critical", team="hvac"}'),
+        ("unexpected", ""),
+    ]
+
+
 def test_reason_ignores_rows_that_have_not_arrived(tmp_path: Path) -> None:
     assert reason(tmp_path, "Warm", {M1: "18 25; 0s 1h"}, "5m") == "closest: margin -2 at 0s (air 18)"
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 import tocsin
+from tests.alert_batches import with_times
 from tests.example_counts import ENGINE
 from tests.naive.alerts import naive_evaluations, replay
 from tests.naive.join import is_inside
@@ -43,7 +44,7 @@ def rows_of(streams: dict[str, dict[str, np.ndarray]], machine: str) -> dict[str
 def test_alerts_and_counts_are_those_of_the_engine(case: Case) -> None:
     whole = local.run_local_detailed(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
     traced = traced_keys(case)
-    found = [local.with_times(dict(row)) for one in traced.values() for row in one.alerts]
+    found = [with_times(row) for one in traced.values() for row in one.alerts]
     assert Counter(map(repr, found)) == Counter(map(repr, whole.alerts))
     counts: dict[str, Counter[str]] = {}
     for one in traced.values():
@@ -140,7 +141,7 @@ def windows_of(store: Store, time: int) -> set[int]:
 @given(cases(emit="all", streams_of_a_rule=(1, 2)))
 def test_matches_are_those_of_the_engine(case: Case) -> None:
     whole = local.run_local_detailed(case.arrays(), tocsin.Rule(**case.keywords()), arrival="arrival")
-    found = [local.with_times(dict(row)) for one in traced_keys(case).values() for row in one.alerts]
+    found = [with_times(row) for one in traced_keys(case).values() for row in one.alerts]
     assert Counter(map(repr, found)) == Counter(map(repr, whole.alerts))
 
 
@@ -195,7 +196,7 @@ def test_several_rules_that_share_stores_are_those_of_the_engine() -> None:
     ]
     whole = local.run_local_detailed(streams, rules, arrival="arrival", cuts=[100, 333])
     found = trace(local.explain(streams, rules, arrival="arrival").watches[0], ("m",), rows_of(streams, "m"))
-    assert Counter(repr(local.with_times(dict(row))) for row in found.alerts) == Counter(map(repr, whole.alerts))
+    assert Counter(repr(with_times(row)) for row in found.alerts) == Counter(map(repr, whole.alerts))
     assert {row["alert"] for row in found.alerts} == {rule.alert for rule in rules}
     for rule in found.watch.rules:
         told = [life for life in found.lives(rule) if life.has_fired]

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tocsin.edge.event_loop import LoopOptions
+    from tocsin.edge.event_loop import EventLoop, LoopOptions
     from tocsin.edge.settings import Settings
 
 SUMMARY = "omit rows that no alarm needs, before they are sent"
@@ -35,6 +37,7 @@ slow or closed output:
 
 counts:
   At the end, and on SIGUSR1, one line goes to standard error: received = sent + held + omitted + malformed.
+  If the input is a file, a filter that takes longer than 2 s also shows its progress there (not with --json).
 
 exit codes:
   0  the input ended and everything was written; or a signal (TERM, INT, HUP) stopped the filter and the remaining rows
@@ -154,13 +157,29 @@ def run(arguments: argparse.Namespace) -> int:
     except RuleError as error:
         print(f"tocsin edge: {error}", file=sys.stderr)
         return 2
-    from tocsin.edge.event_loop import run_edge
+    from tocsin.edge.event_loop import EventLoop
 
+    sys.stdout.flush()
     try:
-        return run_edge(settings, options)
+        loop = EventLoop(settings, options)
+        with _progress(loop):
+            return loop.run()
     except (TocsinError, OSError) as error:
         print(f"tocsin edge: {error}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _progress(loop: EventLoop) -> Iterator[None]:
+    """Show the progress of a filter that reads a file. A filter that reads a pipe can run for months."""
+    if not loop.is_file or loop.options.json:
+        yield
+        return
+    from tocsin.cli.live import ProgressLine, Status
+
+    with ProgressLine("edge") as progress:
+        progress.start_phase(lambda: Status("filtering", loop.edge.buffer.received))
+        yield
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -18,7 +18,8 @@ from tocsin.cli.tables import unusable_lines
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.run_directory import RunDir
-from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.annotations import encode_annotated
+from tocsin.runtime.alert_batch import AlertBatch
 
 if TYPE_CHECKING:
     from tocsin.report import Pick, Result
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from tocsin.spark.unreadable import UnreadableFile
     from tocsin.trace import Traced
 
-Ends = tuple[int | None, int | None]
+# First and last event time to read, in microseconds; None is unbounded.
+TimeRange = tuple[int | None, int | None]
 # A Spark session. Only tocsin.spark imports PySpark.
 Session = Any
 
 # Alert events per file of the alert log, and invalid rows that are stored.
-_PER_FILE, _MOST_DEAD = 10_000, 10_000
+_EVENTS_PER_FILE, _MAX_DEAD_ROWS = 10_000, 10_000
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def trace_key(
     file: RuleFile,
     watch: Watch,
     key: tuple[str, ...],
-    ends: Ends,
+    time_range: TimeRange,
     master: str,
     conf: Mapping[str, str],
     progress: ProgressLine,
@@ -121,7 +123,7 @@ def trace_key(
         from tocsin.spark.history import Span, Wanted, open_streams, rows_of_keys
         from tocsin.trace import trace
 
-        frames = open_streams(started, streams, Span(*ends))
+        frames = open_streams(started, streams, Span(*time_range))
         with shown_rows(started, progress, "rules"):
             ((rows, dead),) = rows_of_keys(frames, watch, [Wanted(key, Span())])
         progress.start_phase("tracing rows")
@@ -144,7 +146,7 @@ class Version:
 
 
 def run_versions(
-    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, progress: ProgressLine
+    started: Session, versions: Sequence[Version], time_range: TimeRange, run: RunDir, progress: ProgressLine
 ) -> tuple[list[Result], float, list[str]]:
     """Run versions over the same rows, in one pass if they declare their common streams equally.
 
@@ -152,9 +154,9 @@ def run_versions(
     """
     begun = time.monotonic()
     if len(versions) == 1 or _reads_equally(*versions):
-        parts = [_run(started, versions, ends, run, progress, 0)]
+        parts = [_run(started, versions, time_range, run, progress, 0)]
     else:
-        parts = [_run(started, [version], ends, run, progress, number) for number, version in enumerate(versions)]
+        parts = [_run(started, [version], time_range, run, progress, number) for number, version in enumerate(versions)]
     results = [result for found, _ in parts for result in found]
     warnings = dict.fromkeys(text for _, texts in parts for text in texts)
     return results, time.monotonic() - begun, list(warnings)
@@ -172,14 +174,19 @@ def _reads_equally(first: Version, second: Version) -> bool:
 
 
 def _run(
-    started: Session, versions: Sequence[Version], ends: Ends, run: RunDir, progress: ProgressLine, first: int
+    started: Session,
+    versions: Sequence[Version],
+    time_range: TimeRange,
+    run: RunDir,
+    progress: ProgressLine,
+    first: int,
 ) -> tuple[list[Result], list[str]]:
     from tocsin.report import Gatherer
     from tocsin.spark.blobs import ARRIVAL
     from tocsin.spark.history import Span, arriving, open_streams, rows_of_plans, without_arrival
 
     streams = {name: one for version in versions for name, one in version.streams.items()}
-    frames = open_streams(started, streams, Span(*ends))
+    frames = open_streams(started, streams, Span(*time_range))
     without = without_arrival(frames, streams)
     frames |= {name: frames[name].drop(ARRIVAL) for name in without}
     gatherers = [Gatherer(version.file.path, version.plan, arriving(frames)) for version in versions]
@@ -187,19 +194,20 @@ def _run(
     plans = [version.plan for version in versions]
     with shown_rows(started, progress, "rules"), rows_of_plans(frames, plans) as rows:
         progress.start_phase("collecting alerts")
-        for count, (kind, result) in enumerate(rows.told()):
+        count = 0
+        for result in rows.told():
             progress.update(count, unit="results")
-            if kind == "alert":
-                number = result.pop("version")
-                gatherers[number].take(result)
-                result.pop("emitted_us", None)  # The alert log has no emission times.
+            count += len(result) if isinstance(result, AlertBatch) else 1
+            if isinstance(result, AlertBatch):
+                number = result.version or 0
+                gatherers[number].take_batch(result)
                 writers[number].append(result)
             else:
                 _count(gatherers, result)
         progress.start_phase("collecting invalid rows")
         dead = [rows.dead(number) for number in range(len(versions))]
         if first == 0:
-            run.dead.write(0, rows.dead_lines(_MOST_DEAD))
+            run.dead.write(0, rows.dead_lines(_MAX_DEAD_ROWS))
     for writer in writers:
         writer.close()
     with shown_rows(started, progress, "rules in event-time order"):
@@ -231,17 +239,17 @@ def unusable_streams(
     started: Session,
     versions: Sequence[Version],
     results: Sequence[Result],
-    ends: Ends,
+    time_range: TimeRange,
     unreadable: Sequence[UnreadableFile],
 ) -> list[str]:
-    """Return a line for each stream without a usable row. Rows outside `ends` count as usable."""
+    """Return a line for each stream without a usable row. Rows outside `time_range` count as usable."""
     from tocsin.spark.history import has_usable_row
 
     found = {
         name: None
         for version, result in zip(versions, results, strict=True)
         for name in result.unusable(file.stream for file in unreadable)
-        if ends == (None, None) or not has_usable_row(started, version.streams[name])
+        if time_range == (None, None) or not has_usable_row(started, version.streams[name])
     }
     reasons = [(row.stream, row.reason) for result in results for row in result.dead]
     return list(unusable_lines(found, [*reasons, *((file.stream, file.described_reason) for file in unreadable)]))
@@ -279,8 +287,8 @@ def _compute_in_order_results(frames: Mapping[str, Any], gatherers: Sequence[Any
     if not watches:
         return
     with rows_of_plans(in_order(frames, watches), plans) as rows:
-        for kind, result in rows.told():
-            if kind == "counts":
+        for result in rows.told():
+            if not isinstance(result, AlertBatch):
                 for number, gatherer in enumerate(gatherers):
                     gatherer.take_truth(_of_version(number, result["results"]))
 
@@ -293,27 +301,31 @@ class _AlertLogWriter:
 
         self.log = run.alerts if number == 0 else AlertWriter(run.folder / "against" / "alerts")
         self.rules: list[Rule | RangeRule] = [*file.rules, *file.ranges]
-        self.batch, self.pending = 0, list[dict[str, Any]]()
+        self.number, self.rows, self.pending = 0, 0, list[AlertBatch]()
 
-    def append(self, event: Mapping[str, Any]) -> None:
-        """Append an alert event, with its annotations rendered."""
-        self.pending.append(annotate_alert(event, self.rules))
-        if len(self.pending) >= _PER_FILE:
+    def append(self, batch: AlertBatch) -> None:
+        """Append alert rows. Each file has the same number of rows, except the last file."""
+        while self.rows + len(batch) >= _EVENTS_PER_FILE:
+            room = _EVENTS_PER_FILE - self.rows
+            self.pending.append(batch.take(slice(room)))
+            batch = batch.take(slice(room, None))
             self.close()
+        self.pending.append(batch)
+        self.rows += len(batch)
 
     def close(self) -> None:
-        """Write the pending events to a file."""
-        self.log.write(self.batch, self.pending)
-        self.batch, self.pending = self.batch + 1, []
+        """Write the pending rows to a file, with annotations."""
+        self.log.write_encoded(self.number, encode_annotated(self.pending, self.rules))
+        self.number, self.rows, self.pending = self.number + 1, 0, []
 
 
 def trace_picks(
-    started: Session, version: Version, picks: Sequence[Pick], ends: Ends
+    started: Session, version: Version, picks: Sequence[Pick], time_range: TimeRange
 ) -> list[tuple[Pick, Traced | str]]:
     """Trace some alerts from the rows around them. An alert with too many rows gets a message instead of a trace."""
     from tocsin.spark.history import Span, open_streams
 
-    frames = open_streams(started, version.streams, Span(*ends))
+    frames = open_streams(started, version.streams, Span(*time_range))
     found: dict[int, Traced | str] = {}
     for watch in version.plan.watches:
         mine = [number for number, pick in enumerate(picks) if pick.watch is watch]

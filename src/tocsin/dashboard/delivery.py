@@ -60,7 +60,7 @@ class Delivery:
     ) -> tuple[str, bool]:
         takes = status.get("acceptedStates")
         if isinstance(takes, list) and state not in takes:
-            return f"not sent: the sink does not take `{state}`", True
+            return f"not sent: the sink does not accept `{state}`", True
         reached = _place(status.get("position"))
         owed = status.get("unsent")
         is_owed = isinstance(owed, dict) and isinstance(owed.get(alert), list) and state in owed[alert]

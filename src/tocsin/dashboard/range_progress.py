@@ -118,7 +118,7 @@ def _run(asked: Mapping[str, Any], file: RuleFile, watch: RangeWatch, key: Key |
     session, reached = Session(Plan((), (replace(watch, shards=1),))), list[str]()
     with use_interpreted_kernels(sum(len(batch.time) for mine in batches.values() for batch in mine)):
         for number in sorted(batches):
-            reached += [alert["labels"][QUERY] for alert in session.push(batches[number]).alerts]
+            reached += [alert["labels"][QUERY] for alert in session.push(batches[number]).alert_rows()]
         pages = dict[str, bytes]()
         store_pages(pages, session.changed_pages())
         return _Ended(list(alive_requests(pages)), reached)

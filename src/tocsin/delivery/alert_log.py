@@ -66,20 +66,27 @@ class AlertWriter:
         self.folder, self.form = Path(folder), form
 
     def write(self, batch: int, rows: Iterable[Mapping[str, Any]]) -> Path | None:
-        """Write the alert events of a micro-batch and force them to disk; return the path of the file.
+        """Write alert events as the file of a micro-batch, like `write_encoded`."""
+        alerts = [alert_from_row(row) for row in rows]
+        if self.form == "json" or not alerts:
+            return self.write_encoded(batch, encode_alerts(alerts))
+        return self.write_encoded(batch, encode_parquet(alerts))
 
-        Without alert events, write no file and return None. If an earlier attempt of the micro-batch wrote a file,
-        replace it by an empty file instead.
+    def write_encoded(self, batch: int, data: bytes) -> Path | None:
+        """Write the encoded alerts of a micro-batch and force them to disk; return the path of the file.
+
+        Without alerts, write no file and return None. If an earlier attempt of the micro-batch wrote a file, replace it
+        by a file without alerts instead.
         """
         if not 0 <= batch < 10**12:
             message = f"alert log: `batch` must have at most 12 digits; got {batch}"
             raise ValueError(message)
-        alerts = [alert_from_row(row) for row in rows]
         path = self.folder / f"{batch:012}.{FORMATS[self.form]}"
         # After a change of rules, a repeated micro-batch may have no alert events although its first attempt had some.
-        if not alerts and not path.exists():
+        if not data and not path.exists():
             return None
-        data = encode_alerts(alerts) if self.form == "json" else encode_parquet(alerts)
+        if not data and self.form == "parquet":
+            data = encode_parquet([])
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
         return path

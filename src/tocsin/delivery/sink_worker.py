@@ -17,11 +17,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tocsin.delivery.alert_json import STATES, Alert
+from tocsin.delivery.alert_json import Alert
 from tocsin.delivery.alert_log import AlertLog, Position
 from tocsin.delivery.backoff import Backoff, Clock
 from tocsin.delivery.sink_channel import DeliveryStatus, LogEntry, SinkChannel, SinkResponse
 from tocsin.delivery.sink_cursor import SinkCursor
+from tocsin.runtime.alert_batch import STATES
 
 COUNT_INTERVAL_S = 1.0
 

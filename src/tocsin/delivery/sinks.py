@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-from tocsin.delivery.alert_json import STATES
 from tocsin.errors import RuleError
 from tocsin.rules.durations import Duration, microseconds
 from tocsin.rules.nearest import nearest
 from tocsin.rules.secret import Secret
+from tocsin.runtime.alert_batch import STATES
 
 Text = str | Secret
 

@@ -1,4 +1,4 @@
-"""Edge filter: input bytes to due lines. It contains the whole filter except files, signals and the clock.
+"""Edge filter: input bytes to due lines. It contains all of the filter except files, signals and the system clock.
 
 Guarantee: rows are sent unchanged, byte for byte. A malformed line is due at once, or is passed to `divert_malformed`;
 it is counted in both cases. A row with a value outside its domain is due at once and covers no other row. A CSV header

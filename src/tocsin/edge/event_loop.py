@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import select
 import stat
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -281,9 +280,3 @@ class EventLoop:
             return code
         self.report.write_message(f"{reason}; {left} unsent lines are lost: use `--state FILE` to save them")
         return ROWS_LOST
-
-
-def run_edge(settings: Settings, options: LoopOptions) -> int:
-    """Filter standard input to standard output, and return the exit code."""
-    sys.stdout.flush()
-    return EventLoop(settings, options).run()

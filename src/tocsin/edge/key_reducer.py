@@ -1,19 +1,19 @@
 """Key reducer: the retained rows of one key, and the decision which rows are sent.
 
-Algorithm: rows enter the monotone queues of `stages.reduce` in arrival order. The queues determine for each row the
-later arrival that covers it: from then on, other rows represent it in every window. A row is due when the newest event
-time of its key reaches its own time plus the maximum delay. A row that is covered by then is omitted. Any other row is
-sent, and stays in the state because it can cover other rows. A row that is covered later was already sent, and is only
-removed from the state.
+Algorithm: rows enter monotone queues (`operators.retention.monotone_queues`) in arrival order. The queues determine
+for each row the later arrival that covers it: from then on, other rows represent it in every window. A row is due
+when the newest event time of its key reaches its own time plus the maximum delay. A due row that is covered is
+omitted. Any other due row is sent, and stays in the state because it can cover other rows. A row that is covered
+later was already sent, and is only removed from the state.
 
     t ------- maximum delay -------> due: sent, still covers other rows
          ^ covered here: omitted        ^ covered here: only removed from the state
 
 Guarantee: for each window of the interval, the state contains the extreme values that the shapes require (see
-`stages.reduce.bracket`). Each row of the state is sent or delayed. So each window keeps its extremes among the sent
-rows, for any maximum delay and any arrival order. If the rows are in order and the maximum delay equals the interval,
-the sent rows are the rows that `tocsin.retained` keeps, the smallest possible set. The result does not depend on batch
-boundaries. With several values, a row is covered when it is covered for each value.
+`operators.retention.bracketing`). Each row of the state is sent or delayed. So each window keeps its extremes among
+the sent rows, for any maximum delay and any arrival order. If the rows are in order and the maximum delay equals the
+interval, the sent rows are the rows that `tocsin.retained` keeps, the smallest possible set. The result does not
+depend on batch boundaries. With several values, a row is covered when it is covered for each value.
 Complexity: amortised constant time per row and value if the row is in order. An out-of-order row costs time linear in
 the state. The state has the uncovered rows of the last two intervals, at most doubled, and 64 more. Rows of the last
 interval can cover a new row; rows of the interval before decide which of those can still be removed.
@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.edge.line_buffer import DueLine, LineBuffer
-from tocsin.operators.retention.bracketing import NEVER, Reach
+from tocsin.operators.retention.bracketing import Reach
 from tocsin.operators.retention.monotone_queues import OWN, REPLAY, Stacks, clear, feed, stacks_for
+from tocsin.runtime.contract import NEVER
 
 _feed: Callable[..., None] = feed.function
 _SPARE_ROWS = 64
@@ -173,7 +174,7 @@ class KeyReducer:
             at = stop
 
     def release(self, due_by: int, out: list[DueLine]) -> None:
-        """Make all delayed rows due; `due_by` is the serial number that they get."""
+        """Send or omit all delayed rows. `due_by` is the serial number of the row that causes this."""
         for index, covered_at in enumerate(self._covered_at(self.due, len(self.t)), self.due):
             self._send_or_omit(index, due_by, out, is_covered=covered_at != NEVER)
         self.due = len(self.t)
@@ -238,7 +239,10 @@ class KeyReducer:
             out.append(DueLine(due_by, number, self.buffer.lines.pop(number)))
 
     def _covered_at(self, start: int, stop: int) -> list[int]:
-        """Return the index of the row whose arrival covered each row in all values, or `NEVER`."""
+        """Return, for each row, the index of the first arrival after which it is covered in all values, or `NEVER`.
+
+        `NEVER` is larger than every index.
+        """
         first, *others = [value.covered_at[start:stop] for value in self.values]
         return list(map(max, first, *others)) if others else first
 

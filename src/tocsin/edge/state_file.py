@@ -18,7 +18,7 @@ from tocsin.edge.csv_reader import CsvReader
 from tocsin.edge.edge_filter import EdgeFilter
 from tocsin.edge.key_reducer import KeyReducer
 from tocsin.errors import RunError
-from tocsin.operators.retention.bracketing import NEVER
+from tocsin.runtime.contract import NEVER
 from tocsin.runtime.state_codec import pack, unpack
 
 KIND, VERSION = "edge", 1

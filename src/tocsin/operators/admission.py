@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.operators.join.batch_slice import ArrivalOrder
-from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.identity import Lane
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Bools
+from tocsin.runtime.row_batch import RowBatch
 
 # Of one call and page; the rest is counted.
 MOST = 10_000
@@ -20,28 +19,27 @@ MOST = 10_000
 def late_rows(
     watch: Watch,
     keys: Sequence[tuple[str, ...]],
-    arrived: tuple[ArrivalOrder, Sequence[RowBatch]],
+    rows: RowBatch,
     which: Bools,
     reason: str,
     wait_us: int | None,
 ) -> list[dict[str, Any]]:
-    """Write out some arrivals, of which `rows[i]` has those of lane i; `wait_us` is how long rows waited then."""
-    arrivals, rows = arrived
+    """Return the marked rows as records. `wait_us` is the reorder wait at their release."""
     found, readers = [], [_readers(watch, lane) for lane in watch.lanes]
-    at = np.flatnonzero(which & (arrivals.lane < len(watch.lanes)))[:MOST]
-    for i, lane in zip(at.tolist(), arrivals.lane[at].tolist(), strict=True):
-        stream, columns = watch.lanes[lane]
-        row = int(arrivals.row[i])
+    at = np.flatnonzero(which & (rows.view < len(watch.lanes)))[:MOST]
+    for i, view in zip(at.tolist(), rows.view[at].tolist(), strict=True):
+        stream, columns = watch.lanes[view]
+        cell = rows.cell[i]
         found.append(
             {
                 "stream": stream,
                 "reason": reason,
-                "rules": readers[lane],
+                "rules": readers[view],
                 "wait_us": wait_us,
-                "key": dict(zip(watch.on, keys[int(arrivals.key[i])], strict=True)),
-                "time": int(arrivals.time[i]),
-                "values": {name: float(rows[lane].values[name][row]) for name in columns},
-                "payload": rows[lane].texts(np.array([row]))[0],
+                "key": dict(zip(watch.on, keys[int(rows.key[i])], strict=True)),
+                "time": int(rows.time[i]),
+                "values": {name: float(rows.cells.values[c, cell]) for c, name in enumerate(columns)},
+                "payload": rows.texts(np.array([i]))[0],
             }
         )
     return found

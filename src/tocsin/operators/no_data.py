@@ -8,16 +8,20 @@ Cost: O(1) per row and stream watched, three numbers per stream watched and key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
-from tocsin.plan.identity import Identity, digest
-from tocsin.plan.report import silence_row
+from tocsin.operators.lifecycle.witness import Witnesses
+from tocsin.plan.identity import Identity
+from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Watch
+from tocsin.runtime.alert_batch import FIRING, RESOLVED, AlertBatch, Key
 from tocsin.runtime.contract import NEVER_SEEN, Int
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateArray, StateSchema, StoredSection
 
@@ -76,8 +80,23 @@ def begin(i: int, k: int, for_us: int, quiet: NoDataColumns, events: Int, count:
     return count + 1
 
 
-# A change of state: which silence, key, start, end, last row before it.
-Event = tuple[int, int, int, int | None, int]
+class NoDataChanges(NamedTuple):
+    """Changes of state of one rule: key, start, end or NOT_YET, and last row before the start."""
+
+    key: Int
+    start: Int
+    end: Int
+    last: Int
+
+
+# Changes of state by number of the rule.
+NumberedChanges = Sequence[tuple[int, NoDataChanges]]
+
+
+def _by_rule(events: Int) -> NumberedChanges:
+    """Split events (rule, key, start, end, last row) by rule. The events of a rule keep their order."""
+    numbers = np.unique(events[:, 0]).tolist()
+    return [(i, NoDataChanges(*events[events[:, 0] == i].T[1:])) for i in numbers]
 
 
 @dataclass(frozen=True)
@@ -95,15 +114,31 @@ _CLOCK = StateSchema(CLOCK_KIND, (Column("newest", default=NOT_YET), Column("see
 _STREAM = StateSchema(KIND, tuple(Column(name, default=NOT_YET) for name in NoDataColumns._fields))
 
 
+def no_data_alerts(
+    rule: Identity, on: Sequence[str], keys: Sequence[Key], changes: NoDataChanges, quality: str
+) -> AlertBatch:
+    """Return changes of state of a no-data rule as alert rows."""
+    count = len(changes.key)
+    until = np.where(changes.end == NOT_YET, changes.start, changes.end)
+    shown = Witnesses.none(count, 1, 0)
+    shown.times[:, 0] = changes.last
+    # Python divides large integers exactly, NumPy rounds them first.
+    shown.value[:] = [duration / 1_000_000 for duration in (until - changes.last).tolist()]
+    shown.margin[:] = [duration / 1_000_000 for duration in (until - changes.start).tolist()]
+    state = np.where(changes.end == NOT_YET, FIRING, RESOLVED).astype(np.int8)
+    sequence = np.zeros(count, np.int64)
+    rows = AlertChanges(changes.key, state, changes.start, changes.start, changes.end, sequence, False, shown)
+    return lifecycle_alerts(rule, on, keys, rows, [quality] * count)
+
+
 def retire_no_data(section: StoredSection, context: RetireContext) -> None:
     """End the open alerts of a removed rule at the newest event time of their keys."""
-    rule, arrays = Identity.of_json(section.facts), section.arrays
-    if context.is_adopted:
+    rule, start, last = Identity.of_json(section.facts), section.arrays["start"], section.arrays["last"]
+    at = (start != NOT_YET).nonzero()[0]
+    if context.is_adopted or not len(at):
         return
-    for k in (arrays["start"] != NOT_YET).nonzero()[0].tolist():
-        start = int(arrays["start"][k])
-        times = start, int(max(start, context.newest[k])), int(arrays["last"][k])
-        context.out.alerts.append(silence_row(rule, context.labels(k), times, "exact rule-changed"))
+    changes = NoDataChanges(at, start[at], np.maximum(start[at], context.newest[at]), last[at])
+    context.out.alerts.append(no_data_alerts(rule, context.on, context.names, changes, "exact rule-changed"))
 
 
 class NoDataDetector:
@@ -118,8 +153,10 @@ class NoDataDetector:
         self.identities = [silence.identity for silence in watch.silences]
         self.wanted = np.array([watch.streams.index(silence.stream) for silence in watch.silences], np.int64)
         self.for_us = np.array([silence.for_us for silence in watch.silences], np.int64)
-        self.section = Section(digest(CLOCK_KIND), _CLOCK)
-        self.streams = [Section(digest(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities]
+        self.section = Section(stable_hash(CLOCK_KIND), _CLOCK)
+        self.streams = [
+            Section(stable_hash(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities
+        ]
 
     @property
     def quiet(self) -> NoDataColumns:
@@ -132,20 +169,20 @@ class NoDataDetector:
         for i, section in enumerate(self.streams):
             section.arrays |= {name: rows[i].copy() for name, rows in zip(quiet._fields, quiet, strict=True)}
 
-    def on_rows(self, heard: ObservedRows, now_us: int | None) -> list[Event]:
+    def on_rows(self, heard: ObservedRows, now_us: int | None) -> NumberedChanges:
         """Hear rows."""
         self.seen_us[heard.key] = now_us or 0
         quiet = self.quiet
-        found = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, quiet)
+        events = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, quiet)
         self.quiet = quiet
-        return [(i, k, start, None if end == NOT_YET else end, last) for i, k, start, end, last in found.tolist()]
+        return _by_rule(events)
 
     def _listening(self, quiet: NoDataColumns) -> NDArray[np.bool_]:
         """By silence and key: it was heard of, and is not silent yet."""
         listening: NDArray[np.bool_] = (quiet.newest != NOT_YET) & (quiet.start == NOT_YET)
         return listening
 
-    def on_time(self, now_us: int) -> list[Event]:
+    def on_time(self, now_us: int) -> NumberedChanges:
         """Begin the silence of keys that had no row of any stream for too long by the clock."""
         quiet = self.quiet
         due = self._listening(quiet) & (now_us - self.seen_us > self.for_us[:, None])
@@ -154,7 +191,8 @@ class NoDataDetector:
         start[due] = (newest + self.for_us[:, None])[due]
         if due.any():
             self.quiet = quiet
-        return [(i, k, int(start[i, k]), None, int(last[i, k])) for i, k in np.argwhere(due).tolist()]
+        rule, key = np.nonzero(due)
+        return _by_rule(np.stack([rule, key, start[due], np.full(len(rule), NOT_YET), last[due]], axis=1))
 
     def next_timer(self) -> int | None:
         """When the clock would begin the next silence."""
@@ -162,9 +200,10 @@ class NoDataDetector:
         due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening(self.quiet)]
         return int(due.min()) if len(due) else None
 
-    def end_keys(self, gone: NDArray[np.bool_], now_us: int) -> list[Event]:
+    def end_keys(self, gone: NDArray[np.bool_], now_us: int) -> NumberedChanges:
         """Return the ends of the open alerts of keys that are evicted: their event time, moved on by the clock."""
         _, start, last = self.quiet
         ended = self.front + (now_us - self.seen_us)
-        found = np.argwhere((start != NOT_YET) & gone).tolist()
-        return [(i, k, int(start[i, k]), int(max(ended[k], start[i, k])), int(last[i, k])) for i, k in found]
+        rule, key = np.nonzero((start != NOT_YET) & gone)
+        starts = start[rule, key]
+        return _by_rule(np.stack([rule, key, starts, np.maximum(ended[key], starts), last[rule, key]], axis=1))

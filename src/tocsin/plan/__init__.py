@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
     from tocsin.plan.ranged import RANGES
     from tocsin.plan.ranges import RangeWatch
-    from tocsin.plan.request_columns import Asked, part_of, read_requests
+    from tocsin.plan.request_columns import Asked, assign_shards, read_requests
     from tocsin.plan.resolve import make_plan
     from tocsin.plan.select import Select
     from tocsin.plan.shown import range_object, rules_shown, watch_object
@@ -44,7 +44,7 @@ __all__ = [
     "describe_plan",
     "found_text",
     "make_plan",
-    "part_of",
+    "assign_shards",
     "plan_changes",
     "plan_file",
     "range_object",
@@ -76,7 +76,7 @@ _HOMES = {
     "describe_plan": "tocsin.plan.changes",
     "found_text": "tocsin.plan.budget",
     "make_plan": "tocsin.plan.resolve",
-    "part_of": "tocsin.plan.request_columns",
+    "assign_shards": "tocsin.plan.request_columns",
     "plan_changes": "tocsin.plan.changes",
     "plan_file": "tocsin.plan.file",
     "range_object": "tocsin.plan.shown",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tocsin.plan.identity import digest
+from tocsin.hashing import stable_hash
 from tocsin.rules.model import Rule
 from tocsin.rules.quality import BYTES, NONE, SAMPLE, Memory, UtilityModel, size_text
 from tocsin.runtime.contract import Found
@@ -48,7 +48,7 @@ class Budget:
     @property
     def terms(self) -> str:
         """Name what is divided, and between whom: shares of one budget are none of another."""
-        return digest(self.memory.amount, self.memory.unit, self.buckets, self.pool)
+        return stable_hash(self.memory.amount, self.memory.unit, self.buckets, self.pool)
 
     @property
     def share(self) -> int:

@@ -18,25 +18,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from tocsin.operators.retention.operator import RowBatch, Sampled
+from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.called import Called
 from tocsin.plan.room import Room
-from tocsin.plan.sample import draws
-from tocsin.plan.shed import stamps
+from tocsin.plan.sample import Sampler
 from tocsin.plan.steps import Watch
-from tocsin.plan.traces import marks
 from tocsin.plan.waits import Came
 from tocsin.plan.watch import MEMORY, KeyedPipeline
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out
+from tocsin.runtime.payload import with_payload_digests
+from tocsin.runtime.row_batch import RowBatch, RowSample
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import ShardGroup, readable
 
 # So many rows in a row are given up where no room can be made, before it is tried again.
 DEAF = 64
-
-Lane = tuple[RowBatch, Int]
 
 
 class BudgetedPipeline(KeyedPipeline):
@@ -64,16 +62,16 @@ class BudgetedPipeline(KeyedPipeline):
         super().on_data(batches, now_us, out)
         self.say(out)
 
-    def _places(self, batch: Batch) -> Int:
-        """Number the keys of a call; where they live may change from piece to piece."""
+    def _find_key_indexes(self, batch: Batch) -> Int:
+        """Number the keys of a call; their places can change from slice to slice."""
         return self._called.numbers(batch)
 
-    def _hand_over(self, lanes: Sequence[Lane], arrived: Int, now_us: int | None, out: Out) -> None:
-        if len(arrived):
+    def _process_arrivals(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+        if len(rows):
             self.dirty = True
             self._called.find(self.place, self.room.shedder.key_bytes)
             self.room.waits.begin(self._called.number)
-            self._pieces(lanes, arrived, now_us, out)
+            self._pieces(rows.take(arrival_order), now_us, out)
             self.room.waits.end()
             if self._moved:
                 self._find_places()
@@ -116,24 +114,22 @@ class BudgetedPipeline(KeyedPipeline):
         if self.budget.told:
             out.stats.append({"watch": self.watch.name, **self.room.tell()})
 
-    def _pieces(self, lanes: Sequence[Lane], arrived: Int, now_us: int | None, out: Out) -> None:
-        lane = np.repeat(np.arange(len(lanes)), [len(rows.time) for rows, _ in lanes])[arrived]
-        key, time = (np.concatenate([getattr(rows, name) for rows, _ in lanes])[arrived] for name in ("key", "time"))
-        text = np.concatenate([self.room.costs.texts(rows) for rows, _ in lanes])[arrived]
-        cost, begin = self.room.costs.of_rows(lane, text), 0
+    def _pieces(self, rows: RowBatch, now_us: int | None, out: Out) -> None:
+        text = self.room.costs.texts(rows)
+        cost, begin = self.room.costs.of_rows(rows.view, text), 0
         cheapest = max(int(cost.min()), 1)
-        while begin < len(arrived):
+        while begin < len(rows):
             ahead = slice(begin, begin + self.room.left // cheapest + 1)
-            price = cost[ahead] + self._called.prices(key[ahead])
-            came = Came(lane[ahead], key[ahead], time[ahead], price)
+            price = cost[ahead] + self._called.prices(rows.key[ahead])
+            came = Came(rows.view[ahead], rows.key[ahead], rows.time[ahead], price)
             fit = 0 if self.deaf else self.room.fitting(came, text[ahead], self._called.place)
             if fit:
-                piece = slice(begin, begin + fit)
-                self._piece(lanes, arrived[piece], now_us, out)
-                self._learn_of(lane[piece], time[piece], key[piece], self._lost)
+                piece = rows.take(slice(begin, begin + fit))
+                self._process_slice(piece, now_us, out)
+                self._learn_of(piece, self._lost)
             elif not self._admits(int(price[0]), int(text[begin]), out):
                 fit = 1
-                self._refuse(lane[begin : begin + 1], time[begin : begin + 1], key[begin : begin + 1], out)
+                self._refuse(rows.take(slice(begin, begin + 1)), out)
             begin += fit
 
     def _admits(self, cost: int, text: int, out: Out) -> bool:
@@ -151,55 +147,55 @@ class BudgetedPipeline(KeyedPipeline):
         self.deaf = 0 if made else DEAF - 1
         return made
 
-    def _refuse(self, lane: Int, time: Int, key: Int, out: Out) -> None:
-        """Give up a row as it comes; the models see it, and that it was lost."""
-        of = int(lane[0])
+    def _refuse(self, row: RowBatch, out: Out) -> None:
+        """Shed a row on arrival; the models observe it as lost."""
+        view = int(row.view[0])
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
-            if of < len(self.watch.lanes) and self.watch.lanes[of] == store.lane:
+            if view < len(self.watch.lanes) and self.watch.lanes[view] == store.lane:
                 out.count(name, {"shed": 1})
-        self._learn_of(lane, time, key, np.ones(1, np.bool_))
-        self.room.lose(int(time[0]) + self.room.shedder.span_us)
+        self._learn_of(row, np.ones(1, np.bool_))
+        self.room.lose(int(row.time[0]) + self.room.shedder.span_us)
 
-    def _take(self, lanes: Sequence[Lane], arrived: Int, now_us: int | None, out: Out) -> None:
-        """Find the places of the keys of a piece, and hand its rows over."""
-        place, keys = self._called.place, np.concatenate([rows.key for rows, _ in lanes])
-        new = np.unique(keys[place[keys] < 0])
+    def _process(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+        """Find the key indexes of a slice, which is in order of arrival, and process its rows."""
+        place = self._called.place
+        new = np.unique(rows.key[place[rows.key] < 0])
         if len(new):
             names = [self._called.names[key] for key in new.tolist()]
             place[new] = places = self._add(names)
             self.place |= dict(zip(names, places, strict=True))
             self.room.tell_pages()
-        sampled, bases = [], np.cumsum([0, *(len(rows.time) for rows, _ in lanes)])
-        self._lost = np.zeros(len(arrived), np.bool_)
-        for i, (rows, _) in enumerate(lanes):
-            mine = np.flatnonzero((arrived >= bases[i]) & (arrived < bases[i + 1]))
-            sampled.append(self._sampled(i, rows, arrived[mine] - bases[i]))
-            if (drawn := sampled[i].sampled) is not None:
-                self._lost[mine] = (drawn.refused | drawn.again)[arrived[mine] - bases[i]]
-        placed = [(rows.with_keys(place[rows.key]), lane[1]) for rows, lane in zip(sampled, lanes, strict=True)]
-        super()._take(placed, arrived, now_us, out)
+        self._lost = np.zeros(len(rows), np.bool_)
+        if self.room.sampler is not None:
+            sample = self._sample(rows, self.room.sampler)
+            rows, self._lost = replace(rows, sample=sample), sample.is_rejected | sample.is_repeat
+        super()._process(rows.with_keys(place[rows.key]), arrival_order, now_us, out)
 
-    def _sampled(self, lane: int, rows: RowBatch, arrived: Int) -> RowBatch:
-        """Decide which of new rows, which arrived in this order, stay, where a sample is asked for."""
-        sampler = self.room.sampler
-        if sampler is None or lane > 1:
-            return rows
-        number = self._called.number[rows.key]
-        columns = [rows.values[column] for column in self.watch.lanes[lane][1]]
-        drawn = draws(np.full(len(number), lane), number, rows.time, columns)
-        chance = sampler.chances(lane, number)
-        refused, texts = drawn >= chance, None if rows.payload is None else rows.texts(np.arange(len(number)))
-        mark, again = marks(drawn, texts, self.watch.lanes[lane][1]), np.zeros(len(number), np.bool_)
-        again[arrived] = sampler.traces.came_again(lane, mark[arrived], refused[arrived])
-        return replace(rows, sampled=Sampled(chance, refused, again))
+    def _sample(self, rows: RowBatch, sampler: Sampler) -> RowSample:
+        """Decide which rows, in order of arrival, join the sample. Rows that no view can use are not sampled."""
+        count = len(rows)
+        sample = RowSample(np.ones(count), np.zeros(count, np.bool_), np.zeros(count, np.bool_))
+        for view in range(min(2, len(self.watch.lanes))):
+            at = np.flatnonzero(rows.view == view)
+            mine, columns = rows.take(at), self.watch.lanes[view][1]
+            number = self._called.number[mine.key]
+            values = [mine.values_of(column) for column in range(len(columns))]
+            fingerprints = row_fingerprints((np.full(len(at), view), number, mine.time, *values), len(at))
+            texts = mine.texts(np.arange(len(at))) if mine.has_payload else None
+            marks = with_payload_digests(fingerprints, texts, columns)
+            probability = sampler.chances(view, number)
+            is_rejected = unit_numbers(fingerprints) >= probability
+            sample.probability[at], sample.is_rejected[at] = probability, is_rejected
+            sample.is_repeat[at] = sampler.traces.came_again(view, marks, is_rejected)
+        return sample
 
-    def _learn_of(self, lane: Int, time: Int, key: Int, lost: Bools) -> None:
-        """Let the models see rows in order of arrival, and which of them were given up as they came."""
-        steady = self.room.clock.take(time)
+    def _learn_of(self, rows: RowBatch, lost: Bools) -> None:
+        """Let the models observe rows in order of arrival, and the rows that were shed on arrival."""
+        steady = self.room.clock.take(rows.time)
         if self.room.worth is not None:
-            numbers, mine = self._called.number[key], lane < 2
-            stamp = stamps(numbers, time)
-            self.room.worth.learn(lane[mine], steady[mine], numbers[mine], stamp[mine], lost[mine])
+            numbers, mine = self._called.number[rows.key], rows.view < 2
+            stamp = row_fingerprints((numbers, rows.time), len(numbers))
+            self.room.worth.learn(rows.view[mine], steady[mine], numbers[mine], stamp[mine], lost[mine])
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Give the pages that changed since the last call."""

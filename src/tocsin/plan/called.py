@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tocsin.hashing import key_numbers
 from tocsin.plan.page import KEYS_PER_PAGE
-from tocsin.plan.shed import number_of
 from tocsin.runtime.contract import Batch, Bools, Int
 from tocsin.runtime.state_registry import name_bytes
 
@@ -37,7 +37,7 @@ class Called:
     def find(self, places: Mapping[Key, int], key_bytes: int) -> None:
         """Look up where the keys live, when all of them are numbered; 0 bytes: keys cost nothing."""
         count = len(self.names)
-        self.number = np.fromiter(map(number_of, self.names), np.int64, count)
+        self.number = key_numbers(self.names)
         self.place = np.fromiter((places.get(key, -1) for key in self.names), np.int64, count)
         self.price = np.zeros(count, np.int64)
         if key_bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tocsin.plan.identity import digest, is_apart, is_limited
+from tocsin.hashing import stable_hash
+from tocsin.plan.identity import is_apart, is_limited
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 from tocsin.runtime.state_registry import assign_groups, first_adopters
@@ -27,7 +28,7 @@ def describe_plan(plan: Plan) -> Description:
                     "name": _named(one.alert, one.labels),
                     "meaning": one.meaning,
                     "text": str(rule),
-                    "limits": digest([sorted(limit.numbers.items()) for limit in rule.limits]),
+                    "limits": stable_hash([sorted(limit.numbers.items()) for limit in rule.limits]),
                 }
                 for rule in watch.rules
                 for one in [rule.identity(watch.stores)]

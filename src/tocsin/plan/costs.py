@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.operators.retention.operator import NO_TEXT, RowBatch
+from tocsin.operators.retention.operator import NO_TEXT
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import Int
+from tocsin.runtime.row_batch import RowBatch
 
 
 class RowCosts:
@@ -38,7 +39,7 @@ class RowCosts:
 
     def texts(self, rows: RowBatch) -> Int:
         """What the text of each row takes on a page."""
-        if not self.in_bytes or rows.payload is None:
+        if not self.in_bytes or not rows.has_payload:
             return np.full(len(rows.time), NO_TEXT)
         texts = rows.texts(np.arange(len(rows.time)))
         return np.fromiter((len(json.dumps(one)) + 2 for one in texts), np.int64, len(texts))

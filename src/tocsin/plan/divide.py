@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tocsin.errors import PlanError
+from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import DEFAULT_CORES
 from tocsin.plan.budget import LEAST, MEASURED, MOST_GRANULES, Budget, memory_of
-from tocsin.plan.identity import digest
 from tocsin.plan.steps import Watch
 from tocsin.rules.durations import duration_text
 from tocsin.rules.model import Rule
@@ -90,7 +90,7 @@ def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...
         message += f"; got {run}, which leaves {given} for {pooled} joins"
         raise PlanError(message)
     part = Memory(left // max(pooled, 1), run.unit)
-    pool = digest(*sorted(watch.name for watch in watches if watch.budget is not None and watch.budget.pooled))
+    pool = stable_hash(*sorted(watch.name for watch in watches if watch.budget is not None and watch.budget.pooled))
     return tuple(
         replace(watch, budget=replace(watch.budget, memory=part, pool=pool))
         if watch.budget is not None and watch.budget.pooled

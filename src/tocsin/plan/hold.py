@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
-from tocsin.operators.join.batch_slice import ArrivalOrder
-from tocsin.operators.retention.operator import RowBatch, Texts
-from tocsin.plan.identity import Lane, digest
+from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.plan.pace import Noted
-from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
+from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch
 from tocsin.runtime.state_registry import (
     Column,
     OptionalStateArray,
@@ -51,54 +51,31 @@ def retire_buffered_rows(section: StoredSection, context: RetireContext) -> None
 
 
 class Taken(NamedTuple):
-    """Rows that wait no longer, in the order in which they are taken: by key; `behind`: after a later one was."""
+    """Released rows in the order of their release, by key.
 
-    arrivals: ArrivalOrder
-    rows: list[RowBatch]
+    Attributes
+    ----------
+        rows: Released rows. Their serial numbers are their positions.
+        delay: Delay of each row behind the newest row of its stream at its arrival.
+        behind: Rows that were released after a later row of their key.
+        noted: Delays of the rows that arrived with this call.
+        gained: Change of the number of buffered rows by view.
+    """
+
+    rows: RowBatch
     delay: Int
     behind: Bools
     noted: Noted
     gained: Int
 
 
-class Sources:
-    """Where rows come from, by their place among those held and those that came: `held` texts, or new rows by lane."""
-
-    def __init__(
-        self, held: Texts | None, count: int, order: Int, arrivals: ArrivalOrder, rows: Sequence[RowBatch]
-    ) -> None:
-        self.held, self.count, self.order, self.arrivals, self.rows = held, count, order, arrivals, rows
-        self.has_payload = held is not None or any(mine.payload is not None for mine in rows)
-
-    def of(self, at: Int) -> Sources:
-        """Those of some rows."""
-        return Sources(self.held, self.count, self.order[at], self.arrivals, self.rows)
-
-    def new(self, at: Int) -> tuple[Int, Int, Int]:
-        """Which of the rows at these places came with this call, and their lane and row there."""
-        came = np.flatnonzero(self.order[at] >= self.count)
-        number = self.order[at[came]] - self.count
-        return came, self.arrivals.lane[number], self.arrivals.row[number]
-
-    def take(self, positions: Int, /) -> Texts:
-        """Give the payload of some rows."""
-        texts = np.full(len(positions), None, dtype=object)
-        if self.held is not None:
-            old = np.flatnonzero(self.order[positions] < self.count)
-            texts[old] = self.held[self.order[positions[old]]]
-        came, lane, row = self.new(positions)
-        for i, mine in enumerate(self.rows):
-            texts[came[lane == i]] = mine.texts(row[lane == i])
-        return texts
-
-
 @kernel
-def come_behind(key: Int, time: Int, front: Int) -> Bools:
-    """Tell which rows are taken after a later one of their key; `front` is what was taken of each key, and moves."""
+def mark_out_of_order_releases(key: Int, time: Int, released: Int) -> Bools:
+    """Mark the rows released after a later row of their key, and update the released time of each key."""
     behind = np.empty(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
-        behind[i] = time[i] < front[key[i]]
-        front[key[i]] = max(front[key[i]], time[i])
+        behind[i] = time[i] < released[key[i]]
+        released[key[i]] = max(released[key[i]], time[i])
     return behind
 
 
@@ -117,8 +94,8 @@ class Hold:
         """Create an empty buffer. The rows of lane i are counted under the names `counted[i]`."""
         self.order, self.lanes, self.columns = order, lanes, [columns for _, columns in lanes]
         facts = {"lanes": lanes, "counted": counted}
-        self.section = Section(digest(KIND, sorted(lanes)), reorder_schema(lanes), facts)
-        # Row numbers of the buffered rows while a trace is recorded. Its rows then have no payload.
+        self.section = Section(stable_hash(KIND, sorted(lanes)), reorder_schema(lanes), facts)
+        # Positions of the buffered rows in their streams while a trace is recorded.
         self.ids: Int | None = None
 
     @property
@@ -151,88 +128,71 @@ class Hold:
         holding[self.key] = True
         return holding
 
-    def take(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], slack_us: int, now_us: int | None = None) -> Taken:
-        """Let new rows wait, and give those that wait no longer; `rows[i]` are those of lane i."""
-        count = len(self.time)
-        merged = [np.concatenate(pair) for pair in zip(self._held(), _fresh(arrivals), strict=True)]
+    def take(self, rows: RowBatch, slack_us: int, now_us: int | None = None) -> Taken:
+        """Buffer new rows, which are ordered by key and arrival, and return the rows that are due."""
+        count, nothing = len(self.time), np.zeros(len(rows), np.int64)
+        new_columns = (rows.view, rows.key, rows.time, nothing, nothing)
+        merged = [np.concatenate(pair) for pair in zip(self._columns(), new_columns, strict=True)]
         order = np.argsort(merged[1], kind="stable")
-        lane, key, time, stage, delay = (column[order] for column in merged)
+        view, key, time, stage, delay = (column[order] for column in merged)
         before, front = self.clocks.released.copy(), self.clocks.newest.max(axis=1, initial=NEVER_SEEN)
         released, _, stage, late, skew = arrange(
-            self.clocks, key, lane, time, stage, slack_us, self.order.idle_timeout_us, prompt=True
+            self.clocks, key, view, time, stage, slack_us, self.order.idle_timeout_us, prompt=True
         )
         if now_us is not None:
             self.moved_us[self.clocks.newest.max(axis=1, initial=NEVER_SEEN) > front] = now_us
             self.moved_us[key[released]] = now_us
         new = np.flatnonzero(order >= count)
         delay[new] = late[new]
-        number = _numbers(arrivals, rows)[order[new] - count]
-        noted = Noted(number, lane[new], delay[new], skew[new])
-        values = np.concatenate([self.values, self._new_values(arrivals, rows)])[order]
-        sources = Sources(self.payload, count, order, arrivals, rows)
-        taken = self._taken((lane, key, time, delay), values, sources, released, before, noted)
-        self._keep((lane, key, time, stage, delay), values, sources, np.flatnonzero(stage))
+        noted = Noted(rows.serial[order[new] - count], view[new], delay[new], skew[new])
+        both = RowBatch(view, key, time, np.arange(len(time)), order, self._join_cells(rows))
+        taken = self._release(both, delay, released, before, noted)
+        self._store(both, stage, delay, np.flatnonzero(stage))
         return taken
 
     def end(self, ends: Bools) -> Taken:
-        """Give all that waits of some keys."""
+        """Release all buffered rows of the marked keys."""
         before = self.clocks.released.copy()
         released = drain(self.clocks, self.key, self.time, ends)
-        nothing = np.zeros(0, np.int64)
         stay = np.ones(len(self.time), np.bool_)
         stay[released] = False
-        none = ArrivalOrder(nothing, nothing, nothing, nothing)
-        sources = Sources(self.payload, len(self.time), np.arange(len(self.time)), none, ())
-        columns = (self.lane, self.key, self.time, self.delay)
-        nobody = Noted(nothing, nothing, nothing, nothing)
-        taken = self._taken(columns, self.values, sources, released, before, nobody)
-        self._keep(self._held(), self.values, sources, np.flatnonzero(stay))
+        none, number = np.zeros(0, np.int64), np.arange(len(self.time))
+        rows = RowBatch(self.lane, self.key, self.time, number, number, self._join_cells(None))
+        taken = self._release(rows, self.delay, released, before, Noted(none, none, none, none))
+        self._store(rows, self.stage, self.delay, np.flatnonzero(stay))
         return taken
 
-    def _held(self) -> tuple[Int, ...]:
+    def _columns(self) -> tuple[Int, ...]:
         return self.lane, self.key, self.time, self.stage, self.delay
 
-    def _new_values(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch]) -> Float:
-        values = np.full((len(arrivals.time), self.values.shape[1]), np.nan)
-        for i, (mine, columns) in enumerate(zip(rows, self.columns, strict=True)):
-            at = np.flatnonzero(arrivals.lane == i)
-            for c, column in enumerate(columns):
-                values[at, c] = mine.values[column][arrivals.row[at]]
-        return values
+    def _join_cells(self, rows: RowBatch | None) -> Cells:
+        """Return the values, positions and payload of the buffered rows and then of the new rows."""
+        count = len(self.time)
+        position = np.zeros(count, np.int64) if self.ids is None else self.ids
+        if rows is None:
+            return Cells(self.values.T, position, self.payload)
+        values = np.concatenate([self.values.T, rows.cells.values[:, rows.cell]], axis=1)
+        payload = None
+        if self.payload is not None or rows.has_payload:
+            payload = JoinedPayload([(count, self.payload, None), (len(rows), rows.cells.payload, rows.cell)])
+        return Cells(values, np.concatenate([position, rows.cells.position[rows.cell]]), payload)
 
-    def _taken(
-        self,
-        columns: tuple[Int, Int, Int, Int],
-        values: Float,
-        sources: Sources,
-        released: Int,
-        before: Int,
-        noted: Noted,
-    ) -> Taken:
-        """Make rows of those released; their rank is their place among them."""
-        lane, key, time, delay = (column[released] for column in columns)
-        row, rows = np.empty(len(released), np.int64), []
-        for i, names in enumerate(self.columns):
-            at = np.flatnonzero(lane == i)
-            row[at] = np.arange(len(at))
-            mine = {name: values[released[at], c] for c, name in enumerate(names)}
-            rows.append(self._rows(RowBatch(key[at], time[at], at, mine, None), sources.of(released[at])))
-        behind = come_behind(key, time, before)
-        gained = np.bincount(noted.lane, minlength=len(rows)) - np.bincount(lane, minlength=len(rows))
-        return Taken(ArrivalOrder(lane, key, time, row), rows, delay, behind, noted, gained)
+    def _release(self, rows: RowBatch, delay: Int, released: Int, before: Int, noted: Noted) -> Taken:
+        """Return the released rows; `before` has the released time of each key before this call."""
+        taken = replace(rows.take(released), serial=np.arange(len(released)))
+        behind = mark_out_of_order_releases(taken.key, taken.time, before)
+        views = len(self.columns)
+        gained = np.bincount(noted.lane, minlength=views) - np.bincount(taken.view, minlength=views)
+        return Taken(taken, delay[released], behind, noted, gained)
 
-    def _rows(self, rows: RowBatch, sources: Sources) -> RowBatch:
-        """Rows of one lane with their payload, or with their row numbers if a trace is recorded."""
+    def _store(self, rows: RowBatch, stage: Int, delay: Int, at: Int) -> None:
+        """Store the rows that stay in the buffer."""
+        stay = rows.take(at)
+        self.payload = stay.texts(np.arange(len(stay))) if stay.has_payload else None
+        self.values = np.ascontiguousarray(stay.cells.values[:, stay.cell].T)
+        self.lane, self.key, self.time, self.stage, self.delay = stay.view, stay.key, stay.time, stage[at], delay[at]
         if self.ids is not None:
-            return replace(rows, picked=_row_numbers(self.ids, sources), payload=None)
-        return replace(rows, payload=sources) if sources.has_payload else rows
-
-    def _keep(self, columns: Sequence[Int], values: Float, sources: Sources, stay: Int) -> None:
-        self.lane, self.key, self.time, self.stage, self.delay = (column[stay] for column in columns)
-        self.values = values[stay]
-        self.payload = sources.take(stay) if sources.has_payload else None
-        if self.ids is not None:
-            self.ids = _row_numbers(self.ids, sources.of(stay))
+            self.ids = stay.cells.position[stay.cell]
 
     def check(self) -> None:
         """Assert what always holds; for tests."""
@@ -241,29 +201,3 @@ class Hold:
         assert (self.time <= self.clocks.newest[self.key, self.lane]).all()
         waits = self.stage == IN_SYNCHRONIZER
         assert (self.time[waits] > self.clocks.released[self.key[waits]]).all()
-
-
-def _fresh(arrivals: ArrivalOrder) -> tuple[Int, ...]:
-    nothing = np.zeros(len(arrivals.time), np.int64)
-    return arrivals.lane, arrivals.key, arrivals.time, nothing, nothing
-
-
-def _numbers(arrivals: ArrivalOrder, rows: Sequence[RowBatch]) -> Int:
-    """The number of each new row in order of arrival over all keys of the call."""
-    number = np.empty(len(arrivals.time), np.int64)
-    for i, mine in enumerate(rows):
-        at = np.flatnonzero(arrivals.lane == i)
-        number[at] = mine.rank[arrivals.row[at]]
-    return number
-
-
-def _row_numbers(held: Int, sources: Sources) -> Int:
-    """Return the row numbers of some rows; `held` has the row numbers of the rows that were buffered before."""
-    at = np.arange(len(sources.order))
-    numbers, old = np.empty(len(at), np.int64), sources.order < sources.count
-    numbers[old] = held[sources.order[old]]
-    came, lane, row = sources.new(at)
-    for i, mine in enumerate(sources.rows):
-        rows = row[lane == i]
-        numbers[came[lane == i]] = rows if mine.picked is None else mine.picked[rows]
-    return numbers

@@ -9,12 +9,11 @@ rules. So its state is found if its rules wait in another way, or under another 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from tocsin.hashing import stable_hash
 from tocsin.rules.quality import ReorderWait
 
 # Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
@@ -23,23 +22,18 @@ Lane = tuple[str, tuple[str, ...]]
 _DIGITS = 16
 
 
-def digest(*parts: Any) -> str:
-    """Name things by what they are; part of the state's format, so never to be changed."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_DIGITS]
-
-
-_LIMITED = digest("memory")
-_APART = digest("cpu")
+_LIMITED = stable_hash("memory")
+_APART = stable_hash("cpu")
 
 
 def waiting_name(keys: str, read: Sequence[Any], waiting: ReorderWait) -> str:
     """Name a watch whose rows wait; those that read the same have names that differ in the last digest alone."""
-    return f"{keys}~{digest(*read)}{digest(*astuple(waiting))}"
+    return f"{keys}~{stable_hash(*read)}{stable_hash(*astuple(waiting))}"
 
 
 def limited_name(keys: str, rules: Sequence[str]) -> str:
     """Name a watch whose memory is limited by what its rules are found by."""
-    return f"{keys}~{_LIMITED}{digest(*rules)}"
+    return f"{keys}~{_LIMITED}{stable_hash(*rules)}"
 
 
 def apart_name(keys: str, apart: str) -> str:
@@ -72,7 +66,7 @@ class Identity:
     @property
     def id(self) -> str:
         """By what the rule is found again."""
-        return digest(self.alert, self.labels)
+        return stable_hash(self.alert, self.labels)
 
     def to_json(self) -> list[Any]:
         """Write it."""

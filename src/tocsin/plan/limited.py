@@ -18,9 +18,9 @@ from tocsin.errors import RunError
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.bought import Bought
-from tocsin.plan.lanes import inputs_of
 from tocsin.plan.new_rows import NewRows
 from tocsin.plan.promising_pages import PROMISING, parts_of
+from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out, Pages

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tocsin.operators.retention.operator import RowBatch, Texts
 from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.row_batch import RowBatch, Texts
 
 # The columns that are whole numbers.
 COLUMNS = ("side", "time", "elapsed", "key", "came", "left")
@@ -57,15 +56,10 @@ def no_rows(width: int) -> NewRows:
     return NewRows(none, none, none, none, none, none, np.zeros((0, width)), None)
 
 
-def in_order(lanes: Sequence[RowBatch], columns: Sequence[Sequence[str]], arrived: Int) -> NewRows:
-    """The rows of both lanes, in an order of arrival; no bucket has taken them yet."""
-    side = np.repeat(np.arange(len(lanes)), [len(rows.time) for rows in lanes])
-    time, key = (np.concatenate([getattr(rows, name) for rows in lanes]) for name in ("time", "key"))
-    values, texts = np.full((len(time), max(map(len, columns))), np.nan), None
-    if any(rows.payload is not None for rows in lanes):
-        texts = np.concatenate([rows.texts(np.arange(len(rows.time))) for rows in lanes])
-    for i, rows in enumerate(lanes):
-        for c, column in enumerate(columns[i]):
-            values[side == i, c] = rows.values[column] + 0.0
-    none = np.zeros(len(time), np.int64)
-    return NewRows(side, time, none, key, none, none, values, texts).pick(arrived)
+def new_rows(rows: RowBatch, arrival_order: Int) -> NewRows:
+    """Return the rows of all views in order of arrival; no bucket has taken them yet."""
+    arrived = rows.take(arrival_order)
+    none = np.zeros(len(arrived), np.int64)
+    values = arrived.cells.values[:, arrived.cell].T + 0.0
+    texts = arrived.texts(np.arange(len(arrived))) if arrived.has_payload else None
+    return NewRows(arrived.view, arrived.time, none, arrived.key, none, none, values, texts)

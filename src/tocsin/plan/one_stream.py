@@ -18,11 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.bought import Totals, block_ends
-from tocsin.plan.lanes import count_received, lane_of, stream_rows
 from tocsin.plan.limited import AGAIN_US, LimitedPipeline, Work
-from tocsin.plan.new_rows import NewRows, in_order
+from tocsin.plan.new_rows import NewRows, new_rows
+from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.row_rules import RowRules
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Out, Pages
@@ -89,14 +88,12 @@ class OneStreamPipeline(LimitedPipeline):
         if not batches:
             self.say(out)
             return
-        (stream,) = self.watch.streams
-        rows, arrival = stream_rows(self.watch, stream, batches, lambda batch: self.log.places(batch.keys))
-        lanes = [lane_of(rows, arrival, columns) for columns in self.columns]
-        count_received(self.watch, {stream: len(rows.time)}, lanes, batches, out)
-        arrived = _arrived(lanes)
-        if len(arrived):
+        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
+        rows, arrival_order = read_views(self.watch, streams)
+        count_received(self.watch, streams, rows, batches, out)
+        if len(rows):
             self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
-            self._take(self._at_their_time(in_order([mine for mine, _ in lanes], self.columns, arrived), out), out)
+            self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)
         self.say(out)
 
     def _take(self, rows: NewRows, out: Out) -> None:
@@ -231,10 +228,3 @@ class OneStreamPipeline(LimitedPipeline):
             self.selection, known, self.counted = self._selection(), self.log.rows, self.log.begin
             values = known.values[np.arange(len(known)), self.guide[known.side]]
             self.selection.restore(unpack(pages[self.part])[0], known.elapsed, values, self._bins(known))
-
-
-def _arrived(lanes: Sequence[tuple[RowBatch, Int]]) -> Int:
-    """The rows of all lanes by arrival; those that came together as they stand in the stream, then by lane."""
-    place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
-    lane = np.repeat(np.arange(len(lanes)), [len(arrival) for _, arrival in lanes])
-    return np.lexsort((lane, np.concatenate(place), np.concatenate([arrival for _, arrival in lanes])))

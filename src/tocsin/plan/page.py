@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
 from tocsin.operators import no_data
 from tocsin.operators.admission import late_rows
 from tocsin.operators.join import operator as join
-from tocsin.operators.join.batch_slice import ArrivalOrder, BatchSlice
+from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle import operator as lifecycle
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
-from tocsin.operators.lifecycle.operator import AlertChange
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
-from tocsin.operators.no_data import Event, NoDataDetector, ObservedRows
+from tocsin.operators.matches import match_alerts
+from tocsin.operators.no_data import NoDataDetector, NumberedChanges, ObservedRows, no_data_alerts
 from tocsin.operators.retention import operator as retention
-from tocsin.operators.retention.operator import Retention, RowBatch, VersionedRows
+from tocsin.operators.retention.operator import Retention
 from tocsin.plan import hold
 from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.identity import digest
 from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.report import alert_row, silence_row, with_doubts
+from tocsin.plan.report import AlertChanges, lifecycle_alerts, with_doubts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
+from tocsin.runtime.alert_batch import FIRING, NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
+from tocsin.runtime.row_batch import RowBatch, no_rows
 from tocsin.runtime.state_registry import (
     Column,
     Retire,
@@ -43,6 +45,7 @@ from tocsin.runtime.state_registry import (
     StateSchema,
     StoredSection,
 )
+from tocsin.runtime.versioned_rows import VersionedRows
 
 KEYS_PER_PAGE = 32_768
 
@@ -97,7 +100,7 @@ class Page:
     def __init__(self, watch: Watch, shard: Shard) -> None:
         self.watch, self.shard = watch, shard
         shard.is_full_width = watch.budget is not None
-        self.section = Section(digest(ADMISSION_KIND), _ADMISSION)
+        self.section = Section(stable_hash(ADMISSION_KIND), _ADMISSION)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.remembered = [Retention(store, name) for store, name in stores]
         self.followed = [Join(rule, watch.stores, watch.lanes) for rule in watch.rules]
@@ -136,53 +139,45 @@ class Page:
         if self.hold is not None:
             self.hold.ids = np.zeros(0, np.int64)
 
-    def on_rows(
-        self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], now_us: int | None, out: Out, pace: Pace | None = None
-    ) -> None:
-        """Take rows, ordered by key and arrival, or let them wait; `rows[i]` holds those of lane i in the same order.
-
-        Rows behind those of the last lane are of no use to any rule.
-        """
+    def on_rows(self, rows: RowBatch, now_us: int | None, out: Out, pace: Pace | None = None) -> None:
+        """Process rows, which are ordered by key and arrival, or buffer them."""
         self.shard.is_dirty = True
         if now_us is not None:
-            self.seen_us[arrivals.key[arrivals.lane < len(self.watch.lanes)]] = now_us
+            self.seen_us[rows.key[rows.view < len(self.watch.lanes)]] = now_us
             for followed in self.followed:
-                followed.seen_us[arrivals.key[followed.stream_of[arrivals.lane] >= 0]] = now_us
+                followed.seen_us[rows.key[followed.stream_of[rows.view] >= 0]] = now_us
         if self.hold is None or pace is None:
-            self._take(arrivals, rows, out)
+            self._take(rows, out)
             return
         wait_us = pace.wait.wait_us
-        self._take_waited(self.hold.take(arrivals, rows, wait_us, now_us), out, wait_us)
+        self._take_waited(self.hold.take(rows, wait_us, now_us), out, wait_us)
 
     def _take_waited(self, taken: Taken, out: Out, wait_us: int | None = None) -> None:
         """Take rows that wait no longer; where no row came, none of them is late, and the wait does not matter."""
-        behind = np.bincount(taken.arrivals.lane[taken.behind], minlength=len(self.watch.lanes))
+        rows = taken.rows
+        behind = np.bincount(rows.view[taken.behind], minlength=len(self.watch.lanes))
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
             out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
         if taken.behind.any():
             why = "it arrived after the reorder wait and was used out of order"
-            out.late += late_rows(self.watch, self.keys, (taken.arrivals, taken.rows), taken.behind, why, wait_us)
-        self._take(taken.arrivals, taken.rows, out, wait_us)
+            out.late += late_rows(self.watch, self.keys, rows, taken.behind, why, wait_us)
+        self._take(rows, out, wait_us)
         gave = np.concatenate([followed.gave for followed in self.followed])
         results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
-        lane, time = taken.arrivals.lane, taken.arrivals.time
-        self.learnt.append(Learnt(taken.noted, Gave(lane, taken.delay, time, results, ~taken.behind)))
+        self.learnt.append(Learnt(taken.noted, Gave(rows.view, taken.delay, rows.time, results, ~taken.behind)))
 
-    def _take(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out, wait_us: int | None = None) -> None:
-        timely = admit(arrivals.key, arrivals.time, self.newest, self.watch.allowed_lateness_us)
-        self._count_arrivals(arrivals.lane, rows, timely, out)
+    def _take(self, rows: RowBatch, out: Out, wait_us: int | None = None) -> None:
+        timely = admit(rows.key, rows.time, self.newest, self.watch.allowed_lateness_us)
+        of_view = {view: rows.of_view(view) for view in set(self.lanes)}
+        self._count_arrivals(rows, of_view, timely, out)
         if not timely.all():
             why = (
                 f"it is later than `allowed_lateness` ({duration_text(self.watch.allowed_lateness_us)}) and was dropped"
             )
-            out.late += late_rows(self.watch, self.keys, (arrivals, rows), ~timely, why, wait_us)
-            lane = arrivals.lane[timely]
-            rows = [mine.pick(np.flatnonzero(timely[arrivals.lane == i])) for i, mine in enumerate(rows)]
-            row = np.empty(len(lane), np.int64)
-            for i, mine in enumerate(rows):
-                row[lane == i] = np.arange(len(mine.key))
-            arrivals = ArrivalOrder(lane, arrivals.key[timely], arrivals.time[timely], row)
-        self._work(arrivals, rows, out)
+            out.late += late_rows(self.watch, self.keys, rows, ~timely, why, wait_us)
+            rows = rows.take(timely)
+            of_view = {view: rows.of_view(view) for view in of_view}
+        self._work(rows, of_view, out)
 
     def on_heard(self, heard: ObservedRows, now_us: int | None, out: Out) -> None:
         """Let silences hear rows, ordered by key and arrival: all that have a time and a key."""
@@ -190,13 +185,16 @@ class Page:
         self.shard.is_dirty = True
         self._report_silences(self.silences.on_rows(heard, now_us), out)
 
-    def _count_arrivals(self, lane: Int, rows: Sequence[RowBatch], timely: NDArray[np.bool_], out: Out) -> None:
+    def _count_arrivals(
+        self, rows: RowBatch, of_view: Mapping[int, RowBatch], timely: NDArray[np.bool_], out: Out
+    ) -> None:
         stores = zip(self.remembered, self.lanes, self.watch.store_names, strict=True)
-        for number, (memory, i, name) in enumerate(stores):
-            late = 0 if timely.all() else int((~timely[lane == i]).sum())
+        for number, (memory, view, name) in enumerate(stores):
+            late = 0 if timely.all() else int((~timely[rows.view == view]).sum())
             missing = self._without_limits(number)
-            unlimited = int(missing[rows[i].key].sum()) if missing.any() else 0
-            counts = {"late": late, "out_of_domain": memory.out_of_domain(rows[i]), "without_limits": unlimited}
+            unlimited = int(missing[of_view[view].key].sum()) if missing.any() else 0
+            out_of_domain = memory.count_out_of_domain(of_view[view])
+            counts = {"late": late, "out_of_domain": out_of_domain, "without_limits": unlimited}
             out.count(name, counts)
 
     def _without_limits(self, store: int) -> NDArray[np.bool_]:
@@ -207,20 +205,19 @@ class Page:
                 missing |= np.isnan(followed.limits).any(axis=0)
         return missing
 
-    def _work(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], out: Out) -> None:
-        """Reduce, join, evaluate, alert; then keep what stays."""
-        of_store = [rows[i] for i in self.lanes]
-        merged = [self._merge(i, mine) for i, mine in enumerate(of_store)]
-        arrived = BatchSlice(arrivals, merged, self.lanes, len(self.keys))
+    def _work(self, rows: RowBatch, of_view: Mapping[int, RowBatch], out: Out) -> None:
+        """Merge, join and evaluate the rows, raise alerts, and retain the rows that remain."""
+        merged = [self._merge(i, of_view[view]) for i, view in enumerate(self.lanes)]
+        arrived = BatchSlice(rows, merged, self.lanes, len(self.keys))
         for followed in self.followed:
             has_times = self.watch.has_emission_times and followed.lived.lives
-            emissions = EmissionTimes.of(followed, arrivals) if has_times else None
+            emissions = EmissionTimes.of(followed, rows) if has_times else None
             changes, matches = followed.evaluate(arrived)
             if self.hold is not None:
                 followed.count_left_out(arrived)
             self._report(followed, changes, out, emissions)
             self._report_matches(followed, matches, out)
-        self._keep(of_store, merged, out)
+        self._retain(merged, out)
 
     def _merge(self, store: int, rows: RowBatch) -> VersionedRows:
         """Merge new rows with the retained rows of a store."""
@@ -229,7 +226,7 @@ class Page:
             self.tracer.record_merge(store, rows, segments)
         return segments
 
-    def _keep(self, of_store: Sequence[RowBatch], merged: Sequence[VersionedRows], out: Out) -> None:
+    def _retain(self, merged: Sequence[VersionedRows], out: Out) -> None:
         floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             if rule.lag_us:  # A row that is not settled yet does not expire.
@@ -237,7 +234,7 @@ class Page:
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
             if self.tracer is not None:
                 self.tracer.record_reduction(i, merged[i], floors[i])
-            out.count(name, memory.keep(of_store[i], merged[i], floors[i]))
+            out.count(name, memory.retain(merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
@@ -251,8 +248,7 @@ class Page:
     def _go_on(self, rule: Threshold, followed: Join, progress: Int, silence: Int, out: Out) -> None:
         """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
         if rule.lag_us:
-            store = rule.stores[0]
-            segment = self._merge(store, RowBatch.none(self.remembered[store].store.columns))
+            segment = self._merge(rule.stores[0], no_rows(len(self.watch.stores[rule.stores[0]].columns)))
             self._report(followed, followed.settle_rest(progress, segment), out)
         self._report(followed, followed.advance(progress, silence, late_too=True), out)
 
@@ -327,48 +323,43 @@ class Page:
             times.append(timer)
         return min(times, default=None)
 
-    def _report_silences(self, events: Sequence[Event], out: Out, quality: str = "exact") -> None:
+    def _report_silences(self, changes: NumberedChanges, out: Out, quality: str = "exact") -> None:
         assert self.silences is not None
-        self.shard.is_dirty |= bool(events)
-        for i, k, start, end, last in events:
-            named = dict(zip(self.watch.on, self.keys[k], strict=True))
-            out.alerts.append(silence_row(self.silences.identities[i], named, (start, end, last), quality))
+        self.shard.is_dirty |= bool(changes)
+        for i, mine in changes:
+            out.alerts.append(no_data_alerts(self.silences.identities[i], self.watch.on, self.keys, mine, quality))
 
     def _report(
-        self, followed: Join, changes: Sequence[AlertChange], out: Out, emissions: EmissionTimes | None = None
+        self, followed: Join, changes: Sequence[AlertChanges], out: Out, emissions: EmissionTimes | None = None
     ) -> None:
-        for change in changes:
-            # What is missing may have begun this life, or a life before that would not have ended yet.
-            since = min(change.times.starts, int(change.shown.times.min()))
-            promise = self._promise(since - followed.rule.keep_us - followed.rule.stale_us)
-            row = self._row(followed, change, f"{promise}{' late' * change.late}")
-            fires_us = change.times.fires
-            if emissions is not None and change.state == "firing" and fires_us is not None and not change.late:
-                row["emitted_us"] = emissions.find(change.key, fires_us)
-            out.alerts.append(row)
+        for mine in changes:
+            # A missing row may have started this alert, or an earlier alert that would not have ended yet.
+            since = np.minimum(mine.start, mine.shown.times.min(axis=1))
+            qualities = self._promises(since - followed.rule.keep_us - followed.rule.stale_us)
+            if mine.late:
+                qualities = [f"{one} late" for one in qualities]
+            qualities = with_doubts(qualities, followed.outside(mine.shown))
+            batch = lifecycle_alerts(followed.identity, self.watch.on, self.keys, mine, qualities)
+            if emissions is not None:
+                emitted, firing = np.full(len(batch), NO_TIME), np.flatnonzero((mine.state == FIRING) & (not mine.late))
+                emitted[firing] = emissions.find(mine.key[firing], mine.fires[firing])
+                batch = replace(batch, emitted=emitted)
+            out.alerts.append(batch)
 
     def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
         if followed.chances is None:
-            promises = list(map(self._promise, matches.times.min(axis=1).tolist()))
+            promises = self._promises(matches.times.min(axis=1))
         else:
             promises = list(map(_sampled, followed.chances.tolist()))
-        keys, qualities = (
-            [self.keys[key] for key in matches.key.tolist()],
-            with_doubts(promises, followed.outside(matches)),
-        )
-        out.alerts += match_rows(followed.identity, self.watch.on, keys, matches, qualities)
+        qualities = with_doubts(promises, followed.outside(matches))
+        batch = match_alerts(followed.identity, self.watch.on, self.keys, matches.key, matches, qualities)
+        out.alerts.append(batch)
 
-    def _promise(self, since_us: int) -> str:
-        """What is promised of the results from a time on: all, unless rows that they may need were shed."""
-        return self.loss.promise if since_us <= self.loss.until_us else "exact"
-
-    def _row(self, followed: Join, change: AlertChange, quality: str) -> dict[str, Any]:
-        _, state, times, sequence, late, shown = change
-        named = dict(zip(self.watch.on, self.keys[change.key], strict=True))
-        (quality,) = with_doubts([quality], followed.outside(shown))
-        return alert_row(followed.identity, named, state, times, shown, quality, late=late, sequence=sequence)
+    def _promises(self, since: Int) -> list[str]:
+        """Return the quality of results from these times on: exact, unless rows that they may need were shed."""
+        return [self.loss.promise if shed else "exact" for shed in (since <= self.loss.until_us).tolist()]
 
     def _counted(self) -> list[list[str]]:
         """By lane, the names under which its rows are counted."""

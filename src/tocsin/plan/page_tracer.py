@@ -12,10 +12,11 @@ import numpy as np
 from tocsin.operators.join.threshold_join import Evaluations, Probes
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
 from tocsin.operators.lifecycle.witness import WitnessLookup
-from tocsin.operators.retention.bracketing import NEVER
-from tocsin.operators.retention.operator import Retention, RowBatch, VersionedRows
+from tocsin.operators.retention.operator import Retention
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Bools, EvaluatedRows, Int, Listener
+from tocsin.runtime.contract import NEVER, Bools, EvaluatedRows, Int, Listener
+from tocsin.runtime.row_batch import RowBatch
+from tocsin.runtime.versioned_rows import VersionedRows
 
 
 class PageTracer:
@@ -29,9 +30,9 @@ class PageTracer:
 
     def record_merge(self, store: int, rows: RowBatch, segments: VersionedRows) -> None:
         """Record rows that entered a store."""
-        new = np.arange(len(rows.time)) if rows.picked is None or not len(rows.time) else rows.picked
+        new = rows.cells.position[rows.cell]
         self.merged[store] = np.concatenate([self.retained[store], new])
-        self.listener.on_entered(store, new, rows.rank, segments.silent, segments.repeated)
+        self.listener.on_entered(store, new, rows.serial, segments.is_skipped, segments.is_repeat)
 
     def record_reduction(self, store: int, segments: VersionedRows, floor: Int) -> None:
         """Record the rows that a store omits and retains after a merge; `floor` is the oldest time of each key."""
@@ -39,8 +40,8 @@ class PageTracer:
             return
         rows = self.merged[store][segments.source]
         key = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
-        self.retained[store] = rows[(segments.gone == NEVER) & (segments.time >= floor[key])]
-        self.listener.on_reduced(store, rows, segments.gone, self.retained[store])
+        self.retained[store] = rows[(segments.end == NEVER) & (segments.time >= floor[key])]
+        self.listener.on_reduced(store, rows, segments.end, self.retained[store])
 
     def record_evaluations(
         self, rule: int, probes: Probes, evaluations: Evaluations, late: Bools, show: WitnessLookup

@@ -3,7 +3,7 @@
 Idea: pairs are evaluated block by block, as what they give has to be known then. What is found is noted in columns,
 as rows may go; it is written down once a call, the results of each rule together, which is cheaper than some at a time.
 Guarantee: the results of a rule come in the order in which they were found, whatever the cut into calls.
-Cost: an evaluation per rule and pair, a look at each rule per block, and what `match_rows` takes per result.
+Cost: an evaluation per rule and pair, a look at each rule per block, and what `match_alerts` takes per result.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from tocsin.expr.syntax_tree import Variable
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
-from tocsin.operators.retention.operator import Texts
+from tocsin.operators.matches import match_alerts
 from tocsin.plan.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import Key, RowLog
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out
+from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 
 
@@ -123,6 +123,6 @@ class PairRules:
         for rule, mine in zip(self.rules, np.split(order, ends[:-1]), strict=True):
             if len(mine):
                 found = Found._make(column[mine] for column in whole)
-                shown, keys = rule.shown(found), [log.keys[k] for k in found.key.tolist()]
+                shown = rule.shown(found)
                 qualities = with_doubts(found.quality.tolist(), rule.outside(shown))
-                out.alerts += match_rows(rule.identity, self.on, keys, shown, qualities)
+                out.alerts.append(match_alerts(rule.identity, self.on, log.keys, found.key, shown, qualities))

@@ -10,13 +10,13 @@ Plan
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tocsin.hashing import stable_hash
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
@@ -94,7 +94,7 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """Name this plan, to tell the metrics of queries apart; state is found by its parts (`identity.py`)."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+        return stable_hash(repr(self))
 
 
 def _sharing(watch: Watch) -> Watch:

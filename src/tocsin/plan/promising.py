@@ -22,10 +22,10 @@ import numpy as np
 
 from tocsin.plan.anytime import RENEW, RENEW_EACH, judging
 from tocsin.plan.bought import Totals, block_ends
-from tocsin.plan.lanes import count_received, lane_of, stream_rows
 from tocsin.plan.limited import AGAIN_US, LimitedPipeline, Work
-from tocsin.plan.new_rows import NewRows, in_order
+from tocsin.plan.new_rows import NewRows, new_rows
 from tocsin.plan.pair_rules import PairRules
+from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
 from tocsin.runtime.state_codec import unpack
@@ -85,17 +85,12 @@ class PromisingPipeline(LimitedPipeline):
         if not batches:
             self.say(out)
             return
-        streams = {
-            name: stream_rows(self.watch, name, batches, lambda batch: self.log.places(batch.keys))
-            for name in self.watch.streams
-        }
-        lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
-        whole = {name: len(rows.time) for name, (rows, _) in streams.items()}
-        count_received(self.watch, whole, lanes, batches, out)
-        arrived = np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
-        if len(arrived):
+        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
+        rows, arrival_order = read_views(self.watch, streams)
+        count_received(self.watch, streams, rows, batches, out)
+        if len(rows):
             self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
-            self._take(self._at_their_time(in_order([rows for rows, _ in lanes], self.columns, arrived), out), out)
+            self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)
         self.say(out)
 
     @property

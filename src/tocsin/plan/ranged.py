@@ -12,13 +12,13 @@ import numpy as np
 from tocsin.errors import RunError
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.lanes import inputs_of
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.reached import Element, range_row, refused_row
+from tocsin.plan.reached import Element, Elements, refused_row, request_alerts
+from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.standing import KeyQueries, Reached, Requests
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
-from tocsin.runtime.payload import joined_payload
+from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
 
@@ -139,7 +139,7 @@ class RangePipeline:
         numbers = [np.array([keys.setdefault(key, len(keys)) for key in batch.keys])[batch.key] for batch in some]
         time, arrival = (np.concatenate([getattr(batch, name) for batch in some]) for name in ("time", "arrival"))
         values = {column: np.concatenate([batch.values[column] for batch in some]) for column in columns}
-        return _Rows(np.concatenate(numbers), time, arrival, values, joined_payload(some), bad)
+        return _Rows(np.concatenate(numbers), time, arrival, values, join_payload(some), bad)
 
     def _by_key(self, call: _Call) -> Iterator[tuple[int, Int, Int]]:
         """The usable requests and elements of each key, in order of arrival."""
@@ -190,12 +190,16 @@ class RangePipeline:
         return Requests(ids, payload, asked.registers[at], before, asking.time[at], asked.threshold[at], asked.ends[at])
 
     def _alert(self, call: _Call, key: int, reached: Sequence[Reached], elements: Int, out: Out) -> None:
-        """Say what was reached, in order."""
-        at = elements[[one.element for one in reached]]
-        for one, row, text in zip(reached, at.tolist(), call.counting.texts(at), strict=True):
-            values = {name: float(call.counting.values[name][row]) for name in self.watch.columns(self.watch.data)}
-            element = Element(int(call.counting.time[row]), values, text)
-            out.alerts.append(range_row(self.watch, self._named(call.keys[key]), one, element))
+        """Add the matured requests of a key to the alerts, in order."""
+        if not reached:
+            return
+        at, counting = elements[[one.element for one in reached]], call.counting
+        values = np.array([counting.values[name][at] for name in self.watch.columns(self.watch.data)], np.float64)
+        values = values.reshape(-1, len(at)).T
+        # A key in parts has the number of its part after its columns.
+        named = call.keys[key][: len(self.watch.on)]
+        rows = Elements(counting.time[at], values, counting.texts(at))
+        out.alerts.append(request_alerts(self.watch, named, reached, rows))
 
     def _named(self, key: Key) -> dict[str, str]:
         """The key columns of a key, which may have the number of a part behind them."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tocsin.errors import RuleError
 from tocsin.expr.syntax_tree import Key
+from tocsin.hashing import stable_hash
 from tocsin.plan.columns import Columns, Special, are_all, check_stream, column_of
-from tocsin.plan.identity import digest
 from tocsin.rules.durations import duration_text
 from tocsin.rules.field_error import FieldError, FieldErrors
 from tocsin.rules.nearest import nearest
@@ -68,7 +68,7 @@ class RangeWatch:
     def name(self) -> str:
         """By what its pages are found again: all that its requests mean, but for how long they rest."""
         read = [self.on, self.data, self.values, self.weight, self.requests]
-        return digest("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.shards)
+        return stable_hash("ranges", self.alert, self.labels, read, self.within_us, self.is_plain, self.shards)
 
     def __str__(self) -> str:
         """Return the counted rows, the condition of an alert and the shards as text."""
@@ -79,7 +79,7 @@ class RangeWatch:
             if self.within_us is None
             else f"of the last {duration_text(self.within_us)}"
         )
-        lines = [f"Ranges {keys}; requests from {self.requests}"]
+        lines = [f"Range pipeline {keys}; requests from stream {self.requests}"]
         ranges = ", ".join(self.values)
         lines.append(
             f'  Rule "{self.alert}" if {what} of {self.data} in the requested range of {ranges} reaches its threshold'

@@ -1,119 +1,93 @@
-"""Report: what a rule says, as rows of output."""
+"""Alert batches of rules with a lifecycle."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
-from tocsin.runtime.contract import Bools
-from tocsin.runtime.payload import shown_payload
+from tocsin.runtime.alert_batch import (
+    AlertBatch,
+    AlertSource,
+    Key,
+    ShownPayload,
+    WitnessStream,
+    distinct_keys,
+    lifecycle_ids,
+    text_array,
+)
+from tocsin.runtime.contract import Bools, Int
 
-Key = tuple[str, ...]
-# Of output, with the public names.
-Row = dict[str, Any]
-# Equal for what is equal, whatever the order of its parts.
-encode = json.JSONEncoder(sort_keys=True).encode
 
+class AlertChanges(NamedTuple):
+    """Changes of state of alerts, in the order in which they occurred.
 
-class AlertTimes(NamedTuple):
-    """Times of an alert in microseconds: its start, the end of `for`, and its end.
-
-    `fires` is None before the alert fires, and `ends` is None while the alert is open.
+    Attributes
+    ----------
+    key
+        Number of the key on its page.
+    state
+        New state: a position in `alert_batch.STATES`.
+    start, fires, end
+        Start, firing time and end. NO_TIME replaces a time that is not known yet.
+    sequence
+        Number that distinguishes alerts of its key with the same start.
+    late
+        Whether late evaluations drive the alerts.
+    shown
+        Witness of the best evaluation.
     """
 
-    starts: int
-    fires: int | None
-    ends: int | None
+    key: Int
+    state: NDArray[np.int8]
+    start: Int
+    fires: Int
+    end: Int
+    sequence: Int
+    late: bool
+    shown: Witnesses
 
 
-def alert_row(
-    rule: Identity,
-    key: Mapping[str, str],
-    state: str,
-    times: AlertTimes,
-    shown: Witnesses,
-    quality: str,
-    *,
-    late: bool = False,
-    sequence: int = 0,
-) -> Row:
-    """One output row; times are microseconds, which the engine turns into its own kind."""
-    labels = labels_of(rule, key)
-    numbers = float(shown.value[0]), float(shown.margin[0])
-    witness = [part for (part,) in witnesses(rule, key, shown)]
-    mark = mark_of(rule.alert, labels, times.starts, late, sequence)
-    return output_row(rule.alert, mark, labels, state, times, numbers, witness, quality)
+@lru_cache(maxsize=4096)
+def alert_source(rule: Identity, on: tuple[str, ...]) -> AlertSource:
+    """Return the constants of the alerts of a rule with these key columns."""
+    streams = (WitnessStream(stream, columns, frozenset({*columns, *on})) for stream, columns in rule.lanes)
+    return AlertSource(rule.alert, rule.labels, on, tuple(streams))
 
 
-def labels_of(rule: Identity, key: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a rule's alerts for a key."""
-    return {**dict(rule.labels), **key}
+def lifecycle_alerts(
+    rule: Identity, on: Sequence[str], keys: Sequence[Key], changes: AlertChanges, qualities: Sequence[str]
+) -> AlertBatch:
+    """Return changes of state as alert rows. `keys` are the keys of the page."""
+    source, (distinct, place) = alert_source(rule, tuple(on)), distinct_keys(changes.key, keys)
+    shown, late = changes.shown, np.full(len(changes.key), changes.late)
+    return AlertBatch(
+        source,
+        distinct,
+        place,
+        text_array(lifecycle_ids(source, distinct, place, changes.start, late, changes.sequence)),
+        changes.state,
+        start=changes.start,
+        fires=changes.fires,
+        end=changes.end,
+        sequence=changes.sequence,
+        late=late,
+        value=shown.value,
+        margin=shown.margin,
+        times=shown.times,
+        values=shown.values,
+        payload=ShownPayload.of(source.streams, shown.payload),
+        quality=text_array(qualities),
+    )
 
 
 def with_doubts(qualities: Sequence[str], outside: Bools) -> list[str]:
-    """Say of witnesses with a value outside its domain that they have one."""
+    """Add `out-of-domain` to the quality of rows that have a value outside its domain."""
+    if not outside.any():
+        return list(qualities)
     return [f"{one} out-of-domain" if odd else one for one, odd in zip(qualities, outside.tolist(), strict=True)]
-
-
-def witnesses(rule: Identity, on: Collection[str], shown: Witnesses) -> Iterator[list[Row]]:
-    """What stands in the witnesses of each stream."""
-    begin = 0
-    for i, (stream, columns) in enumerate(rule.lanes):
-        values = shown.values[:, begin : begin + len(columns)].tolist()
-        begin += len(columns)
-        texts = _payloads(shown.payload[:, i].tolist(), {*columns, *on})
-        yield [
-            {"stream": stream, "time": time, "values": dict(zip(columns, numbers, strict=True)), "payload": text}
-            for time, numbers, text in zip(shown.times[:, i].tolist(), values, texts, strict=True)
-        ]
-
-
-def _payloads(texts: list[str | None], read: Collection[str]) -> Iterable[dict[str, str | None] | None]:
-    """What is shown of payloads; each text, which many matches may have, is read once."""
-    known = {text: shown_payload(text, read) for text in set(texts)}
-    return (None if (one := known[text]) is None else one.copy() for text in texts)
-
-
-def mark_of(alert_name: str, labels: Mapping[str, str], start: int, *more: object) -> str:
-    """Hash the identity of an alert: its name, labels and start, and the parts that distinguish equal starts."""
-    return hashlib.sha256(encode([alert_name, sorted(labels.items()), start, *more]).encode()).hexdigest()[:16]
-
-
-def output_row(
-    alert_name: str,
-    mark: str,
-    labels: dict[str, str],
-    state: str,
-    times: AlertTimes,
-    numbers: tuple[float, float],
-    witness: Sequence[Row],
-    quality: str,
-) -> Row:
-    """Return one output row; `numbers` are value and margin."""
-    return {
-        "alert": alert_name,
-        "id": mark,
-        "state": state,
-        "labels": labels,
-        "startsAt": times.starts,
-        "firesAt": times.fires,
-        "endsAt": times.ends,
-        "value": numbers[0],
-        "margin": numbers[1],
-        "witness": list(witness),
-        "quality": quality,
-    }
-
-
-def silence_row(rule: Identity, key: Mapping[str, str], times: tuple[int, int | None, int], quality: str) -> Row:
-    """One output row of a silence with this start, end, and last row before it."""
-    start, end, last = times
-    until = start if end is None else end
-    shown = Witnesses.none(1, 1, 0)
-    shown.times[0, 0], shown.value[0], shown.margin[0] = last, (until - last) / 1_000_000, (until - start) / 1_000_000
-    state = "firing" if end is None else "resolved"
-    return alert_row(rule, key, state, AlertTimes(start, start, end), shown, quality)

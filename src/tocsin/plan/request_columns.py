@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocsin.hashing import assign_buckets
 from tocsin.plan.ranges import RangeWatch
 from tocsin.rules.ranges import ACTION, ID, REGISTER, TERMINATE, THRESHOLD
 from tocsin.runtime.contract import Bools, Float, Int
@@ -151,10 +151,11 @@ def _why_unnamed(name: Any, action: Any) -> str:
     return f"`{ACTION}` must be {REGISTER} or {TERMINATE}; got {action!r:.99}"
 
 
-def part_of(text: str | None, parts: int) -> int:
-    """Tell to which part of its key a request belongs, by its id; one without an id belongs to the first."""
-    name, _ = _named(_read_one(text))
-    return zlib.crc32(str(name).encode(errors="surrogatepass")) % parts if _is_id(name) else 0
+def assign_shards(payload: Sequence[str | None], shards: int) -> Int:
+    """Return the shard of each request: the bucket of its id. A request without a valid id is in shard 0."""
+    ids = [_named(_read_one(text))[0] for text in payload]
+    valid = np.array([_is_id(one) for one in ids], np.bool_)
+    return np.where(valid, assign_buckets((), [str(one) for one in ids], shards), 0)
 
 
 def _whole(numbers: Float, most: int) -> Bools:

@@ -231,7 +231,7 @@ def _condition(rule: Rule) -> Condition:
     try:
         return parse_condition(rule.expr)
     except ExprError as error:
-        raise error.of(rule.location) from None
+        raise error.with_place(rule.location) from None
 
 
 def _needs(

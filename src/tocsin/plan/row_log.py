@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.operators.retention.operator import Texts
+from tocsin.hashing import key_numbers, row_fingerprints
 from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
 from tocsin.plan.rolling import Rolling
 from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
-from tocsin.plan.shed import number_of
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.runtime.payload import payload_alike
+from tocsin.runtime.row_batch import Texts
 from tocsin.runtime.state_codec import pack, unpack
 
 ROWS_PER_PAGE = 4096
@@ -35,8 +35,6 @@ ROWS_PER_PAGE = 4096
 MOST_STALE = 4096
 
 Key = tuple[str, ...]
-# An odd number whose bits are well spread.
-_SPREAD = np.int64(-7046029254386353131)
 # Rows go when so many are older than the window, and are a good part of all.
 FEWEST_STALE = 1024
 
@@ -97,7 +95,7 @@ class RowLog:
             for key in keys:
                 if self._place.setdefault(key, len(self.keys)) == len(self.keys):
                     self.keys.append(key)
-            fresh = np.fromiter(map(number_of, self.keys[len(self.numbers) :]), np.int64)
+            fresh = key_numbers(self.keys[len(self.numbers) :])
             self.numbers, places = np.concatenate([self.numbers, fresh]), [self._place[key] for key in keys]
         return np.array(places, np.int64)
 
@@ -107,7 +105,7 @@ class RowLog:
         They are the same if all is the same but columns of the payload that are read anyway, by side.
         """
         repeated, seen = np.zeros(len(new), np.bool_), set[Any]()
-        known, doubted = find_alike(self._rows["stamp"], self._stamps(new))
+        known, doubted = find_alike(self._rows["stamp"], self._fingerprints(new))
         for rows, places in ((self.rows, known), (new, doubted)):
             for i in places.tolist():
                 side = int(rows.side[i])
@@ -118,20 +116,17 @@ class RowLog:
                 seen.add(same)
         return repeated
 
-    def _stamps(self, rows: NewRows) -> Int:
-        """Numbers that are equal where rows are, and hardly ever otherwise."""
-        with np.errstate(over="ignore"):
-            stamp = (rows.time * _SPREAD) ^ self.numbers[rows.key] ^ rows.side
-            for column in rows.values.T:
-                stamp = stamp * _SPREAD ^ np.ascontiguousarray(column).view(np.int64)
-        return np.asarray(stamp)
+    def _fingerprints(self, rows: NewRows) -> Int:
+        """Return the fingerprints of rows without their payload."""
+        columns = (rows.side, self.numbers[rows.key], rows.time, *rows.values.T)
+        return row_fingerprints(columns, len(rows))
 
     def add(self, new: NewRows) -> None:
         """Put rows behind the others."""
         begin = self.end
         self.end += len(new)
         columns = {name: getattr(new, name) for name in (*COLUMNS, "values")}
-        columns |= {"stamp": self._stamps(new), "row": np.arange(begin, self.end)}
+        columns |= {"stamp": self._fingerprints(new), "row": np.arange(begin, self.end)}
         self._rows.add(columns if new.payload is None else columns | {"payload": new.payload})
         self._seen = None
         self._touched |= self._pages(begin)

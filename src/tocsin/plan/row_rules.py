@@ -4,7 +4,7 @@ Idea: a candidate is a rule and a row. The programs of all rules stand one behin
 kernel evaluates all candidates, whatever their rules are. Results are gathered by block and written down by call: what
 rows of a rule have in common is then made once.
 Guarantee: margin, truth and value are those of the rule without a budget: they come from the same program.
-Cost: one evaluation per candidate; a few hundred nanoseconds per result, and what `match_rows` takes.
+Cost: one evaluation per candidate; a few hundred nanoseconds per result, and what `match_alerts` takes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tocsin.expr.syntax_tree import find_variables
 from tocsin.jit import kernel
 from tocsin.operators.join.threshold_join import first_window, last_window
 from tocsin.operators.lifecycle.witness import Witnesses
-from tocsin.operators.matches import match_rows
-from tocsin.operators.retention.operator import Texts
+from tocsin.operators.matches import match_alerts
 from tocsin.plan.guided import Guided
 from tocsin.plan.report import with_doubts
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology
 from tocsin.runtime.contract import Bools, Float, Int, Out
+from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 from tocsin.stages.promising.rule_selection import Candidates
 
@@ -165,9 +165,8 @@ class RowRules:
                 at, time[at], margin[at], np.ones(len(at), np.int64), value[at], time[at][:, None],
                 np.ascontiguousarray(values[at, :width]), texts[at][:, None],
             )  # fmt: skip
-            keys = [log.keys[k] for k in key[at].tolist()]
             doubts = with_doubts(quality[at].tolist(), one.outside(values[at]))
-            out.alerts += match_rows(one.identity, self.on, keys, shown, doubts)
+            out.alerts.append(match_alerts(one.identity, self.on, log.keys, key[at], shown, doubts))
 
 
 def _programs(rules: Sequence[RowRule]) -> Programs:

@@ -30,17 +30,10 @@ from tocsin.stages.memory.curves import told
 from tocsin.stages.memory.frequencies import Shares, shares_of
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER
-from tocsin.stages.memory.splitmix import uniform_of
 
 _WAYS = (EQ_CLUSTER, PPS_CLUSTER)
 # p rises by this factor where at least half of the memory is free.
 _RISE = 2.0
-
-
-def draws(lane: Int, key: Int, time: Int, values: Sequence[Float]) -> Float:
-    """A number from [0, 1) for each row, by what it is: the same whenever and wherever it is asked for."""
-    # Equal numbers have equal bits but for the sign of 0.
-    return uniform_of([lane, key, time, *((value + 0.0).view(np.int64) for value in values)])
 
 
 class Sampler:

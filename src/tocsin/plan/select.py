@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
+from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import pace_of
-from tocsin.plan.identity import digest
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
-from tocsin.runtime.payload import joined_payload
+from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
@@ -68,7 +68,7 @@ class Select:
     @property
     def page(self) -> str:
         """The name of its state; a step that differs in what it may spend alone goes on with it."""
-        return _SELECT + digest(repr(replace(self, cores=None, units=None, unit_ns=UNIT_NS)))
+        return _SELECT + stable_hash(repr(replace(self, cores=None, units=None, unit_ns=UNIT_NS)))
 
     @property
     def costs(self) -> Costs:
@@ -162,7 +162,7 @@ class _SelectPipeline:
         order = np.argsort(np.concatenate([batch.arrival for batch in batches]), kind="stable")
         time = np.concatenate([batch.time for batch in batches])[order]
         values = [np.concatenate([batch.values[name] for batch in batches])[order] for name in self.step.columns]
-        payload = None if self.windows is not None else joined_payload(batches)
+        payload = None if self.windows is not None else join_payload(batches)
         return time, values, None if payload is None else np.array(payload.take(order), object)
 
     def _take(self, time: Int, values: Sequence[Float], texts: NDArray[Any] | None, out: Out) -> None:
@@ -178,12 +178,13 @@ class _SelectPipeline:
 
     def _give(self, results: Int, out: Out) -> None:
         texts = self.texts[results[:, 1] - self.first]
-        out.alerts += [{"query": query, "row": text} for query, text in zip(results[:, 0].tolist(), texts, strict=True)]
+        both = zip(results[:, 0].tolist(), texts, strict=True)
+        out.answers += [{"query": query, "row": text} for query, text in both]
 
     def _tell(self, told: Sequence[OfWindow], out: Out) -> None:
         for one in told:
             ends = {"start_us": one.start_us, "end_us": one.end_us} if self.step.layout.window_us is not None else {}
-            out.alerts.append(ends | {kind: list(getattr(one, kind)) for kind in KINDS})
+            out.answers.append(ends | {kind: list(getattr(one, kind)) for kind in KINDS})
 
     def _count(self, out: Out, left: int = 0) -> None:
         """Say what became of rows since the last time: those that went before they were worked on are unprocessed.

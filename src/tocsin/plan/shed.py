@@ -8,38 +8,20 @@ Cost: O(M log M) for M rows remembered.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.hashing import key_number, row_fingerprints, unit_numbers
 from tocsin.plan.page import KEYS_PER_PAGE, Page
-from tocsin.plan.sample import Sampler, draws
+from tocsin.plan.sample import Sampler
 from tocsin.plan.steps import Watch
-from tocsin.plan.traces import marks
 from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.state_registry import Shard
-
-# A multiplier that spreads times over 64 bits.
-_SPREAD = np.int64(-7046029254386353131)
-
-
-@lru_cache(maxsize=1 << 17)
-def number_of(key: tuple[str, ...]) -> int:
-    """A number that is the key's alone, on every machine."""
-    digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 2
-
-
-def stamps(key: Int, time: Int) -> Int:
-    """By what rows of a lane are told apart: their key and time."""
-    with np.errstate(over="ignore"):
-        return key ^ (time * _SPREAD)
 
 
 def _oldest(time: Int, count: int) -> Int:
@@ -97,7 +79,7 @@ class Shedder:
         parts: list[tuple[Int, Int, Float]] = []
         for page in pages:
             rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
-            names = page.shard.keys.hashes(number_of)
+            names = page.shard.keys.hashes(key_number)
             each = np.where(page.busy(), 0.0, self.key_bytes / np.maximum(rows_of, 1))
             for memory in page.remembered:
                 key = memory.key
@@ -127,7 +109,7 @@ class Shedder:
         if worth is not None:
             for lane in (0, 1):
                 mine = going[kept.lane[going] == lane]
-                worth.lose(lane, stamps(kept.key[mine], kept.time[mine]))
+                worth.lose(lane, row_fingerprints((kept.key[mine], kept.time[mine]), len(mine)))
         for number in np.unique(kept.page[going]).tolist():
             page, here = pages[number], going[kept.page[going] == number]
             page.shard.is_dirty = True
@@ -139,18 +121,18 @@ class Shedder:
         return max(until_us + self.span_us, NEVER_SEEN), float(kept.cost[going].sum())
 
     def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> tuple[dict[int, Int], float]:
-        """Let rows go that cost `excess`, so that the rest is a sample; give their stamps by lane, and their cost."""
+        """Let rows go that cost `excess`, so that the rest is a sample; return fingerprints by lane and cost."""
         kept = self.kept(pages)
-        drawn, room = self._drawn(pages, kept), float(kept.cost.sum()) - excess
-        stays, most = sampler.thin(kept.lane, drawn, kept.key, kept.cost, room)
-        gone, mark = ~stays, np.zeros(len(drawn), np.int64)
+        mark, room = self._fingerprints(pages, kept), float(kept.cost.sum()) - excess
+        stays, most = sampler.thin(kept.lane, unit_numbers(mark), kept.key, kept.cost, room)
+        gone = ~stays
         for number, page in enumerate(pages):
             page.shard.is_dirty = True
             for store, name in enumerate(self.watch.store_names):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
                 memory, mine = page.remembered[store], here[gone[here]]
                 texts = None if memory.payload is None else memory.payload[gone[here]]
-                mark[mine] = marks(drawn[mine], texts, memory.store.columns)
+                mark[mine] = with_payload_digests(mark[mine], texts, memory.store.columns)
                 memory.chance = np.minimum(memory.chances, most[here])
                 memory.shed(gone[here])
                 out.count(name, {"retained": -len(mine), "shed": len(mine)})
@@ -158,17 +140,18 @@ class Shedder:
         for lane in (0, 1):
             mine = np.flatnonzero(gone & (kept.lane == lane))
             sampler.traces.note(lane, np.unique(mark[mine]))
-            lost[lane] = stamps(kept.key[mine], kept.time[mine])
+            lost[lane] = row_fingerprints((kept.key[mine], kept.time[mine]), len(mine))
         return lost, float(kept.cost[gone].sum())
 
-    def _drawn(self, pages: Sequence[Page], kept: Kept) -> Float:
-        """The numbers drawn for all rows that are remembered."""
-        drawn = np.zeros(len(kept.time))
+    def _fingerprints(self, pages: Sequence[Page], kept: Kept) -> Int:
+        """Return the fingerprint of each retained row, without its payload."""
+        fingerprints = np.zeros(len(kept.time), np.int64)
         for number, page in enumerate(pages):
             for store, memory in enumerate(page.remembered):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
-                drawn[here] = draws(kept.lane[here], kept.key[here], kept.time[here], memory.values)
-        return drawn
+                columns = (kept.lane[here], kept.key[here], kept.time[here], *memory.values)
+                fingerprints[here] = row_fingerprints(columns, len(here))
+        return fingerprints
 
     def _order(self, kept: Kept, excess: float, worth: Worth | None, now_us: int) -> Int:
         """Rows that cost `excess` and more, the first to go first: lanes that have more than their share begin."""

@@ -14,10 +14,10 @@ from tocsin.expr.certify.certificate import Verdict
 from tocsin.expr.certify.domain_boxes import UNBOUNDED
 from tocsin.expr.column_evaluation import evaluate_number
 from tocsin.expr.syntax_tree import Compare, Key, Node
-from tocsin.plan.alike import marks
+from tocsin.hashing import fingerprints_as_floats, row_fingerprints, stable_hash
 from tocsin.plan.anytime import Anytime
 from tocsin.plan.budget import Budget
-from tocsin.plan.identity import Identity, Lane, apart_name, digest, limited_name, waiting_name
+from tocsin.plan.identity import Identity, Lane, apart_name, limited_name, waiting_name
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -64,7 +64,7 @@ class Store:
             cut = [self.above_us, self.below_us, self.domains[0] if self.domains else None]
             cut += [self.tolerance] if self.tolerance else []
         by = [str(node) for node in self.by]
-        return digest(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut, *by)
+        return stable_hash(self.stream, self.columns, self.hop_us, self.closed if self.hop_us else "", cut, *by)
 
     def outside(self, values: Sequence[Float]) -> NDArray[np.bool_]:
         """Tell which rows have a value outside its declared domain."""
@@ -90,7 +90,8 @@ class Store:
         numbers, apart = self.numbers(values)
         numbers = [self._blurred(number) for number in numbers]
         if apart.any():
-            numbers = [np.where(apart, marks(values, len(apart)), number) for number in numbers]
+            unequal = fingerprints_as_floats(row_fingerprints(values, len(apart)))
+            numbers = [np.where(apart, unequal, number) for number in numbers]
         return numbers, apart
 
     def _blurred(self, number: Float) -> Float:
@@ -194,7 +195,7 @@ class Threshold:
         """By what its alerts are found again, given the stores of its watch."""
         lanes = tuple(stores[i].lane for i in self.stores)
         read = sorted(f"{name} {column}" for name, column in self.columns)
-        meaning = digest(str(self.condition), read, repr(self.topology), self.emit, self.lag_us)
+        meaning = stable_hash(str(self.condition), read, repr(self.topology), self.emit, self.lag_us)
         return Identity(self.alert, self.labels, lanes, meaning)
 
     @property
@@ -249,7 +250,7 @@ class Silence:
     @property
     def identity(self) -> Identity:
         """By what its alerts are found again; they go on under another length."""
-        return Identity(self.alert, self.labels, ((self.stream, ()),), digest("silence", self.stream))
+        return Identity(self.alert, self.labels, ((self.stream, ()),), stable_hash("silence", self.stream))
 
     def __str__(self) -> str:
         """Return the stream and the time without rows as text."""
@@ -328,7 +329,7 @@ class Watch:
         if anytime.guided is not None:
             # What waits are rules and bins by number: of other rules, or other ranges, nothing goes on.
             how = repr(anytime.guided), repr([rule.identity(self.stores).to_json() for rule in self.rules])
-        return digest(self.on, read, anytime.window_us, anytime.allowed_lateness_us, *how, owner)
+        return stable_hash(self.on, read, anytime.window_us, anytime.allowed_lateness_us, *how, owner)
 
     @property
     def owners(self) -> set[str]:
@@ -396,7 +397,7 @@ class Watch:
         lines = [
             f"Pipeline {keys}" + (f"; allowed lateness {duration_text(self.allowed_lateness_us)}" if self.rules else "")
         ]
-        lines += [f"  Order: {self.order}"] if self.order is not None else []
+        lines += [f"  Reorder: {self.order}"] if self.order is not None else []
         lines += [f"  Memory: {self.budget}"] if self.budget is not None else []
         lines += [f"  CPU: {self.anytime}"] if self.anytime is not None else []
         guided = None if self.anytime is None else self.anytime.guided

@@ -4,28 +4,17 @@ Idea: a join takes equal rows for one. Of a row that was not chosen, or was thin
 an equal one by, and its results would be found and weighed again, as often as it comes. So a mark of 64 bits stays of
 the last of them, in order of going.
 Guarantee: a row that equals one of the last `room` that went brings nothing, as if that one were remembered; two rows
-that differ are taken for equal once in 2^53 / room times. What comes again later than that is taken for new. That is
+that differ are taken for equal once in 2^64 / room times. What comes again later than that is taken for new. That is
 so row by row: those that go push older ones out at once, and cuts into calls do not show.
 Cost: 8 bytes a mark; O((n + room) log n) to look for n rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.runtime.payload import payload_marks
-
-
-def marks(drawn: Float, texts: NDArray[Any] | None, read: Collection[str]) -> Int:
-    """What rows are known by: the numbers drawn for them, and their columns that are not read."""
-    mark = drawn.view(np.int64)
-    return mark if texts is None else mark ^ payload_marks(texts, read)
+from tocsin.runtime.contract import Bools, Int
 
 
 @kernel

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import key_number
 from tocsin.jit import kernel
 from tocsin.operators.join.operator import bring_on
 from tocsin.plan.page import KEYS_PER_PAGE, Page
-from tocsin.plan.shed import number_of
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Int
@@ -117,7 +117,7 @@ class Waits:
         self.terms = Terms(stream, np.array(idle, np.int64), np.array(each, np.int64))
         self.allowed_lateness_us, self.streams = watch.allowed_lateness_us, max(map(len, mine), default=0)
         # A number that is of these rules alone.
-        self.of = number_of(tuple(watch.rules[i].identity(stores).id for i in self.rules))
+        self.of = key_number(tuple(watch.rules[i].identity(stores).id for i in self.rules))
         # Of each key that is charged: its number, the rule, how many rows may wait, and the newest of them.
         self.entries = np.zeros((4, 0), np.int64)
         self.number = np.zeros(0, np.int64)

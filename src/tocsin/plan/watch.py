@@ -7,16 +7,15 @@ from itertools import repeat
 
 import numpy as np
 
-from tocsin.operators.join.batch_slice import ArrivalOrder
 from tocsin.operators.no_data import ObservedRows
-from tocsin.operators.retention.operator import RowBatch
 from tocsin.plan.agree import Control
 from tocsin.plan.allot import Share
-from tocsin.plan.lanes import by_key, count_received, in_no_lane, inputs_of, lane_of, stream_rows
 from tocsin.plan.pace import Pace, together
 from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.received_rows import StreamRows, count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Listener, Out
+from tocsin.runtime.row_batch import RowBatch, group_by_key, sort_by_key
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import Shard, ShardGroup, readable
 
@@ -50,55 +49,37 @@ class KeyedPipeline:
             self.place |= {key: p * KEYS_PER_PAGE + k for k, key in enumerate(page.keys)}
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
-        """Order the rows by key, then by arrival, and hand each page its own."""
+        """Process the rows of one call."""
         if not batches:
             return
-        streams = {name: stream_rows(self.watch, name, batches, self._places) for name in self.watch.streams}
-        lanes = [lane_of(*streams[name], columns) for name, columns in self.watch.lanes]
-        count_received(self.watch, {name: len(rows.time) for name, (rows, _) in streams.items()}, lanes, batches, out)
+        streams = read_streams(self.watch, batches, self._find_key_indexes)
+        rows, arrival_order = read_views(self.watch, streams, with_unused=self.pace is None)
+        count_received(self.watch, streams, rows, batches, out)
         if self.watch.silences:
-            self._hear(streams, batches, now_us, out)
-        if not lanes:
-            return
-        names = [name for name, _ in self.watch.lanes]
-        if self.pace is not None:
-            self._paced(lanes, names, now_us, out)
-            return
-        for name in dict.fromkeys(names):
-            rest = in_no_lane(*streams[name], [lanes[i][0] for i in range(len(names)) if names[i] == name])
-            if rest is not None:
-                lanes.append(rest)
-                names.append(name)
-        self._hand_over(lanes, self._arrived(lanes, names), now_us, out)
+            self._observe(streams, batches, now_us, out)
+        if self.watch.lanes:
+            self._process_arrivals(rows, arrival_order, now_us, out)
 
-    def _hand_over(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
-        """Take the rows of a call, none of which waits."""
-        self._take(lanes, arrived, now_us, out)
-
-    def _paced(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str], now_us: int | None, out: Out) -> None:
-        """Hand over the rows in pieces, and choose the wait anew between them."""
-        assert self.pace is not None
-        arrived = self._arrived(lanes, names)
-        time = np.concatenate([rows.time for rows, _ in lanes])[arrived]
-        begin, cuts = 0, self.pace.cuts(time)
+    def _process_arrivals(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+        """Process the rows of a call. With an adaptive wait, process slices and choose the wait between them."""
+        if self.pace is None:
+            self._process(rows, arrival_order, now_us, out)
+            return
+        arrived = rows.take(arrival_order)
+        begin, cuts = 0, self.pace.cuts(arrived.time)
         for cut in cuts:
-            self._piece(lanes, arrived[begin : cut.rows], now_us, out)
+            self._process_slice(arrived.take(slice(begin, cut.rows)), now_us, out)
             self.pace.adapt(cut)
             begin = cut.rows
             if self.pace.order.shared and cut == cuts[-1]:
                 out.stats.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
-        self._piece(lanes, arrived[begin:], now_us, out)
+        self._process_slice(arrived.take(slice(begin, len(arrived))), now_us, out)
         for rule in self.watch.rules:
             out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)
 
-    def _piece(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
-        """Hand over some rows, which are numbered through all lanes, in order of arrival; learn what became of them."""
-        bases, piece = np.cumsum([0, *(len(rows.time) for rows, _ in lanes)]), np.sort(arrived)
-        mine = []
-        for i, (rows, arrival) in enumerate(lanes):
-            at = piece[slice(*np.searchsorted(piece, bases[i : i + 2]))] - bases[i]
-            mine.append((rows.pick(at), arrival[at]))
-        self._take(mine, np.searchsorted(piece, arrived), now_us, out)
+    def _process_slice(self, rows: RowBatch, now_us: int | None, out: Out) -> None:
+        """Process rows in order of arrival, and feed the results back to the wait."""
+        self._process(rows, np.arange(len(rows)), now_us, out)
         self._learn(out)
 
     def _learn(self, out: Out) -> None:
@@ -114,48 +95,27 @@ class KeyedPipeline:
                 for period in periods:
                     out.find(rule.alert, *period)
 
-    def _take(self, lanes: Sequence[tuple[RowBatch, Int]], arrived: Int, now_us: int | None, out: Out) -> None:
-        """Order rows by key, then by arrival, and hand each page its own."""
-        counts = [len(arrival) for _, arrival in lanes]
-        place = np.concatenate([rows.key for rows, _ in lanes])
-        if not len(place):
+    def _process(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+        """Order rows by key and arrival, and pass them to the pages of their keys."""
+        if not len(rows):
             return
-        order, rank = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
-        lane = np.repeat(np.arange(len(lanes)), counts)[order]
-        bases = np.concatenate([[0], np.cumsum(counts)])
-        time = np.concatenate([rows.time for rows, _ in lanes])[order]
-        ordered, row = [], np.empty(len(order), np.int64)
-        for i, (rows, _) in enumerate(lanes):
-            at = np.flatnonzero(lane == i)
-            row[at] = np.arange(len(at))
-            ordered.append(rows.pick(order[at] - bases[i]).with_rank(rank[at]))
-        self._pages(ArrivalOrder(lane, place[order], time, row), ordered, now_us, out)
+        ordered = sort_by_key(rows, arrival_order, len(self.pages) * KEYS_PER_PAGE)
+        for p in np.unique(ordered.key // KEYS_PER_PAGE).tolist():
+            first = p * KEYS_PER_PAGE
+            begin, end = np.searchsorted(ordered.key, [first, first + KEYS_PER_PAGE]).tolist()
+            part = ordered if end - begin == len(ordered) else ordered.take(slice(begin, end))
+            self.pages[p].on_rows(part.with_keys(part.key - first), now_us, out, self.pace)
 
-    def _arrived(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str]) -> Int:
-        """The rows of all lanes in order of arrival."""
-        if len(lanes) > len(self.watch.streams):  # Rows that arrived together stand as in their stream, in any lane.
-            return self._in_input_order(lanes, names)
-        return np.argsort(np.concatenate([arrival for _, arrival in lanes]), kind="stable")
-
-    def _in_input_order(self, lanes: Sequence[tuple[RowBatch, Int]], names: Sequence[str]) -> Int:
-        """Order the rows of all lanes, which are of these streams, by arrival, stream and place in the stream."""
-        stream = np.repeat([self.watch.streams.index(name) for name in names], [len(rows.time) for rows, _ in lanes])
-        place = [np.arange(len(rows.time)) if rows.picked is None else rows.picked for rows, _ in lanes]
-        return np.lexsort((np.concatenate(place), stream, np.concatenate([arrival for _, arrival in lanes])))
-
-    def _places(self, batch: Batch) -> Int:
-        """Where each key of a batch lives."""
-        return self._placed(batch.keys)
-
-    def _placed(self, keys: Sequence[tuple[str, ...]]) -> Int:
-        """Where keys live; new ones get a place behind the last of a page with room."""
-        places = np.fromiter(map(self.place.get, keys, repeat(-1)), np.int64, len(keys))
-        unknown = np.flatnonzero(places < 0)
+    def _find_key_indexes(self, batch: Batch) -> Int:
+        """Return the key index of each key of a batch. A new key gets an index on the first page that has room."""
+        keys = batch.keys
+        indexes = np.fromiter(map(self.place.get, keys, repeat(-1)), np.int64, len(keys))
+        unknown = np.flatnonzero(indexes < 0)
         if len(unknown):
             new = list(dict.fromkeys(keys[i] for i in unknown.tolist()))
             self.place.update(zip(new, self._add(new), strict=True))
-            places[unknown] = [self.place[keys[i]] for i in unknown.tolist()]
-        return places
+            indexes[unknown] = [self.place[keys[i]] for i in unknown.tolist()]
+        return indexes
 
     def _add(self, keys: Sequence[tuple[str, ...]]) -> list[int]:
         """Give new keys a place."""
@@ -173,23 +133,24 @@ class KeyedPipeline:
             places += range(self.open * KEYS_PER_PAGE + begin, self.open * KEYS_PER_PAGE + len(page.keys))
         return places
 
-    def _hear(
-        self, streams: Mapping[str, tuple[RowBatch, Int]], batches: Sequence[Batch], now_us: int | None, out: Out
+    def _observe(
+        self, streams: Mapping[str, StreamRows], batches: Sequence[Batch], now_us: int | None, out: Out
     ) -> None:
-        """Let silences hear all rows, page by page; count those of streams that no rule reads."""
+        """Pass all rows to the no-data rules, page by page, and count the rows of streams that no other rule reads."""
         for name in filter(self.watch.is_only_heard, streams):
-            bad, time = sum(batch.quarantined for batch in batches if batch.stream == name), streams[name][0].time
+            bad, time = sum(batch.quarantined for batch in batches if batch.stream == name), streams[name].time
             out.count(name, {"received": len(time) + bad, "quarantined": bad, "expired": len(time)})
             if len(time):
                 out.meet(name, int(time.max()))
-        place = np.concatenate([rows.key for rows, _ in streams.values()])
-        arrived = np.argsort(np.concatenate([arrival for _, arrival in streams.values()]), kind="stable")
-        order, _ = by_key(place, arrived, len(self.pages) * KEYS_PER_PAGE)
-        stream = np.repeat(np.arange(len(streams)), [len(arrival) for _, arrival in streams.values()])[order]
-        place, time = place[order], np.concatenate([rows.time for rows, _ in streams.values()])[order]
-        for p in np.unique(place // KEYS_PER_PAGE).tolist():
-            cut = slice(*np.searchsorted(place, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
-            self.pages[p].on_heard(ObservedRows(stream[cut], place[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
+        key, time, arrival = (
+            np.concatenate([getattr(rows, field) for rows in streams.values()]) for field in ("key", "time", "arrival")
+        )
+        order, _ = group_by_key(key, np.argsort(arrival, kind="stable"), len(self.pages) * KEYS_PER_PAGE)
+        stream = np.repeat(np.arange(len(streams)), [len(rows) for rows in streams.values()])[order]
+        key, time = key[order], time[order]
+        for p in np.unique(key // KEYS_PER_PAGE).tolist():
+            cut = slice(*np.searchsorted(key, [p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE]))
+            self.pages[p].on_heard(ObservedRows(stream[cut], key[cut] - p * KEYS_PER_PAGE, time[cut]), now_us, out)
 
     def on_control(self, message: Control | Share, out: Out) -> None:
         """Apply a wait that all buckets of this watch agreed on."""
@@ -223,18 +184,3 @@ class KeyedPipeline:
             changed[f"{self.group.name}/{PACE}"] = pack(self.pace.arrays())
             self.pace.dirty = False
         return changed
-
-    def _pages(self, arrivals: ArrivalOrder, rows: Sequence[RowBatch], now_us: int | None, out: Out) -> None:
-        """Cut the rows, which are ordered by place, where pages end."""
-        for p in np.unique(arrivals.key // KEYS_PER_PAGE).tolist():
-            begin, end = p * KEYS_PER_PAGE, (p + 1) * KEYS_PER_PAGE
-            picked, first = [], np.zeros(len(rows), np.int64)
-            for s, mine in enumerate(rows):
-                first[s], stop = np.searchsorted(mine.key, [begin, end])
-                part = mine if stop - first[s] == len(mine.key) else mine.pick(np.arange(first[s], stop))
-                picked.append(part.with_keys(part.key - begin))
-            cut = slice(*np.searchsorted(arrivals.key, [begin, end]))
-            lane = arrivals.lane[cut]
-            row = arrivals.row[cut] - first[lane]
-            here = ArrivalOrder(lane, arrivals.key[cut] - begin, arrivals.time[cut], row)
-            self.pages[p].on_rows(here, picked, now_us, out, self.pace)

@@ -55,7 +55,7 @@ def compare(first: Result, second: Result) -> Difference:
 
 
 def moved_text(one: int | None, other: int | None) -> str:
-    """Return the change of a start or an end time as text; None is the end of an open alert.
+    """Return the change of a start or an end time as text. An open alert has the end None.
 
     >>> moved_text(5, 5), moved_text(0, 2_000_000), moved_text(None, 5), moved_text(None, None)
     ('same time', '2 s later', 'one is open', 'both open')

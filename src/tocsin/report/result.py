@@ -16,6 +16,7 @@ from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
 from tocsin.run_directory.manifest import pass_through_shares
 from tocsin.run_directory.progress import unusable_streams
+from tocsin.runtime.alert_batch import AlertBatch
 from tocsin.runtime.contract import FATES, Found, Out
 from tocsin.trace.model import Life, is_of, life_of
 
@@ -221,11 +222,16 @@ class Gatherer:
     _waits: dict[str, list[int]] = field(default_factory=dict)
     _true: Out = field(default_factory=Out)
 
-    def take(self, change: Mapping[str, Any]) -> None:
-        """Take a change of state; those of one alert come in order."""
+    def take_batch(self, batch: AlertBatch) -> None:
+        """Add alert rows. The rows of an alert must be in order."""
+        for row, emitted_us in zip(batch.rows(), batch.emission_times(), strict=True):
+            self.take(row, emitted_us)
+
+    def take(self, change: Mapping[str, Any], emitted_us: int | None = None) -> None:
+        """Add one alert row. The rows of an alert must be in order."""
         self.changes += 1
         labels = tuple(sorted(change["labels"].items()))
-        life = life_of(change, self._open.pop(change["id"], None))
+        life = life_of(change, self._open.pop(change["id"], None), emitted_us)
         # The same labels come again and again: one object for all.
         life = replace(life, labels=self._labels.setdefault(labels, dict(labels)))
         if self.changes > MOST_WITNESSES:

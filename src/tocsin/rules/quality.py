@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tocsin.errors import RuleError, value_text
+from tocsin.formatting import format_duration
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.field_error import FieldError
 from tocsin.rules.nearest import nearest
@@ -46,7 +47,7 @@ WAIT_WORDS = (NONE, MAX)
 _RECALL_KEYS = ("period", "adapt_every", "step", "in_order", "strategy")
 # Defaults of the paper. `adapt_every` is longer if `period` would contain too many intervals.
 PERIOD_US, ADAPT_EVERY_US, STEP_US = 60_000_000, 1_000_000, 10_000
-# How the wait is chosen: by the delays of rows that gave results, or by the model of Ji et al. with either estimate.
+# How the wait is chosen: by the delays of rows with results, or by the model of Ji et al. with either estimate.
 OBSERVED, EQSEL, NONEQSEL = "observed", "eqsel", "noneqsel"
 STRATEGIES = (OBSERVED, EQSEL, NONEQSEL)
 # Maximum wait for a recall, in steps.
@@ -91,7 +92,7 @@ class ReorderWait:
     recall
         Target share of the results that are found in order.
     period_us
-        Event time over which the recall is measured.
+        Length of event time for the measurement of the recall.
     adapt_every_us
         Event time between two changes of the wait.
     step_us
@@ -118,7 +119,7 @@ class ReorderWait:
         if self.kind == MAX:
             return "as long as the largest delay so far, at most `allowed_lateness`"
         if self.kind == RECALL:
-            longest, period = duration_text(MAX_STEPS * self.step_us), duration_text(self.period_us)
+            longest, period = format_duration(MAX_STEPS * self.step_us), duration_text(self.period_us)
             return f"as long as a recall of {self.recall:g} over {period} needs, at most {longest}"
         return "0s"
 

@@ -1,8 +1,9 @@
 """Repair: the steps of a repair plan, applied to a run directory.
 
 Guarantee: a process that is killed between two steps leaves a run directory that the same repair completes. The
-manifest, and with it the new numbers, is written last: until then the run directory has a fault, and no run starts.
-Nothing is deleted but files of the checkpoint that Spark cannot use; a checkpoint that is replaced is renamed.
+manifest is written last, because it has the first micro-batch of the repaired run. Until then the run directory has a
+fault, and no run starts. Only checkpoint files that Spark cannot use are deleted. A checkpoint that is replaced is
+renamed.
 """
 
 from __future__ import annotations

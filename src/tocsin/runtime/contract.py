@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from tocsin.runtime.alert_batch import AlertBatch
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -30,6 +34,8 @@ Shares = tuple[float | None, float | None]
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # The time of what was never there: below every time that a row can have, and far enough from the end for sums.
 NEVER_SEEN = -(1 << 62)
+# Serial number at which a row leaves the state that never leaves it.
+NEVER = np.iinfo(np.int64).max
 
 # Columns of an alert that hold times. The first one is always there.
 ALERT_TIMES = ("startsAt", "firesAt", "endsAt")
@@ -100,8 +106,9 @@ def _of_known(worse: Callable[..., float], *given: float | None) -> float | None
 
 @dataclass
 class Out:
-    """Output of a call: alert rows (dicts with the public column names), counts gained, newest times, waits.
+    """Output of a call: alert batches, answers of queries, counts gained, newest times, waits.
 
+    `answers` has the result rows of a selection or an aggregate query, as dicts that JSON can hold.
     Counts go by store, whose name is its stream's where a stream has one; `newest` has the newest event time of each
     stream that had rows; `waits` has, per alert whose rows wait, for how many microseconds, and the recall that this is
     estimated to give, or None: of several buckets the longest wait and the least recall. `late` has rows that came too
@@ -113,7 +120,7 @@ class Out:
     by, where buckets agree on it, and what memory buys.
     """
 
-    alerts: list[dict[str, Any]] = field(default_factory=list)
+    alerts: list[AlertBatch] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
@@ -123,10 +130,16 @@ class Out:
     memory: dict[str, Found] = field(default_factory=dict)
     stats: list[dict[str, Any]] = field(default_factory=list)
     cpu: dict[str, Shares] = field(default_factory=dict)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def alert_rows(self) -> list[dict[str, Any]]:
+        """Return all alert rows as dicts with the public column names and times in microseconds."""
+        return list(chain.from_iterable(batch.rows() for batch in self.alerts))
 
     def add(self, other: Out) -> None:
         """Take over what another call gave."""
         self.alerts += other.alerts
+        self.answers += other.answers
         self.late += other.late
         self.dead += other.dead
         self.stats += other.stats

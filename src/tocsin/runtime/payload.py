@@ -5,29 +5,16 @@ The text is made once for all rules, so it may hold columns that one of them rea
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.runtime.contract import Batch, Int, Payload
+from tocsin.hashing import text_digests
+from tocsin.runtime.contract import Int
 
-
-def joined_payload(batches: Sequence[Batch]) -> Payload | None:
-    """The texts of several batches one behind the other; a batch alone keeps its own, unasked."""
-    if len(batches) == 1 or all(batch.payload is None for batch in batches):
-        return batches[0].payload
-    joined = np.full(sum(len(batch.time) for batch in batches), None, dtype=object)
-    begin = 0
-    for batch in batches:
-        end = begin + len(batch.time)
-        if batch.payload is not None:
-            joined[begin:end] = list(batch.payload.take(np.arange(len(batch.time))))
-        begin = end
-    return joined
+_DECODER = json.JSONDecoder()
 
 
 def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
@@ -36,7 +23,13 @@ def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | No
     >>> shown_payload('{"note": "wet", "temp": 0.5}', ["temp"]), shown_payload('{"temp": 0.5}', ["temp"])
     ({'note': 'wet'}, None)
     """
-    columns = {name: None if value is None else str(value) for name, value in _unread(text, read).items()}
+    if text is None:
+        return None
+    columns = {
+        name: value if value is None or type(value) is str else str(value)
+        for name, value in _read_object(text).items()
+        if name not in read
+    }
     return columns or None
 
 
@@ -52,15 +45,11 @@ def payload_alike(text: str | None, read: Collection[str]) -> str | None:
     return json.dumps(columns) if columns else None
 
 
-def payload_marks(texts: NDArray[Any], read: Collection[str]) -> Int:
-    """Return one number per text: equal for rows that are equal in the columns that are not read, in any process."""
-    return np.fromiter((_digest(payload_alike(text, read)) for text in texts), np.int64, len(texts))
-
-
-def _digest(text: str | None) -> int:
-    if text is None:
-        return 0
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+def with_payload_digests(fingerprints: Int, texts: NDArray[Any] | None, read: Collection[str]) -> Int:
+    """Return row fingerprints that also depend on the payload columns that the rule does not read."""
+    if texts is None:
+        return fingerprints
+    return fingerprints ^ text_digests((payload_alike(text, read) for text in texts), len(texts))
 
 
 def _may_hold(text: str, name: str) -> bool:
@@ -71,4 +60,13 @@ def _may_hold(text: str, name: str) -> bool:
 def _unread(text: str | None, read: Collection[str]) -> dict[str, Any]:
     if text is None:
         return {}
-    return {name: value for name, value in json.loads(text).items() if name not in read}
+    return {name: value for name, value in _read_object(text).items() if name not in read}
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. This is `json.loads` without its search for white space around the object."""
+    if text.startswith("{"):
+        found, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return found  # type: ignore[no-any-return]
+    return json.loads(text)  # type: ignore[no-any-return]

@@ -25,8 +25,8 @@ METRICS = "tocsin"
 _SPARK_DEFAULT_PARTITIONS = "200"
 
 log = logging.getLogger(__name__)
-# Applications of Spark for which `warn_of_settings` has run.
-_warned: set[str] = set()
+# Applications of Spark and groups of settings that `warn_of_settings` has checked.
+_checked: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def prepare(session: SparkSession, *, idle_timers: bool | None) -> int:
     # Timers alone would make an empty micro-batch twice a second, and `availableNow` would never end.
     if idle_timers is not None:
         session.conf.set(NO_DATA_BATCHES, str(idle_timers).lower())
-        warn_of_settings(session)
+    warn_of_settings(session, is_streaming=idle_timers is not None)
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     partitions = session.conf.get("spark.sql.shuffle.partitions") or _SPARK_DEFAULT_PARTITIONS
@@ -220,25 +220,28 @@ def prepare(session: SparkSession, *, idle_timers: bool | None) -> int:
     return int(partitions)
 
 
-def warn_of_settings(session: SparkSession) -> None:
-    """Log one warning per session with the settings that would make its micro-batches or its start faster."""
+def warn_of_settings(session: SparkSession, *, is_streaming: bool) -> None:
+    """Log one warning per application and group of settings that would make its queries start or run faster.
+
+    A bounded query has no checkpoint, so the settings for checkpoints are checked at the first streaming query.
+    """
     context = getattr(session, "_sc", None)
     # A remote session and a cluster have other settings.
-    if context is None or not context.master.startswith("local") or context.applicationId in _warned:
+    if context is None or not context.master.startswith("local"):
         return
-    _warned.add(context.applicationId)
     given = session.conf.get("spark.sql.streaming.checkpointLocation", "") or ""
     is_remote = ":" in given and not given.startswith("file:")
-    wanted = [] if is_remote else [("LOCAL_DISK_CONF", LOCAL_DISK_CONF)]
-    for name, settings in [*wanted, ("LOCAL_MASTER_CONF", LOCAL_MASTER_CONF)]:
+    groups = {"LOCAL_DISK_CONF": LOCAL_DISK_CONF} if is_streaming and not is_remote else {}
+    for name, settings in (groups | {"LOCAL_MASTER_CONF": LOCAL_MASTER_CONF}).items():
         missing = [key for key in settings if not session.conf.get(key, None)]
-        if missing:
+        if missing and (context.applicationId, name) not in _checked:
             log.warning(
                 "the session does not set %s, so a query starts later or its micro-batches take longer; "
                 "add `tocsin.spark.%s` to the settings of the session before it starts",
                 ", ".join(missing),
                 name,
             )
+        _checked.add((context.applicationId, name))
 
 
 def _parallelism(session: SparkSession) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.hashing import parse_key
 from tocsin.runtime.contract import Float, Int
 
 # Names that no column of a user has.
@@ -114,9 +115,8 @@ def read_blob(blob: bytes, feeds: Sequence[Feed]) -> Piece:
     columns = {name: table.column(name).to_numpy() for name in table.column_names if name != "key"}
     encoded = table.column("key").combine_chunks()
     encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    texts = encoded.dictionary.to_pylist()
-    single = len(feed.keys) == 1 and feed.parts == 1
-    keys = [(text,) for text in texts] if single else [tuple(json.loads(text)) for text in texts]
+    width = len(feed.keys) + (feed.parts > 1)
+    keys = [parse_key(text, width) for text in encoded.dictionary.to_pylist()]
     return Piece(
         facts["feed"],
         facts["partition"],

@@ -1,22 +1,13 @@
-"""Buckets: into which part of the state a key falls, and how the parts are numbered so that they spread."""
+"""Bucket ids: numbers of buckets that Spark distributes evenly over its partitions."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
-
-
-def buckets_of(columns: Sequence[str], texts: Sequence[str], buckets: int) -> list[int]:
-    """The buckets of keys of some columns: part of the state's format, so never to be changed."""
-    seed = zlib.crc32(",".join(columns).encode())
-    return [zlib.crc32(text.encode(), seed) % buckets for text in texts]
-
 
 def bucket_ids(buckets: int, partitions: int) -> list[int]:
-    """Name the buckets so that Spark's hash spreads them evenly over partitions.
+    """Return an id per bucket so that Spark assigns nearly the same number of buckets to each partition.
 
-    Plain numbers do not: 0 to 3 fall 3:1 on two partitions. The first is always 0, so that state written under other
-    numbers of buckets or partitions is found, and refused.
+    Consecutive numbers are not balanced: Spark assigns 0 to 3 in a ratio of 3:1 to two partitions. The first id is
+    always 0, so that state of another number of buckets or partitions is found and rejected.
     """
     ids, load, number = [0], [0] * partitions, 0
     load[spark_hash(0) % partitions] += 1
@@ -30,7 +21,7 @@ def bucket_ids(buckets: int, partitions: int) -> list[int]:
 
 
 def spark_hash(number: int) -> int:
-    """Spark's hash of an int: Murmur3 with the seed 42, as a signed number."""
+    """Return Spark's hash of an integer: Murmur3 with the seed 42, as a signed number."""
     mask = 0xFFFFFFFF
 
     def rotate(x: int, by: int) -> int:

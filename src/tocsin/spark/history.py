@@ -25,6 +25,8 @@ from pyspark.sql import functions as F
 from tocsin.errors import RunError
 from tocsin.plan import Plan, Watch
 from tocsin.rules.rulefile import Stream
+from tocsin.runtime.alert_arrow import unpack_alerts
+from tocsin.runtime.alert_batch import AlertBatch
 from tocsin.spark.alerts import prepare
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import feeds_of, payload_of
@@ -136,14 +138,17 @@ def rows_of_plans(frames: Mapping[str, DataFrame], plans: Sequence[Plan]) -> Ite
 
 @dataclass(frozen=True)
 class Rows:
-    """What a bounded run gave."""
+    """Output rows of a bounded run."""
 
     frame: DataFrame
 
-    def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give alerts and counts, partition by partition."""
-        for row in self.frame.where(F.col("kind").isin("alert", "counts")).toLocalIterator():
-            yield row["kind"], json.loads(row["json"])
+    def told(self) -> Iterator[AlertBatch | dict[str, Any]]:
+        """Yield alert batches and counts, partition by partition."""
+        for row in self.frame.where(F.col("kind").isin("alerts", "counts")).toLocalIterator():
+            if row["kind"] == "alerts":
+                yield from unpack_alerts(bytes(row["alerts"]))
+            else:
+                yield json.loads(row["json"])
 
     def dead(self, version: int = 0) -> list[dict[str, Any]]:
         """Say of the rows that a version could not use how many there are per stream and reason, with two of them."""

@@ -22,12 +22,11 @@ from tocsin.spark import blobs
 from tocsin.spark.alerts import check_buckets, check_frames, prepare, rows_of
 from tocsin.spark.carried import carried, carry, column_of
 from tocsin.spark.feeds import WHOLE, micros
-from tocsin.spark.results import counted, total
+from tocsin.spark.results import alerts, counted, total
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.tables import Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WITNESS = "witness array<struct<payload:map<string,string>>>"
 _NUMBER = "tocsin_number"
 
 log = logging.getLogger(__name__)
@@ -112,12 +111,12 @@ def _frames(names: Sequence[str], given: dict[str, DataFrame], spark: SparkSessi
     return given
 
 
-def _found(rows: DataFrame, seen: Observation | None) -> DataFrame:
-    """The answers in what the operator gives."""
-    if seen is not None:
-        why = F.when(F.col("kind") == "dead", F.from_json("json", "stream string, reason string"))
-        rows = counted(rows, seen, F.collect_set(why).alias("dead"))
-    return rows.where(F.col("kind") == "alert")
+def _observed(rows: DataFrame, seen: Observation | None) -> DataFrame:
+    """Return the output rows of the operator. `seen` observes counts and reasons of invalid rows."""
+    if seen is None:
+        return rows
+    why = F.when(F.col("kind") == "dead", F.from_json("json", "stream string, reason string"))
+    return counted(rows, seen, F.collect_set(why).alias("dead"))
 
 
 def _pairs(
@@ -132,7 +131,7 @@ def _pairs(
     read = [set(plan.key_sets[0].columns(source.alias)) for source in asked.streams]
     sides = {source.alias: _side(asked, i, tables[i], time, read[i]) for i, source in enumerate(asked.streams)}
     rows = rows_of(sides, plan, time=TIME, buckets=number)
-    found = _found(rows, seen).select(F.from_json("json", _WITNESS)["witness"]["payload"].alias("p"))
+    found = alerts(_observed(rows, seen)).select(F.col("witness")["payload"].alias("p"))
     texts = {i: F.col("p")[i][ROW] for i in range(len(tables))}
     return _outputs(found, texts, asked.outputs, tables)
 
@@ -171,7 +170,7 @@ def _of_one(asked: Selection | Aggregates, table: Table, time: str, seen: Observ
         step = replace(step, unit_ns=selection_unit_nanoseconds())
     step.warm_up()
     narrow = _filtered(table, source.filters, time).select(*rows, *table.dead)
-    found = _found(run_stateful([(narrow, [feed])], step, 1), seen)
+    found = _observed(run_stateful([(narrow, [feed])], step, 1), seen).where(F.col("kind") == "answer")
     if isinstance(asked, Aggregates):
         return _windows(asked, found)
     parsed = found.select(F.from_json("json", "query int, row string").alias("a"))

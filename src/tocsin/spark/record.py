@@ -13,20 +13,22 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tocsin.delivery.alert_json import format_time
 from tocsin.plan import Agreement, Allotment, Plan, Said
 from tocsin.rules import RangeRule, Rule
 from tocsin.run_directory import Progress, RunDir, Tally
-from tocsin.run_directory.annotations import annotate_alert
+from tocsin.run_directory.annotations import encode_annotated
 from tocsin.run_directory.checksums import measure_file
 from tocsin.run_directory.dead_letters import StagedRows, format_late_row
 from tocsin.run_directory.progress import add_counts_by_name, historic_streams
+from tocsin.runtime.alert_arrow import unpack_alerts
+from tocsin.runtime.alert_batch import AlertBatch
 from tocsin.runtime.contract import Out
 from tocsin.spark.archive import Archive
 from tocsin.spark.results import delays, hear_buckets, total
@@ -85,15 +87,16 @@ class Recorder:
             self.archive.clear(batch)
         self.run.dead.clear()
         table = frame.toArrow()
-        found = _by_kind(table.column("kind").to_pylist(), table.column("json").to_pylist())
+        found = _texts_by_kind(table)
+        packed = [data for data in table.column("alerts").to_pylist() if data is not None]
         detected = time.monotonic()
         if self.archive is not None:
             self.archive.commit(batch)
         archived = time.monotonic()
-        alerts = [annotate_alert(json.loads(text), self.rules) for text in found["alert"]]
-        path = self.run.alerts.write(number, alerts)
+        alerts = [batch for data in packed for batch in unpack_alerts(data)]
+        path = self.run.alerts.write_encoded(number, encode_annotated(alerts, self.rules))
         if path is not None:
-            self.run.checksums.add(measure_file(path, len(alerts)))
+            self.run.checksums.add(measure_file(path, sum(map(len, alerts))))
         files = self.unreadable.take()
         for file in files:
             log.warning("%s", file)
@@ -119,17 +122,16 @@ class Recorder:
         if rows:
             self.run.write_control_rows(f"agreed-{batch:012}", rows)
 
-    def _gained(
-        self, out: Out, alerts: Iterable[Mapping[str, Any]], dead: Mapping[str, int], state_bytes: int
-    ) -> Tally:
+    def _gained(self, out: Out, alerts: Iterable[AlertBatch], dead: Mapping[str, int], state_bytes: int) -> Tally:
         rows = dict.fromkeys(self.shares, 0)
         for name, parts in out.counts.items():
             if name in self.streams:  # Others are of rules that are gone, and say what was forgotten.
                 rows[self.streams[name]] += parts.get("received", 0)
         states: dict[str, dict[str, int]] = {}
-        for alert in alerts:
-            mine = states.setdefault(alert["alert"], {})
-            mine[alert["state"]] = mine.get(alert["state"], 0) + 1
+        for batch in alerts:
+            mine = states.setdefault(batch.source.alert, {})
+            for state, count in batch.count_states().items():
+                mine[state] = mine.get(state, 0) + count
         shared = {stream: number // self.shares[stream] for stream, number in rows.items()}
         kept = {name: {part: number for part, number in parts.items() if number} for name, parts in out.counts.items()}
         gained = Tally(shared, kept, states, dead, state_bytes)
@@ -168,10 +170,11 @@ class Recorder:
             hear(progress)
 
 
-def _by_kind(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"alert": [], "counts": [], "late": [], "stats": [], "dead": [], "aside": []}
-    for kind, text in zip(kinds, texts, strict=True):
-        found[kind].append(text)
+def _texts_by_kind(table: pa.Table) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"counts": [], "late": [], "stats": [], "dead": [], "aside": []}
+    for kind, text in zip(table.column("kind").to_pylist(), table.column("json").to_pylist(), strict=True):
+        if text is not None:
+            found[kind].append(text)
     return found
 
 

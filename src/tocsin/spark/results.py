@@ -1,35 +1,36 @@
-"""Results: read what the operator gives, which is rows of a kind (`stateful.Rows`) and JSON text."""
+"""Results: the output rows of the operator (`stateful.Rows`) as DataFrames, counts and reports."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tocsin.plan import Said
 from tocsin.run_directory.progress import add_counts_by_name
-from tocsin.runtime.contract import ALERT_TIMES, Out
+from tocsin.runtime.alert_arrow import to_arrow, unpack_alerts
+from tocsin.runtime.contract import Out
 from tocsin.spark.stateful import COUNTED
 
-_WITNESS = "struct<stream:string,time:long,values:map<string,double>,payload:map<string,string>>"
+_WITNESS = "struct<stream:string,time:timestamp,values:map<string,double>,payload:map<string,string>>"
 _ALERT = (
-    "alert string, id string, state string, labels map<string,string>, startsAt long, "
-    f"firesAt long, endsAt long, value double, margin double, witness array<{_WITNESS}>, quality string"
+    "alert string, id string, state string, labels map<string,string>, startsAt timestamp, firesAt timestamp, "
+    f"endsAt timestamp, value double, margin double, witness array<{_WITNESS}>, quality string"
 )
 
 
 def alerts(rows: DataFrame) -> DataFrame:
-    """Pick the alerts out of what `run_stateful` gave, in their public columns."""
-    parsed = rows.where(F.col("kind") == "alert").select(F.from_json("json", _ALERT).alias("a")).select("a.*")
-    witness = F.transform("witness", _public_witness)
-    times = {name: F.timestamp_micros(F.col(name)) for name in ALERT_TIMES}
-    return parsed.withColumns({**times, "witness": witness})
+    """Return the alerts among the output rows of `run_stateful`, in their public columns."""
+    return rows.where(F.col("kind") == "alerts").select("alerts").mapInArrow(_public_columns, _ALERT)
 
 
-def _public_witness(part: Column) -> Column:
-    return part.withField("time", F.timestamp_micros(part["time"]))
+def _public_columns(packed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for data in packed:
+        for value in data.column(0):
+            yield from map(to_arrow, unpack_alerts(value.as_py()))
 
 
 def counted(rows: DataFrame, name: str | Observation, *more: Column) -> DataFrame:

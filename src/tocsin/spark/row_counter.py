@@ -1,7 +1,8 @@
 """Row counters: small files in which tasks count processed rows, so the driver can show progress inside a long task.
 
-Spark reports Python work only when a task ends, and a bounded run often has one task per core. The driver names a
-folder in a local property of its jobs. Tasks without the property, or on a machine without the folder, count nothing.
+Spark counts the rows of Python tasks only when a task ends. A bounded run often has one task per core. The driver
+names a folder in a local property of its jobs. Tasks without the property, or on a machine without the folder, count
+nothing.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.plan import part_of
+from tocsin.hashing import assign_buckets, key_text, parse_key
+from tocsin.plan import assign_shards
 from tocsin.run_directory.delay_histogram import count_delays
 from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Int
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME, VALUE, Feed, Piece, write_blob
-from tocsin.spark.buckets import buckets_of
 from tocsin.spark.row_counter import FOLDED, RowCounter
 
 # Rows folded at once: enough that Python's work per piece is nothing beside that per row, few enough for any memory.
@@ -132,7 +132,7 @@ def _blobs(
     codes = codes[rows]
     if feed.parts > 1:
         rows, codes, texts = _in_parts(rows, codes, texts, columns, feed)
-    bucket_of = np.array(buckets_of(feed.keys, texts, buckets), np.int64)
+    bucket_of = assign_buckets(feed.keys, texts, buckets)
     row_bucket = bucket_of[codes]
     order = np.argsort(row_bucket.astype(np.int16), kind="stable")
     rows, codes = rows[order], codes[order]
@@ -167,13 +167,12 @@ def _in_parts(
     rows: Int, codes: Int, texts: list[str], columns: dict[str, NDArray[Any]], feed: Feed
 ) -> tuple[Int, Int, list[str]]:
     """Send rows to the parts of their key: to all, or to one by the id in their payload. A part is a key of its own."""
-    whole = [json.loads(text) if len(feed.keys) != 1 else [text] for text in texts]
-    named = [json.dumps([*key, str(part)]) for key in whole for part in range(feed.parts)]
+    whole = [parse_key(text, len(feed.keys)) for text in texts]
+    named = [key_text((*key, str(part))) for key in whole for part in range(feed.parts)]
     if feed.parted:
         # Rows without anything beside what is read have no id either.
-        asked = columns["payload"][rows] if feed.payload else [None] * len(rows)
-        part = np.fromiter((part_of(text, feed.parts) for text in asked), np.int64, len(rows))
-        return rows, codes * feed.parts + part, named
+        asked = columns["payload"][rows].tolist() if feed.payload else [None] * len(rows)
+        return rows, codes * feed.parts + assign_shards(asked, feed.parts), named
     part = np.tile(np.arange(feed.parts), len(rows))
     return np.repeat(rows, feed.parts), np.repeat(codes, feed.parts) * feed.parts + part, named
 
@@ -200,7 +199,7 @@ def dead_line(stream: str, reason: str, raw: str) -> str:
 def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
     """Number the distinct keys; the text of several columns is a JSON array. Arrow's booleans read true and false."""
     if not feed.keys:
-        return np.zeros(table.num_rows, np.int64), ["[]"], np.ones(table.num_rows, np.bool_)
+        return np.zeros(table.num_rows, np.int64), [key_text(())], np.ones(table.num_rows, np.bool_)
     codes, keys = np.zeros(table.num_rows, np.int64), list[tuple[str, ...]]([()])
     ok = np.ones(table.num_rows, np.bool_)
     for name in feed.keys:
@@ -213,7 +212,7 @@ def _keys(table: pa.Table, feed: Feed) -> tuple[Int, list[str], Bools]:
         # Numbered anew after each column: the product of all could be beyond 64 bits.
         used, codes = np.unique(codes * len(words) + np.maximum(mine, 0), return_inverse=True)
         keys = [(*keys[i // len(words)], words[i % len(words)]) for i in used.tolist()]
-    return codes.astype(np.int64), [json.dumps(key) for key in keys], ok
+    return codes.astype(np.int64), [key_text(key) for key in keys], ok
 
 
 def _columns(table: pa.Table, feed: Feed) -> tuple[dict[str, NDArray[Any]], Bools]:

@@ -172,6 +172,8 @@ def settings(
         "spark.sql.warehouse.dir": str(run.folder.absolute() / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Spark would record the place in the code of each operation on columns, which delays the first micro-batch.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         **checkpoint_settings(str(run.checkpoint), conf),
         **NAMED_SOURCES,
     }

@@ -5,7 +5,8 @@ where `applyInPandasWithState` carries the whole state to Python and back in eac
 more for the first batch; on later batches the two could not be told apart on a busy machine. It needs the RocksDB state
 store (`SETTINGS`), protobuf and grpcio. A bounded input takes the same blobs through `mapInArrow`.
 
-The operator gives rows of text (`spark/results.py` reads them): alerts are few, and pandas carries no nested times.
+The operator returns rows of a kind with JSON text, and alert batches as bytes (`runtime/alert_arrow.py`).
+`spark/results.py` reads both.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -31,6 +31,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from tocsin.errors import RunError
 from tocsin.run_directory.progress import add_counts_by_name
+from tocsin.runtime.alert_arrow import pack_alerts
 from tocsin.runtime.contract import Out, Step
 from tocsin.runtime.session import Session
 from tocsin.spark.blobs import BLOBS, Feed, Piece, read_blob
@@ -38,6 +39,9 @@ from tocsin.spark.buckets import bucket_ids
 from tocsin.spark.plan_session_cache import PlanSessionCache
 from tocsin.spark.row_counter import EVALUATED, RowCounter
 from tocsin.spark.rows import calls, dead_line, fold, in_order, wake
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What a session needs before the query starts; partitions are the user's choice, as many as there are cores to use.
 SETTINGS = {
@@ -74,14 +78,17 @@ HEAD = "head"
 # The parts of an Out that travel as one row of counts.
 COUNTED = ("counts", "newest", "waits", "results", "memory", "cpu")
 
-_RAW = "kind string, json string"
+_RAW = "kind string, json string, alerts binary"
+_COLUMNS = ["kind", "json", "alerts"]
 
 # How late rows came: per stream, how many of each class of delays.
 Delays = Mapping[str, Mapping[str, int]]
 _NO_DELAYS: Delays = {}
 
-# What the operator gives: kind (alert, counts, late, stats, dead, aside) and JSON text.
-Rows = Sequence[tuple[str, str]]
+# Output row of the operator: a kind (alerts, answer, counts, late, stats, dead, aside), JSON text, and alert batches as
+# bytes. A row of the kind `alerts` has bytes, all other rows have text.
+OutputRow = tuple[str, str | None, bytes | None]
+Rows = Sequence[OutputRow]
 
 
 @dataclass(frozen=True)
@@ -224,8 +231,11 @@ class _Operator(StatefulProcessor):
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _sessions.keep_session(self.work.query, key[0], mark, session)
-        stats = [("stats", json.dumps({"bucket": key[0], **told})) for told in out.stats]
-        yield pd.DataFrame([*_raw(out, gained, delays, key[0]), *stats, *dead], columns=["kind", "json"])
+        stats = [("stats", json.dumps({"bucket": key[0], **told}), None) for told in out.stats]
+        # The driver worker of each query imports this module, and does without pandas.
+        import pandas as pd
+
+        yield pd.DataFrame([*output_rows(out, gained, delays, key[0]), *stats, *dead], columns=_COLUMNS)
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""
@@ -325,13 +335,14 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
             raise RunError(message)
 
 
-def _raw(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:
-    """Alerts, and the counts of this call, as rows of text."""
-    kinds = {"alert": out.alerts, "late": out.late, "dead": out.dead}
-    rows = [(kind, json.dumps(row)) for kind, mine in kinds.items() for row in mine]
+def output_rows(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:
+    """Return the output of a call as rows of the operator: alerts, answers, late and dead rows, and counts."""
+    kinds = {"answer": out.answers, "late": out.late, "dead": out.dead}
+    rows: list[OutputRow] = [("alerts", None, data) for data in pack_alerts(out.alerts)]
+    rows += [(kind, json.dumps(row), None) for kind, mine in kinds.items() for row in mine]
     counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes, "delays": delays}
     told = out.counts or out.memory or out.cpu or state_bytes
-    return [*rows, ("counts", json.dumps(counts | {"bucket": bucket}))] if told else rows
+    return [*rows, ("counts", json.dumps(counts | {"bucket": bucket}), None)] if told else rows
 
 
 def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
@@ -344,13 +355,13 @@ def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
 
 def _dead(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Rows:
     """The rows that could not be used, as rows of text; of those put aside, where and how many."""
-    rows = []
+    rows: list[OutputRow] = []
     for piece in pieces:
         stream = feeds[piece.feed].stream
-        rows += [("dead", dead_line(stream, *row)) for row in piece.dead]
+        rows += [("dead", dead_line(stream, *row), None) for row in piece.dead]
         if piece.aside is not None:
             name, number = piece.aside
-            rows.append(("aside", json.dumps({"stream": stream, "file": name, "rows": number})))
+            rows.append(("aside", json.dumps({"stream": stream, "file": name, "rows": number}), None))
     return rows
 
 
@@ -369,17 +380,17 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
     with RowCounter(EVALUATED) as counter:
         for _, mine in groupby(rows, key=lambda row: row[0]):
             session = Session(work.step)
-            dead: list[tuple[str, str]] = []
+            dead: list[OutputRow] = []
             for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
-                yield _record_batch([*_raw(session.push(call)), *dead])
+                yield _record_batch([*output_rows(session.push(call)), *dead])
                 dead.clear()
                 counter.add(sum(len(batch.time) for batch in call if batch.key_set == first[batch.stream]))
-            ended = _raw(session.end(), sum(len(page or b"") for page in session.changed_pages().values()))
-            yield _record_batch(ended)
+            ended, pages = session.end(), session.changed_pages()
+            yield _record_batch(output_rows(ended, sum(len(page or b"") for page in pages.values())))
 
 
 def _pieces(
-    rows: Iterable[tuple[int, int, bytes]], feeds: Sequence[Feed], dead: list[tuple[str, str]]
+    rows: Iterable[tuple[int, int, bytes]], feeds: Sequence[Feed], dead: list[OutputRow]
 ) -> Iterator[tuple[int, Piece]]:
     """Read blobs with their first arrival, and set aside what could not be used."""
     for _, first, blob in rows:
@@ -389,5 +400,7 @@ def _pieces(
 
 
 def _record_batch(rows: Rows) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [(), ()]
-    return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], ["kind", "json"])
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    kinds = (pa.string(), pa.string(), pa.binary())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, _COLUMNS)

@@ -1,7 +1,7 @@
 """Several plans side by side over one input: each has its own session, state and counts, and rows are read once.
 
-What a version gives is marked with its number: alerts, and rows that its rules refuse, have `version`, counts stand
-under `number:store`, waits and results under `number:alert`. A row of counts under `number:` alone has the bytes of
+The output of a version is marked with its number: alert batches and rows that its rules reject have `version`. Counts
+have the name `number:store`, waits and results `number:alert`. A row of counts under `number:` alone has the bytes of
 state that the version left at the end. Among the newest times `-stream` is the oldest one of a stream, negated, so that
 it too can be brought together by the largest.
 """
@@ -122,7 +122,7 @@ class _VersionPipeline:
     def _mark(self, given: Out, out: Out) -> None:
         """Add output of the version to `out`, marked with its number."""
         number = self.number
-        out.alerts += [{**alert, "version": number} for alert in given.alerts]
+        out.alerts += [replace(batch, version=number) for batch in given.alerts]
         out.dead += [{**row, "version": number} for row in given.dead]
         for name, counts in given.counts.items():
             out.count(f"{number}:{name}", counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 
+import pandas  # noqa: F401
 from pyspark import worker  # noqa: F401
 from pyspark.daemon import manager
 

@@ -1,7 +1,7 @@
 """Failure reason: explain why an expected alert is missing.
 
-The alert is pending, or has ended, or its condition was false. In the last case, a trace of the arrived rows finds the
-evaluation with the largest margin.
+No rule has the labels, or the alert is pending, or it has ended, or its condition was false. In the last case, a trace
+of the arrived rows finds the evaluation with the largest margin.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tocsin.errors import TocsinError
+from tocsin.formatting import format_labels
 from tocsin.plan import Silence, Threshold, Watch
 from tocsin.rules.durations import duration_text
 from tocsin.runtime.contract import Int
@@ -25,6 +26,8 @@ def explain_missing_alert(
     scenario: Scenario, group: RuleGroup, known: KnownAlerts, name: str, labels: Mapping[str, str], time_us: int
 ) -> str:
     """Return why no alert with this name and these labels fires at a time, or an empty text if that is unknown."""
+    if not group.raises(name, labels):
+        return _explain_labels(group, name, labels)
     past = [alert for alert in (*known.ended, *known.alerts) if alert.name == name and alert.labels == labels]
     rule = group.step(name, labels)
     if past:
@@ -42,6 +45,12 @@ def explain_missing_alert(
     best = closest(one for one in traced.evaluations_of(rule) if one.time_us <= until)
     text = closest_text(traced, rule, best, lambda time: duration_text(time - scenario.start_us))
     return f"{text}; {_explain_delay(rule)}" if best is not None and best.margin > 0 else text
+
+
+def _explain_labels(group: RuleGroup, name: str, labels: Mapping[str, str]) -> str:
+    """Return the labels that alerts of the rule have. A key that is not given is shown as dots."""
+    keys = {column: labels.get(column, "...") for column in group.watch.on}
+    return f"alerts of this rule have the labels {format_labels({**keys, **dict(group.step(name, labels).labels)})}"
 
 
 def _arrived_rows(

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Expected:
-    """An expected alert; attributes that are None are not compared."""
+    """An expected alert. A test does not compare the attributes with the value None."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

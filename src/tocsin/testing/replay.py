@@ -110,7 +110,7 @@ class Replay:
         for boundary in _last_arrivals([_between(batch, self._until, until) for batch in self.batches]):
             piece = [_between(batch, self._until, boundary) for batch in self.batches]
             self._until = boundary
-            alerts = [self._alert(row) for row in self._session.push(piece, boundary).alerts]
+            alerts = [self._alert(row) for row in self._session.push(piece, boundary).alert_rows()]
             self.history.apply(alerts)
             self.story += [(boundary - self.scenario.start_us, alert) for alert in alerts]
         self._until = until
@@ -119,7 +119,7 @@ class Replay:
         """Return the alerts that are known at a time. Call `advance_to` with this time first."""
         store_pages(self._pages, self._session.changed_pages())
         copy, history = Session(self._plan, self._pages), self.history.copy()
-        history.apply(self._alert(row) for row in copy.advance(self.scenario.start_us + time_us).alerts)
+        history.apply(self._alert(row) for row in copy.advance(self.scenario.start_us + time_us).alert_rows())
         return history.known_alerts()
 
     def _alert(self, row: Mapping[str, Any]) -> Alert:

@@ -38,6 +38,10 @@ class RuleGroup:
         named = [step for step in self.steps if step.alert == alert]
         return next((step for step in named if is_of(self.watch, step, alert, labels)), named[0])
 
+    def raises(self, alert: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a rule of the group can raise an alert with this name and exactly these labels."""
+        return any(is_of(self.watch, step, alert, labels) for step in self.steps)
+
     def rule(self, alert: str, labels: Mapping[str, str]) -> AnyRule:
         """Return the rule in the file that raises an alert."""
         every: list[AnyRule] = [*self.file.rules, *self.file.no_data]

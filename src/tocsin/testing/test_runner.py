@@ -107,10 +107,13 @@ def _replay(scenario: Scenario, group: RuleGroup, names: set[str], *, is_debuggi
 
 
 def _with_reason(difference: Difference, scenario: Scenario, case: Case, runs: list[_Run]) -> Difference:
-    """Add the reason why an alert is missing, from the first rule of its name that has one."""
+    """Add the reason why an alert is missing, from the first rule of its name that has one.
+
+    Rules that can raise the alert with its labels come first.
+    """
     if difference.kind != "missing":
         return difference
-    for run in runs:
+    for run in sorted(runs, key=lambda run: not run.group.raises(case.alertname, difference.labels)):
         if case.alertname in run.group.alerts:
             time = case.eval_time_us
             reason = explain_missing_alert(

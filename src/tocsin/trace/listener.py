@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tocsin.operators.retention.bracketing import NEVER
 from tocsin.plan import Store, Watch
-from tocsin.runtime.contract import Bools, EvaluatedRows, Int
+from tocsin.runtime.contract import NEVER, Bools, EvaluatedRows, Int
 from tocsin.trace.model import Evaluation, KeyRows
 
 

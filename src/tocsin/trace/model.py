@@ -179,8 +179,10 @@ def lives_of(changes: Iterable[Mapping[str, Any]]) -> list[Life]:
     return sorted([*lives, *open_lives.values()], key=lambda life: (life.start_us, life.is_late))
 
 
-def life_of(change: Mapping[str, Any], before: Life | None = None) -> Life:
-    """A life as its last change of state tells it; `before` is what was known of it."""
+def life_of(change: Mapping[str, Any], before: Life | None = None, emitted_us: int | None = None) -> Life:
+    """Return an alert after a change of state. `before` is the alert before this change."""
+    if emitted_us is None and before is not None:
+        emitted_us = before.emitted_us
     fired = change["state"] in {"firing", "resolved", "match"}
     return Life(
         change["alert"],
@@ -195,5 +197,5 @@ def life_of(change: Mapping[str, Any], before: Life | None = None) -> Life:
         tuple(change["witness"]),
         "late" in change["quality"].split(),
         fired or (before is not None and before.has_fired),
-        change.get("emitted_us", None if before is None else before.emitted_us),
+        emitted_us,
     )

@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.operators.retention.bracketing import NEVER
 from tocsin.plan import Plan, Watch
-from tocsin.runtime.contract import NEVER_SEEN, Batch, Int
+from tocsin.runtime.contract import NEVER, NEVER_SEEN, Batch, Int
 from tocsin.runtime.session import Session
 from tocsin.trace.listener import StoreOutcomes, TraceListener
 from tocsin.trace.model import (
@@ -65,7 +64,7 @@ def trace(watch: Watch, key: Sequence[str], rows: Mapping[str, KeyRows], dead: S
     behind = _behind(given, watch)
     stores = tuple(_store(one, given[one.store.stream], behind[one.store.stream]) for one in listener.stores)
     evaluations = tuple(tuple(found) for found in listener.evaluations)
-    alerts, counts = tuple(out.alerts), dict(out.counts)
+    alerts, counts = tuple(out.alert_rows()), dict(out.counts)
     return Traced(watch, tuple(key), given, stores, evaluations, alerts, tuple(dead), size, counts, supposed)
 
 

@@ -15,8 +15,9 @@ from tocsin.local import explain
 from tocsin.operators.join import corner_bounds as corners_module
 from tocsin.operators.join.cell_grid import spread
 from tocsin.operators.join.corner_bounds import CornerBounds
-from tocsin.operators.retention.operator import Retention, RowBatch
+from tocsin.operators.retention.operator import Retention
 from tocsin.rules.limits import Limits
+from tocsin.runtime.row_batch import Cells, RowBatch
 
 
 @given(cases(shaped=True))
@@ -37,7 +38,8 @@ def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, li
         key, value = np.array([k for k, _ in mine], np.int64), np.array([v for _, v in mine], np.float64)
         time = np.arange(len(mine))
         memory = Retention(watch.stores[i], keys)
-        segment = memory.merge(RowBatch(key, time, time, {"value": value}, None))
+        batch = RowBatch(time * 0, key, time, time, time, Cells(value.reshape(1, -1), time, None))
+        segment = memory.merge(batch)
         numbers, apart = need.numbers(segment.values)
         whole = np.where(apart, np.nan, numbers[0]), segment.offsets
         spans.append(spread(*whole, np.arange(keys), np.zeros(keys, np.int64), 0))

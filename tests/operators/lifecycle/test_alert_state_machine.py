@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.operators.lifecycle import alert_state_machine as alert
+from tocsin.runtime.alert_batch import STATES
 
 # (key, time, truth, margin)
 Evaluation = tuple[int, int, int, float]
@@ -18,7 +19,7 @@ Evaluation = tuple[int, int, int, float]
 
 def told(events: np.ndarray) -> list[tuple[int, str, int, int | None]]:
     rows = events[1 : 1 + int(events[0, 0])].tolist()
-    return [(row[0], alert.EVENTS[row[1]], row[2], None if row[5] == alert.NO_TIME else row[5]) for row in rows]
+    return [(row[0], STATES[row[1]], row[2], None if row[5] == alert.NO_TIME else row[5]) for row in rows]
 
 
 def drive(

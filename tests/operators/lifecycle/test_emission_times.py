@@ -31,8 +31,9 @@ def alert_name(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def emitted(out: Out) -> dict[tuple[Any, ...], int | None]:
     """Return the emission time of each alert in order."""
-    firing = [row for row in out.alerts if row["state"] == "firing" and "late" not in row["quality"].split()]
-    return {alert_name(row): row.get("emitted_us") for row in firing}
+    rows = [both for batch in out.alerts for both in zip(batch.rows(), batch.emission_times(), strict=True)]
+    firing = [both for both in rows if both[0]["state"] == "firing" and "late" not in both[0]["quality"].split()]
+    return {alert_name(row): time for row, time in firing}
 
 
 def oracle(streams: Streams, rule: Rule) -> dict[tuple[Any, ...], int | None]:
@@ -115,8 +116,8 @@ def summary(idle: str | None, slow_every_us: int) -> RuleSummary:
     timed = plan.with_emission_times()
     out = Driver(timed, through_pages=False).run(parts_of(timed, streams))
     gatherer = Gatherer("rules.yaml", plan)
-    for alert in out.alerts:
-        gatherer.take(alert)
+    for batch in out.alerts:
+        gatherer.take_batch(batch)
     (found,) = gatherer.result().rules
     return found
 

@@ -155,6 +155,8 @@ def test_memory_is_split_between_s1_and_s2_as_the_rate_of_prob_is_largest(
     )
 
 
+# The oracle tries 20,000 qualities.
+@examples(25)
 @given(st.lists(st.tuples(curves(), st.integers(1, 4)), min_size=1, max_size=4), st.integers(0, 40))
 def test_alloc_makes_the_least_quality_as_large_as_can_be(joins: list[tuple[RateCurve, int]], memory: int) -> None:
     needs = [lambda q, curve=curve: curve.memory_for(q * curve.most) for curve, _ in joins]

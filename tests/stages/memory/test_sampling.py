@@ -22,10 +22,10 @@ from tocsin.stages.memory.sampling import (
     PPS_CLUSTER,
     UNIFORM,
     Sampled,
+    geometric,
     new_sampled,
     row_bytes,
 )
-from tocsin.stages.memory.splitmix import geometric, uniform, uniform_of
 
 KINDS = [UNIFORM, EQ_CLUSTER, PPS_CLUSTER]
 # Room for every row of a small join.
@@ -109,27 +109,6 @@ def copied(state: State) -> State:
 def equal_states(one: State, other: State) -> bool:
     mine, its = [*one.one, *one.two, one.received], [*other.one, *other.two, other.received]
     return all(np.array_equal(a, b) for a, b in zip(mine, its, strict=True))
-
-
-@given(st.integers(-(2**40), 2**40), st.integers(0, 2**40), st.integers(0, 2**40))
-def test_random_numbers_are_those_of_splitmix64(seed: int, row: int, draw: int) -> None:
-    # The published output for the seed 1234567.
-    assert naive.splitmix64(1234567 + 0x9E3779B97F4A7C15) == 6457827717110365317
-    assert uniform(seed, row, draw) == naive.random_number(seed, row, draw)
-
-
-WORDS = st.integers(-(2**63), 2**63 - 1)
-
-
-@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5))
-def test_numbers_of_whole_columns_are_mixed_row_by_row_as_splitmix64_does(rows: list[tuple[int, int, int]]) -> None:
-    gamma, wanted = 0x9E3779B97F4A7C15, []
-    for row in rows:
-        state = 0
-        for word in row:
-            state = naive.splitmix64((state * gamma + word + gamma) % 2**64)
-        wanted.append((naive.splitmix64(state) >> 11) / 2**53)
-    assert uniform_of(np.array(rows, np.int64).T).tolist() == wanted
 
 
 @given(st.floats(0, 1, exclude_max=True), st.floats(0.001, 1))

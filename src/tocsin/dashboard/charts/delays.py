@@ -1,4 +1,4 @@
-"""Chart of delays: one bar per class of delays, and one for rows ahead of the clock. The bounds of classes double."""
+"""Chart of delays: one bar per class of delays, and one for event times in the future. The bounds of classes double."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH, LEFT, RIGHT, ROW, TOP = 640, 150, 140, 22, 6
 
 
 class Class(NamedTuple):
-    """Class of delays: its title, the number and share of its rows, and whether they are ahead of the clock."""
+    """Class of delays: its title, the number and share of its rows, and whether their event times are in the future."""
 
     words: str
     rows: int
@@ -37,7 +37,7 @@ def classes_of(counts: Mapping[str, int]) -> list[Class]:
 
 def _class(number: int, rows: int, whole: int) -> Class:
     low, high = delay_class_bounds(number)
-    words = "ahead of the clock" if number == AHEAD else f"up to {_bound(high)}"
+    words = "in the future" if number == AHEAD else f"up to {_bound(high)}"
     words = words if number in {AHEAD, NONE} else f"{_bound(low)} to {_bound(high)}"
     return Class(words, rows, rows / whole if whole else 0.0, number == AHEAD)
 

@@ -40,7 +40,7 @@ def diff_page(store: Store, request: Request) -> str:
 
 
 def _file_of(store: Store, run: RunData) -> str:
-    """Return the rule file of a run, or an empty text. For a backtest, return the path as it was passed."""
+    """Return the rule file of a run, or an empty text. For a backtest, return the path on the command line."""
     whole = store.runs[run.whose].summary if run.whose else run.summary
     told = (whole or {}).get(AGAINST) if run.whose else whole
     if run.whose or told:

@@ -81,7 +81,7 @@ def rate_chart(run: RunData) -> Markup | None:
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the values of the summary of a backtest that the page shows, as far as they are valid."""
+    """Return the valid values that the page shows from the summary of a backtest."""
     if not summary:
         return None
     seconds, rows = summary.get("seconds"), summary.get("rows")

@@ -41,7 +41,8 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
     classes = classes_of(last.delays.get(name, {})) if last else []
     lag = run.history.get(f"lag {name}")
     rows = run.history.get(f"rows {name}")
-    charts = [trend(trend_of("Lag behind the clock", [("lag", lag)], lag_text, 60))] if lag else []
+    title = "Lag: processing time minus newest event time"
+    charts = [trend(trend_of(title, [("lag", lag)], lag_text, 60))] if lag else []
     charts += [trend(trend_of("Rows received per micro-batch", [("rows", rows)], short_number))] if rows else []
     return render(
         "stream.html",
@@ -75,6 +76,6 @@ def _clock(run: RunData, name: str) -> dict[str, Any] | None:
     lag = last.lag_s.get(name, 0.0)
     ahead = last.delays.get(name, {}).get("-1", 0)
     received = sum(number for stream, number in last.gained.rows.items() if stream == name)
-    text = f"{lag_text(abs(lag))} {'ahead of' if lag < 0 else 'behind'} the clock"
+    text = f"{lag_text(abs(lag))} {'after' if lag < 0 else 'before'} the end of the last micro-batch"
     clock = {"newest_us": last.newest_us[name], "lag": text, "is_ahead": lag < 0, "ahead": ahead, "received": received}
     return clock | {"is_historic": name in last.historic}

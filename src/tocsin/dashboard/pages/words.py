@@ -23,7 +23,7 @@ def objects_in(given: Any) -> list[dict[str, Any]]:
 
 
 def lag_text(seconds: float) -> str:
-    """Return a lag as text. A negative lag belongs to a stream that is ahead of the clock.
+    """Return a lag as text. A negative lag belongs to a stream with event times in the future.
 
     >>> lag_text(50_001.0), lag_text(-0.5), lag_text(1e12)
     ('13 h 53 min', '500 ms ahead', 'more than 30 years')

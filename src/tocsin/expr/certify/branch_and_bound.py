@@ -23,7 +23,7 @@ from tocsin.expr.certify.domain_boxes import (
     Domains,
     bounding_box,
     count_boxes,
-    find_cut_points,
+    find_split_points,
     first_box,
     interpolate,
     is_wide,
@@ -59,7 +59,7 @@ class SearchOutcome:
 
 def prove_monotone(tree: Node, along: Key, domain: BoxBatch, sign: int, max_boxes: int) -> SearchOutcome:
     """Try to prove that an expression is increasing (sign 1) or decreasing (sign -1) along a variable."""
-    evaluator, cut_points, todo, count = JetEvaluator(along), find_cut_points(tree), domain, 0
+    evaluator, split_points, todo, count = JetEvaluator(along), find_split_points(tree), domain, 0
     start = bounding_box(domain)
     for rounds in itertools.count(1):
         slope = evaluator.evaluate(tree, todo).slope
@@ -73,18 +73,18 @@ def prove_monotone(tree: Node, along: Key, domain: BoxBatch, sign: int, max_boxe
         todo = select_boxes(todo, ~(low >= 0))
         if rounds > MAX_ROUNDS or count + 2 * count_boxes(todo) > max_boxes:
             return SearchOutcome(False, count, False, first_box(todo))
-        todo = split_boxes(todo, start, cut_points)
+        todo = split_boxes(todo, start, split_points)
     raise AssertionError
 
 
 def prove_quasiconvex(tree: Node, along: Key, domain: BoxBatch, max_boxes: int) -> SearchOutcome:
     """Try to prove that an expression decreases, then increases along a variable, for all values of the others."""
-    evaluator, cut_points = JetEvaluator(along, with_curvature=True), np.array(find_cut_points(tree))
+    evaluator, split_points = JetEvaluator(along, with_curvature=True), np.array(find_split_points(tree))
     start = bounding_box(domain)
     others = [key for key in start if key != along and is_wide(start[key])]
     cells, count, segments = start, 0, _SEGMENTS
     for rounds in itertools.count(1):
-        edges = _split_into_segments(cells[along], segments, cut_points)
+        edges = _split_into_segments(cells[along], segments, split_points)
         jet = evaluator.evaluate(tree, _build_segments(cells, along, edges))
         count += edges.shape[0] * segments
         assert jet.slope is not None
@@ -104,7 +104,7 @@ def prove_quasiconvex(tree: Node, along: Key, domain: BoxBatch, max_boxes: int) 
         narrowed = _narrow_cells(cells, along, edges, first, last)
         if not _is_halved(cells, narrowed, along):
             if others:
-                narrowed = split_boxes(narrowed, start, cut_points, others)
+                narrowed = split_boxes(narrowed, start, split_points, others)
             if not others or count_boxes(narrowed) > max_boxes // _SEGMENTS // 4:
                 segments *= 4
         cells = narrowed
@@ -113,16 +113,16 @@ def prove_quasiconvex(tree: Node, along: Key, domain: BoxBatch, max_boxes: int) 
     raise AssertionError
 
 
-def _split_into_segments(interval: Interval, segments: int, cut_points: Float) -> Float:
-    """Return the edges of the segments of each cell along the variable. The nearest edge moves to each cut point."""
+def _split_into_segments(interval: Interval, segments: int, split_points: Float) -> Float:
+    """Return the edges of the segments of each cell along the variable. The nearest edge moves to each split point."""
     edges = interpolate(interval.lo[:, None], interval.hi[:, None], np.linspace(0.0, 1.0, segments + 1))
     edges[:, 0], edges[:, -1] = interval.lo, interval.hi
     edges = np.sort(edges, axis=1)
-    for cut_point in cut_points:
-        inside = (cut_point > interval.lo) & (cut_point < interval.hi)
-        nearest = np.clip(np.argmin(np.abs(edges - cut_point), axis=1), 1, segments - 1)
+    for split_point in split_points:
+        inside = (split_point > interval.lo) & (split_point < interval.hi)
+        nearest = np.clip(np.argmin(np.abs(edges - split_point), axis=1), 1, segments - 1)
         rows = np.flatnonzero(inside)
-        edges[rows, nearest[rows]] = cut_point
+        edges[rows, nearest[rows]] = split_point
     return np.sort(edges, axis=1)
 
 

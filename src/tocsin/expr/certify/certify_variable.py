@@ -34,6 +34,8 @@ from tocsin.expr.syntax_tree import (
 # Evaluations of nodes on boxes in the searches before and after the solver. They are counts, not times, so that all
 # machines return the same verdict.
 _SHORT_SEARCH, _LONG_SEARCH = 15_000, 300_000
+# Steps of a proof search, the cheapest first. None is the SMT solver.
+_STEPS = (_SHORT_SEARCH, None, _LONG_SEARCH)
 # Larger trees are not searched: their evaluation is slow and only few boxes would fit the limits above.
 _MAX_SEARCHED_NODES = 500
 # Stream name of the variables that replace parts of the tree.
@@ -128,9 +130,12 @@ def _search_proof(goals: list[_ProofGoal], samples: SamplingResult, *, composed_
 
 
 def _prove_direction(goals: list[_ProofGoal], word: str, *, short: bool) -> tuple[_ProofGoal, str] | None:
-    """Return a goal with a proof that its origin is `increasing` or `decreasing`; None if nothing is proved."""
+    """Return a goal with a proof that its origin has the direction `word`; None if nothing is proved.
+
+    If `short`, omit the last and longest step.
+    """
     open_goals = list(goals)
-    for limit in (_SHORT_SEARCH, None) if short else (_SHORT_SEARCH, None, _LONG_SEARCH):
+    for limit in _STEPS[:2] if short else _STEPS:
         for goal in list(open_goals):
             own_word = _OPPOSITE[word] if goal.is_reversed else word
             if limit is None:
@@ -148,7 +153,7 @@ def _prove_direction(goals: list[_ProofGoal], word: str, *, short: bool) -> tupl
 
 def _decide_quasiconvexity(goals: list[_ProofGoal]) -> Verdict:
     """Prove that an expression decreases, then increases, or find a counterexample with slopes or the solver."""
-    for limit in (_SHORT_SEARCH, None, _LONG_SEARCH):
+    for limit in _STEPS:
         for goal in goals:
             verdict = _solve_quasiconvexity(goal) if limit is None else _search_quasiconvexity(goal, limit // goal.size)
             if verdict.verdict != "undecided":

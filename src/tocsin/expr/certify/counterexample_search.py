@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.certify import exact_arithmetic
-from tocsin.expr.certify.domain_boxes import Domain, Domains, clip_domain, find_cut_points, interpolate
+from tocsin.expr.certify.domain_boxes import Domain, Domains, clip_domain, find_split_points, interpolate
 from tocsin.expr.certify.interval_arithmetic import Float
 from tocsin.expr.column_evaluation import evaluate_number_with_numpy
 from tocsin.expr.syntax_tree import Key, Node, find_variables
@@ -54,9 +54,9 @@ def sample_expression(tree: Node, along: Key, domains: Domains, noise: float = 0
     """Sample an expression along a variable. Changes up to `noise` do not count as increase or decrease."""
     random = np.random.default_rng(seed)
     others = [variable.key for variable in find_variables(tree) if variable.key != along]
-    cut_points = find_cut_points(tree)
-    slices = _choose_slices(others, domains, cut_points, random)
-    xs = _choose_points(domains[along], cut_points, _POINTS_PER_SLICE if others else _POINTS_SINGLE, random)
+    split_points = find_split_points(tree)
+    slices = _choose_slices(others, domains, split_points, random)
+    xs = _choose_points(domains[along], split_points, _POINTS_PER_SLICE if others else _POINTS_SINGLE, random)
     columns = {key: np.repeat(slices[:, i], len(xs)) for i, key in enumerate(others)}
     columns[along] = np.tile(xs, len(slices))
     values = evaluate_number_with_numpy(tree, columns).reshape(len(slices), len(xs))
@@ -76,7 +76,9 @@ def _interpolate_domain(domain: Domain, share: Float) -> Float:
     return interpolate(np.array(low), np.array(high), share)
 
 
-def _choose_slices(others: list[Key], domains: Domains, cut_points: list[float], random: np.random.Generator) -> Float:
+def _choose_slices(
+    others: list[Key], domains: Domains, split_points: list[float], random: np.random.Generator
+) -> Float:
     """Return the values of the other variables, one row for each slice."""
     if not others:
         return np.zeros((1, 0))
@@ -85,7 +87,7 @@ def _choose_slices(others: list[Key], domains: Domains, cut_points: list[float],
         for bits in _choose_corners(len(others))
     ]
     centre = [_interpolate_domain(domains[key], np.array([0.5]))[0] for key in others]
-    drawn = np.column_stack([_draw_values(domains[key], cut_points, random) for key in others])
+    drawn = np.column_stack([_draw_values(domains[key], split_points, random) for key in others])
     return np.vstack([rows, [centre], drawn])
 
 
@@ -96,10 +98,10 @@ def _choose_corners(count: int) -> list[tuple[int, ...]]:
     return [(0,) * count, (1,) * count]
 
 
-def _draw_values(domain: Domain, cut_points: list[float], random: np.random.Generator) -> Float:
+def _draw_values(domain: Domain, split_points: list[float], random: np.random.Generator) -> Float:
     """Draw numbers of a domain: uniformly, from all orders of magnitude, and from the literals."""
     low, high = clip_domain(domain)
-    inside = [cut_point for cut_point in cut_points if low <= cut_point <= high]
+    inside = [split_point for split_point in split_points if low <= split_point <= high]
     drawn = _interpolate_domain((low, high), random.random(_SLICES))
     part = random.random(_SLICES)
     even = np.clip(low * (1 - part) + high * part, low, high)
@@ -109,10 +111,10 @@ def _draw_values(domain: Domain, cut_points: list[float], random: np.random.Gene
     return drawn
 
 
-def _choose_points(domain: Domain, cut_points: list[float], count: int, random: np.random.Generator) -> Float:
-    """Return the grid points of all slices: evenly spaced, random, and close to the cut points."""
+def _choose_points(domain: Domain, split_points: list[float], count: int, random: np.random.Generator) -> Float:
+    """Return the grid points of all slices: evenly spaced, random, and close to the split points."""
     low, high = clip_domain(domain)
-    near = np.array(cut_points)
+    near = np.array(split_points)
     between = np.sort(near)[:-1] / 2 + np.sort(near)[1:] / 2
     near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf), between])
     even = _interpolate_domain(domain, np.linspace(0.0, 1.0, count // 2))

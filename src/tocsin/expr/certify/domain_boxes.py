@@ -76,7 +76,7 @@ def first_box(box: BoxBatch) -> dict[Key, Domain]:
     return {key: (float(interval.lo[0]), float(interval.hi[0])) for key, interval in box.items()}
 
 
-def find_cut_points(tree: Node) -> list[float]:
+def find_split_points(tree: Node) -> list[float]:
     """Return the literals of a tree, with both signs, and 0. The expression may have kinks or jumps there."""
     found = {0.0}
     for node in walk_nodes(tree):
@@ -120,16 +120,16 @@ def relative_width(part: Interval, of: Interval) -> Float:
 
 
 def split_boxes(
-    box: BoxBatch, domain: BoxBatch, cut_points: Iterable[float], keys: Iterable[Key] | None = None
+    box: BoxBatch, domain: BoxBatch, split_points: Iterable[float], keys: Iterable[Key] | None = None
 ) -> BoxBatch:
-    """Split each box into two along the variable with the largest relative width, at a cut point if there is one."""
+    """Split each box into two along the variable with the largest relative width, at a split point if there is one."""
     names = [key for key in (keys or box) if is_wide(domain[key])]
     shares = np.array([relative_width(box[key], domain[key]) for key in names])
     best = np.argmax(shares, axis=0)
     left, right = dict(box), dict(box)
     for i, key in enumerate(names):
         lo, hi = box[key]
-        at = np.where(best == i, _choose_cut(lo, hi, cut_points), np.nan)
+        at = np.where(best == i, _choose_split(lo, hi, split_points), np.nan)
         left[key] = Interval(lo, np.where(best == i, at, hi))
         right[key] = Interval(np.where(best == i, at, lo), hi)
     return join_boxes([left, right])
@@ -151,11 +151,11 @@ def refine_boxes(boxes: BoxBatch, least: int) -> BoxBatch:
     return boxes
 
 
-def _choose_cut(lo: Float, hi: Float, cut_points: Iterable[float]) -> Float:
-    """Return the cut point nearest to the middle of each interval, or the middle if it contains no cut point."""
+def _choose_split(lo: Float, hi: Float, split_points: Iterable[float]) -> Float:
+    """Return the split point nearest to the middle of each interval, or the middle if it contains no split point."""
     at, distance = interpolate(lo, hi, 0.5), np.full(lo.shape, np.inf)
     centre = at.copy()
-    for cut in cut_points:
+    for cut in split_points:
         better = (cut > lo) & (cut < hi) & (np.abs(cut - centre) < distance)
         at = np.where(better, cut, at)
         distance = np.where(better, np.abs(cut - centre), distance)
@@ -167,7 +167,7 @@ def cover_domain(tree: Node, domain: BoxBatch, max_boxes: int = MAX_BOXES, *, de
 
     After at most `max_boxes` boxes, return the domain and a box on which this is not proved.
     """
-    evaluator, cut_points, done, todo = JetEvaluator(decimals=decimals), find_cut_points(tree), [], domain
+    evaluator, split_points, done, todo = JetEvaluator(decimals=decimals), find_split_points(tree), [], domain
     count = 0
     for rounds in itertools.count(1):
         evaluator.evaluate(tree, todo)
@@ -183,7 +183,7 @@ def cover_domain(tree: Node, domain: BoxBatch, max_boxes: int = MAX_BOXES, *, de
         if not keys or rounds > MAX_ROUNDS or count + 2 * count_boxes(bad) > max_boxes:
             worst = first_box(select_boxes(bad, np.array([_smallest_box(bad, domain, keys)])))
             return DomainCover(domain, undefined_part, {key: worst[key] for key in keys})
-        todo = split_boxes(bad, domain, cut_points, keys)
+        todo = split_boxes(bad, domain, split_points, keys)
     raise AssertionError
 
 

@@ -1,4 +1,4 @@
-"""Arrived: what one call brought to a page, and what its rules ask of that alike: worked out once for all of them."""
+"""Batch slice: the rows of a batch in one shard. Values that several rules need are computed once and cached."""
 
 from __future__ import annotations
 
@@ -10,100 +10,100 @@ import numpy as np
 
 from tocsin.jit import kernel
 from tocsin.operators.join.cell_grid import CellGrid, Span, lay_mesh, spread
-from tocsin.operators.retention.operator import VersionedRows
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.row_batch import RowBatch
+from tocsin.runtime.versioned_rows import VersionedRows
 
 T = TypeVar("T")
 
-# Cells with fewer arrivals than this, over all streams, would cost more than they save.
+# Arrivals per cell, over all streams. Smaller cells cost more than they save.
 ROWS_PER_CELL = 32
 
 
-@dataclass(frozen=True)
-class ArrivalOrder:
-    """New rows by key and arrival: lane, key, time, and which row of its lane each is."""
-
-    lane: Int
-    key: Int
-    time: Int
-    row: Int
-
-
 @kernel
-def survey(lane: Int, key: Int, time: Int, newest: Int, first: Int) -> Bools:
-    """Find the newest time of each key and lane, and the first time of each key; tell which keys came in time order."""
+def scan_arrivals(view: Int, key: Int, time: Int, newest: Int, first: Int) -> Bools:
+    """Find the newest time of each key and view, and the first time of each key; mark the keys in time order."""
     in_order, front = np.ones(first.shape[0], np.bool_), np.full(first.shape[0], NEVER_SEEN)
     for i in range(key.shape[0]):
         k = key[i]
-        if lane[i] >= newest.shape[1]:
+        if view[i] >= newest.shape[1]:
             continue
         if front[k] == NEVER_SEEN:
             first[k] = time[i]
         in_order[k] &= time[i] >= front[k]
         front[k] = max(front[k], time[i])
-        newest[k, lane[i]] = max(newest[k, lane[i]], time[i])
+        newest[k, view[i]] = max(newest[k, view[i]], time[i])
     return in_order
 
 
 @dataclass
 class BatchSlice:
-    """The arrivals of a call, and per store the rows remembered and new; `lanes` has the lane of each store."""
+    """Rows of a batch in one shard, by key and arrival.
 
-    arrivals: ArrivalOrder
+    Attributes
+    ----------
+        arrivals: New rows of all views.
+        segments: Retained and new rows of each input.
+        views: View of each input.
+        keys: Number of keys in the shard.
+    """
+
+    arrivals: RowBatch
     segments: Sequence[VersionedRows]
-    lanes: Sequence[int]
+    views: Sequence[int]
     keys: int
-    _known: dict[Hashable, Any] = field(default_factory=dict)
+    _cache: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Survey the arrivals."""
-        lane, key, time = self.arrivals.lane, self.arrivals.key, self.arrivals.time
-        self.newest = np.full((self.keys, max(self.lanes, default=-1) + 1), NEVER_SEEN)
+        """Find the newest times and the keys in order."""
+        view, key, time = self.arrivals.view, self.arrivals.key, self.arrivals.time
+        self.newest = np.full((self.keys, max(self.views, default=-1) + 1), NEVER_SEEN)
         self.first = np.full(self.keys, NEVER_SEEN)
-        self.in_order = survey(lane, key, time, self.newest, self.first)
+        self.in_order = scan_arrivals(view, key, time, self.newest, self.first)
 
     def positions(self, store: int) -> Int:
-        """Which of the arrivals are rows of a store."""
-        lane = self.lanes[store]
-        return self._once(("positions", lane), lambda: np.flatnonzero(self.arrivals.lane == lane))
+        """Return the positions of the arrivals of an input."""
+        view = self.views[store]
+        return self._once(("positions", view), lambda: np.flatnonzero(self.arrivals.view == view))
 
-    def arrival_of(self, store: int, *, silent_too: bool) -> Int:
-        """Which arrival each row of a store is; -1: remembered from before, or silent, unless those are asked for."""
-        return self._once(("arrival", store, silent_too), lambda: self._arrival_of(store, silent_too))
+    def arrival_of(self, store: int, *, skipped_too: bool) -> Int:
+        """Return the arrival of each row of an input, or -1. Skipped rows have one if `skipped_too` is set."""
 
-    def _arrival_of(self, store: int, silent_too: bool) -> Int:
-        segment, at = self.segments[store], self.positions(store)
-        row = self.arrivals.row[at]
-        found = np.full(len(segment.time), -1)
-        found[segment.place[row]] = at if silent_too else np.where(segment.silent[row], -1, at)
-        return found
+        def work() -> Int:
+            segment, at = self.segments[store], self.positions(store)
+            found = np.full(len(segment), -1)
+            found[segment.probes] = at if skipped_too else np.where(segment.is_skipped, -1, at)
+            return found
 
-    def peopled(self, store: int, shift: int) -> Bools:
-        """Tell which cells have new rows of a store that are not silent."""
+        return self._once(("arrival", store, skipped_too), work)
+
+    def cells_with_new_rows(self, store: int, shift: int) -> Bools:
+        """Mark the cells that have new rows of an input that are evaluated."""
 
         def work() -> Bools:
-            before = np.concatenate([[0], np.cumsum(self.arrival_of(store, silent_too=False) >= 0)])
-            peopled: Bools = np.diff(before[self.mesh(shift).starts[store]]) > 0
-            return peopled
+            before = np.concatenate([[0], np.cumsum(self.arrival_of(store, skipped_too=False) >= 0)])
+            has_rows: Bools = np.diff(before[self.mesh(shift).starts[store]]) > 0
+            return has_rows
 
-        return self._once(("peopled", store, shift), work)
+        return self._once(("cells with new rows", store, shift), work)
 
     def numbers(self, store: int, need: Store) -> Float:
-        """What rows are compared by; NaN for those of which nothing is known: no proof speaks of them."""
-        return self._once(("numbers", store, *_compared(need)), lambda: self._numbers(store, need))
+        """Return the number by which each row is compared; NaN if no proof covers the row."""
 
-    def _numbers(self, store: int, need: Store) -> Float:
-        numbers, apart = need.numbers(self.segments[store].values)
-        return np.where(apart, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
+        def work() -> Float:
+            numbers, is_fixed = need.numbers(self.segments[store].values)
+            return np.where(is_fixed, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
+
+        return self._once(("numbers", store, *_compared(need)), work)
 
     def shift_for(self, span_us: int) -> int:
-        """How long cells are, as a power of two: a quarter to a half of a span, but no fewer rows than is worth it."""
-        least = self._once("gap", self._typical_gap) * ROWS_PER_CELL
+        """Return the length of cells as a power of two: a quarter to half of a span, or more if cells had few rows."""
+        least = self._once("gap", self._find_median_gap) * ROWS_PER_CELL
         return max(0, span_us.bit_length() - 2, int(least).bit_length())
 
-    def _typical_gap(self) -> int:
-        """Time from row to row of a key; the median over keys, for one row may be far away."""
+    def _find_median_gap(self) -> int:
+        """Return the median over the keys of the mean time between rows. A single row can be far away."""
         rows = np.bincount(self.arrivals.key, minlength=self.keys)
         some = rows > 0
         if self.newest.shape[1] == 0 or not some.any():
@@ -112,11 +112,11 @@ class BatchSlice:
         return max(0, int(np.median(length[some] // rows[some])))
 
     def mesh(self, shift: int) -> CellGrid:
-        """The rows of all stores, cut into cells of key and time."""
+        """Return the rows of all inputs, divided into cells of key and time."""
         return self._once(("mesh", shift), lambda: lay_mesh(self.segments, self.keys, shift))
 
     def spread(self, store: int, need: Store, shift: int, reach: int) -> Span:
-        """The extremes of a stream around each cell."""
+        """Return the extremes of an input around each cell."""
 
         def work() -> Span:
             mesh = self.mesh(shift)
@@ -125,11 +125,11 @@ class BatchSlice:
         return self._once(("spread", store, *_compared(need), shift, reach), work)
 
     def _once(self, name: Hashable, work: Callable[[], T]) -> T:
-        if name not in self._known:
-            self._known[name] = work()
-        return cast("T", self._known[name])
+        if name not in self._cache:
+            self._cache[name] = work()
+        return cast("T", self._cache[name])
 
 
 def _compared(need: Store) -> tuple[Any, ...]:
-    """All that the numbers of a need depend on."""
+    """Return the parts of an input that its numbers depend on."""
     return need.by, need.domains, need.whole

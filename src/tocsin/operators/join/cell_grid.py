@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.operators.retention.operator import VersionedRows
 from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.versioned_rows import VersionedRows
 
 # What is known of the rows of a stream around a cell: there are none; their extremes; nothing, of one of them.
 NOBODY, KNOWN, VAGUE = 0, 1, 2

@@ -33,9 +33,9 @@ from tocsin.operators.join.cell_grid import widen
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.threshold_join import Evaluations, Probes
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
-from tocsin.operators.retention.operator import VersionedRows
 from tocsin.plan.steps import Threshold
 from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.versioned_rows import VersionedRows
 
 
 @kernel
@@ -125,7 +125,7 @@ class InfeasibleCells:
         reads = list(zip(rule.stores, rule.needs, strict=True))
         spans = [arrived.spread(i, need, self.shift, self.reach) for i, need in reads]
         self.hopeless = corners.hopeless(spans, {key: numbers[self.mesh.key] for key, numbers in limits.items()})
-        self.peopled = np.logical_or.reduce([arrived.peopled(i, self.shift) for i in rule.stores])
+        self.peopled = np.logical_or.reduce([arrived.cells_with_new_rows(i, self.shift) for i in rule.stores])
 
     def cut(self, in_order: Bools, is_open: Bools, progress: Int) -> Cut:
         """Choose the rows that are tried and those that may be their partners."""
@@ -135,8 +135,8 @@ class InfeasibleCells:
         segments, arrivals, cells = [], [], []
         for i in self.rule.stores:
             rows, cell = gather(mesh.starts[i], wanted)
-            segments.append(self.arrived.segments[i].cut(rows, mesh.key[cell]))
-            arrivals.append(self.arrived.arrival_of(i, silent_too=False)[rows])
+            segments.append(self.arrived.segments[i].take(rows, mesh.key[cell]))
+            arrivals.append(self.arrived.arrival_of(i, skipped_too=False)[rows])
             cells.append(cell)
         cell = np.concatenate(cells)
         passed_over = np.concatenate([[0], np.cumsum(self.peopled & ~tried)])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.expr.syntax_tree import Key
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
@@ -16,14 +17,15 @@ from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.infeasible_cells import InfeasibleCells
 from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, combine
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
-from tocsin.operators.lifecycle.operator import AlertChange, Lifecycle
+from tocsin.operators.lifecycle.operator import Lifecycle
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
 from tocsin.operators.retention.final_rows import settle
-from tocsin.operators.retention.operator import VersionedRows
-from tocsin.plan.identity import Lane, digest
+from tocsin.plan.identity import Lane
+from tocsin.plan.report import AlertChanges
 from tocsin.plan.steps import Store, Threshold
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
 from tocsin.runtime.state_registry import Column, Derived, Section, StateArray, StateSchema
+from tocsin.runtime.versioned_rows import VersionedRows
 
 # To sift fewer arrivals than this would cost more than to try them all.
 FEWEST_SIFTED = 512
@@ -100,14 +102,13 @@ class Join(CompiledRule):
     def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane]) -> None:
         super().__init__(rule, stores)
         mine = [store.lane for store in self.stores]
-        # Behind the lanes come rows that no rule can use: of as many streams as there are at most.
-        others = [-1] * len(lanes)
-        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + others, np.int64)
+        # Stream of the rule by view, or -1. The last entry is for rows that no view can use.
+        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + [-1], np.int64)
         self.corners = CornerBounds(rule)
         newest = Column("newest", default=NEVER_SEEN, width=len(self.stores))
         per_key = (newest, Column("progress", default=NEVER_SEEN), Column("seen"))
         schema = StateSchema(KIND, per_key, derived=(Derived("limits", self._limits_of),))
-        self.section = Section(digest(KIND, self.identity.to_json()), schema, owner=self.identity.id)
+        self.section = Section(stable_hash(KIND, self.identity.to_json()), schema, owner=self.identity.id)
         self.lived = Lifecycle(rule, self.identity, len(self.stores), int(self.value_offsets[-1]))
         # The ranks of the rows of the last call that gave results, once for each.
         self.gave = np.zeros(0, np.int64)
@@ -126,22 +127,22 @@ class Join(CompiledRule):
         limits = np.array([limit.of(keys) for limit in self.rule.limits], np.float64)
         return np.ascontiguousarray(limits.reshape(len(self.rule.limits), len(keys)).T)
 
-    def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChange], Witnesses]:
+    def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChanges], Witnesses]:
         """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
         segments = [arrived.segments[i] for i in self.rule.stores]
         if self.rule.lag_us:
             at = arrived.positions(self.rule.stores[0])
             arrivals = arrived.arrivals
-            changes = self._settle(arrivals.key[at], arrivals.row[at], segments[0])
-            # Which rows will be evaluated is not known yet: each may give something.
-            self.gave = segments[0].rank[segments[0].place[arrivals.row[at]]]
+            changes = self._settle(arrivals.key[at], segments[0])
+            # The rows that will be evaluated are not known yet, so each new row counts as a result.
+            self.gave = segments[0].begin[segments[0].probes]
             return changes, self.lived.no_witnesses(0)
         in_order, late = self._track(arrived)
         if self.corners.known and len(late) >= FEWEST_SIFTED:
             return self._sift(arrived, in_order, late)
         # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
         alone = len(segments) == 1
-        arrival = np.concatenate([arrived.arrival_of(i, silent_too=alone) for i in self.rule.stores])
+        arrival = np.concatenate([arrived.arrival_of(i, skipped_too=alone) for i in self.rule.stores])
         probes, at = self._arrived_among(arrived, arrival, np.zeros(len(arrival), np.bool_))
         return self._judge(probes, late[at], segments)
 
@@ -160,8 +161,8 @@ class Join(CompiledRule):
         for i in stores:
             of = np.repeat(np.arange(arrived.keys), np.diff(arrived.segments[i].offsets))
             rows = np.flatnonzero(keys[of])
-            segments.append(arrived.segments[i].cut(rows, of[rows]))
-            arrivals.append(arrived.arrival_of(i, silent_too=True)[rows])
+            segments.append(arrived.segments[i].take(rows, of[rows]))
+            arrivals.append(arrived.arrival_of(i, skipped_too=True)[rows])
         arrival = np.concatenate(arrivals)
         probes, _ = self._arrived_among(arrived, arrival, ~np.isin(arrival, left))
         tuples = self._tuples(segments)
@@ -169,25 +170,24 @@ class Join(CompiledRule):
         self.gave = np.concatenate([self.gave, tuples.rank[probes.row[truth == TRUE]]])
 
     def _left_out(self, arrived: BatchSlice, store: int) -> Int:
-        at = arrived.positions(store)
-        return at[arrived.segments[store].excused[arrived.arrivals.row[at]]]
+        return arrived.positions(store)[arrived.segments[store].is_covered]
 
     def _arrived_among(self, arrived: BatchSlice, arrival: Int, silent: NDArray[np.bool_]) -> tuple[Probes, Int]:
         """The rows that are arrivals, in order of arrival, and which of these each is."""
         row = np.flatnonzero(arrival >= 0)
         row = row[np.argsort(arrival[row], kind="stable")]
         at = arrival[row]
-        return Probes(self.stream_of[arrived.arrivals.lane[at]], arrived.arrivals.key[at], row, silent[row]), at
+        return Probes(self.stream_of[arrived.arrivals.view[at]], arrived.arrivals.key[at], row, silent[row]), at
 
     def _track(self, arrived: BatchSlice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Move progress; tell which keys came in order for this rule, and which arrivals came after progress."""
-        arrivals, lanes = arrived.arrivals, [arrived.lanes[i] for i in self.rule.stores]
+        arrivals, lanes = arrived.arrivals, [arrived.views[i] for i in self.rule.stores]
         came = (np.array(lanes), arrived.in_order, arrived.first, arrived.newest)
         in_order = track_in_order(came, self.newest, self.progress, self.rule.idle_timeout_us)
         late = np.zeros(len(arrivals.key), np.bool_)
         if not in_order.all():
             at = np.flatnonzero(~in_order[arrivals.key])
-            mine = self.stream_of[arrivals.lane[at]]
+            mine = self.stream_of[arrivals.view[at]]
             late[at] = track(
                 mine, arrivals.key[at], arrivals.time[at], self.newest, self.progress, self.rule.idle_timeout_us
             )
@@ -195,7 +195,7 @@ class Join(CompiledRule):
 
     def _sift(
         self, arrived: BatchSlice, in_order: NDArray[np.bool_], late: NDArray[np.bool_]
-    ) -> tuple[list[AlertChange], Witnesses]:
+    ) -> tuple[list[AlertChanges], Witnesses]:
         """Join what may change something, and no more of the other rows than partners of those."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
         sift = InfeasibleCells(arrived, self.rule, self.corners, limits)
@@ -210,29 +210,29 @@ class Join(CompiledRule):
                 return self._conclude(probes, late[at], joined)
             in_order, is_open = in_order & ~again, is_open | again
 
-    def _settle(self, key: Int, row: Int, segment: VersionedRows) -> list[AlertChange]:
-        """Take arrivals of a reduced rule of one stream, and judge the rows whose place they settle."""
-        rows = (segment.offsets, segment.time, segment.rank, segment.gone)
-        arrived = (key, segment.place[row])
+    def _settle(self, key: Int, segment: VersionedRows) -> list[AlertChanges]:
+        """Process the arrivals of a reduced rule of one stream, and evaluate the rows that become final."""
+        rows = (segment.offsets, segment.time, segment.begin, segment.end)
+        arrived = (key, segment.probes)
         settled, late = settle(arrived, rows, self.newest[:, 0], self.progress, self.rule.lag_us)
         return self._judge_settled(settled, late, segment)
 
-    def settle_rest(self, progress: Int, segment: VersionedRows) -> list[AlertChange]:
+    def settle_rest(self, progress: Int, segment: VersionedRows) -> list[AlertChanges]:
         """Learn that no row will come up to `progress`, and judge the remembered rows that it settles."""
         key = np.repeat(np.arange(len(self.progress)), np.diff(segment.offsets))
         settled = np.flatnonzero((segment.time > self.progress[key]) & (segment.time <= progress[key]))
         self.progress = np.maximum(self.progress, progress)
         return self._judge_settled(settled, np.zeros(len(settled), np.bool_), segment)
 
-    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChange]:
+    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChanges]:
         """Call the condition on settled rows, and on no others; they are ordered by key."""
         key = np.searchsorted(segment.offsets, settled, side="right") - 1
         probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)), np.zeros(len(key), np.bool_))
-        return self._judge(probes, late, [segment.pick(settled, key)])[0]
+        return self._judge(probes, late, [segment.as_new(settled, key)])[0]
 
     def _judge(
         self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[VersionedRows]
-    ) -> tuple[list[AlertChange], Witnesses]:
+    ) -> tuple[list[AlertChanges], Witnesses]:
         """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
         return self._conclude(probes, late, self._join(probes, segments))
 
@@ -243,7 +243,9 @@ class Join(CompiledRule):
             evaluations, matches, scores, WitnessLookup(self.value_offsets, tuples, segments, bases_of(segments))
         )
 
-    def _conclude(self, probes: Probes, late: NDArray[np.bool_], joined: Joined) -> tuple[list[AlertChange], Witnesses]:
+    def _conclude(
+        self, probes: Probes, late: NDArray[np.bool_], joined: Joined
+    ) -> tuple[list[AlertChanges], Witnesses]:
         show, rank = joined.show, joined.show.tuples.rank
         if self.observer is not None:
             self.observer(probes, joined.evaluations, late, show)
@@ -257,7 +259,7 @@ class Join(CompiledRule):
 
     def _chances(self, joined: Joined) -> Float | None:
         """Where results are sampled, with which chance each is there: that of its row which came first."""
-        parts = [segment.chance for segment in joined.show.segments]
+        parts = [segment.probability for segment in joined.show.segments]
         if any(part is None for part in parts) or not len(joined.matches):
             return None
         chance = np.concatenate([part for part in parts if part is not None])
@@ -275,8 +277,8 @@ class Join(CompiledRule):
         return Tuples(
             np.concatenate([*offsets, bases[-1:]]),
             np.concatenate([segment.time for segment in segments]),
-            np.concatenate([segment.rank for segment in segments]),
-            np.concatenate([segment.gone for segment in segments]),
+            np.concatenate([segment.begin for segment in segments]),
+            np.concatenate([segment.end for segment in segments]),
             slots,
             np.concatenate([_number(need, segment) for need, segment in zip(self.rule.needs, segments, strict=True)]),
         )
@@ -288,10 +290,10 @@ class Join(CompiledRule):
 
     def _live(
         self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: WitnessLookup
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         return self.lived.take(evaluations, (time, key), late, show, self.progress)
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
         """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
         self.progress = np.maximum(self.progress, progress)
         return self.lived.advance(self.progress, silence, late_too=late_too)

@@ -15,17 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
+from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import Float, Int
 
 NONE, PENDING, FIRING, KEEPING = 0, 1, 2, 3
-EVENTS = ("pending", "firing", "resolved", "inactive")
+# Changes of state: positions in `alert_batch.STATES`.
 TO_PENDING, TO_FIRING, TO_RESOLVED, TO_INACTIVE = 0, 1, 2, 3
 # What an evaluation says: HOLDING is not true, but not yet past the recovery threshold either.
 FALSE, TRUE, HOLDING = 0, 1, 2
 STORED = -1
 FOREVER = 1 << 62
-# The value of a time that is not known yet.
-NO_TIME = -FOREVER
 
 
 class Timing(NamedTuple):

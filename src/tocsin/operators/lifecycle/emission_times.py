@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.operators.join.batch_slice import ArrivalOrder
 from tocsin.operators.join.operator import Join, bring_on
+from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.row_batch import RowBatch
 
 
 @kernel
@@ -44,17 +45,21 @@ class EmissionTimes(NamedTuple):
     newest_time: Int
 
     @classmethod
-    def of(cls, followed: Join, arrivals: ArrivalOrder) -> EmissionTimes:
+    def of(cls, followed: Join, arrivals: RowBatch) -> EmissionTimes:
         """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
         newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
-        stream = followed.stream_of[arrivals.lane]
+        stream = followed.stream_of[arrivals.view]
         times = track_watermarks(
             stream, arrivals.key, arrivals.time, newest, progress, rule.idle_timeout_us, rule.lag_us
         )
         return cls(arrivals.key, *times)
 
-    def find(self, key: int, time_us: int) -> int | None:
-        """Return when an evaluation at `time_us` is emitted, or None if no arrival of the call emits it."""
-        begin, end = np.searchsorted(self.key, [key, key + 1]).tolist()
-        at = begin + int(np.searchsorted(self.watermark[begin:end], time_us))
-        return int(self.newest_time[at]) if at < end and self.newest_time[at] != NEVER_SEEN else None
+    def find(self, key: Int, time: Int) -> Int:
+        """Return when evaluations at these times are emitted, or NO_TIME if no arrival of the call emits one."""
+        emitted = np.full(len(key), NO_TIME)
+        for i, (k, time_us) in enumerate(zip(key.tolist(), time.tolist(), strict=True)):
+            begin, end = np.searchsorted(self.key, [k, k + 1]).tolist()
+            at = begin + int(np.searchsorted(self.watermark[begin:end], time_us))
+            if at < end and self.newest_time[at] != NEVER_SEEN:
+                emitted[i] = self.newest_time[at]
+        return emitted

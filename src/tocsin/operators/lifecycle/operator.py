@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.operators.join.threshold_join import Evaluations
 from tocsin.operators.lifecycle import alert_state_machine as alert
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
-from tocsin.plan.identity import Identity, digest
-from tocsin.plan.report import AlertTimes, alert_row
+from tocsin.plan.identity import Identity
+from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Threshold
+from tocsin.runtime.alert_batch import INACTIVE, NO_TIME, RESOLVED
 from tocsin.runtime.contract import Int
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateSchema, StoredSection, Table
-
-
-class AlertChange(NamedTuple):
-    """A change of state of an alert.
-
-    Attributes
-    ----------
-    key
-        Number of the key on its page.
-    state
-        New state.
-    times
-        Start, firing time and end.
-    sequence
-        Number that distinguishes alerts of its key with the same start.
-    late
-        Whether late evaluations drive the alert.
-    shown
-        Witness of the best evaluation.
-    """
-
-    key: int
-    state: str
-    times: AlertTimes
-    sequence: int
-    late: bool
-    shown: Witnesses
-
 
 _NOTHING = np.zeros(0, np.int64)
 
@@ -85,16 +59,16 @@ def retire_alerts(section: StoredSection, context: RetireContext) -> None:
     for machine in range(_MACHINES):
         lives = alert.AlertStates(*(arrays[f"life{machine}.{name}"] for name in alert.AlertStates._fields))
         best = Witnesses(*(arrays[f"best{machine}.{column.name}"] for column in fields(Witnesses)))
-        for k in (lives.phase != alert.NONE).nonzero()[0].tolist():
-            phase = int(lives.phase[k])
-            end = lives.since if phase == alert.KEEPING else lives.last
-            state = "inactive" if phase == alert.PENDING else "resolved"
-            key, quality = context.labels(k), f"exact{' late' * machine} rule-changed"
-            fires = None if phase == alert.PENDING else int(lives.fires[k])
-            times = AlertTimes(int(lives.start[k]), fires, int(end[k]))
-            sequence, late = int(lives.sequence[k]), machine == 1
-            row = alert_row(rule, key, state, times, best.take([k]), quality, late=late, sequence=sequence)
-            context.out.alerts.append(row)
+        at = (lives.phase != alert.NONE).nonzero()[0]
+        if not len(at):
+            continue
+        is_pending = lives.phase[at] == alert.PENDING
+        state = np.where(is_pending, INACTIVE, RESOLVED).astype(np.int8)
+        fires = np.where(is_pending, NO_TIME, lives.fires[at])
+        end = np.where(lives.phase[at] == alert.KEEPING, lives.since[at], lives.last[at])
+        changes = AlertChanges(at, state, lives.start[at], fires, end, lives.sequence[at], machine == 1, best.take(at))
+        qualities = [f"exact{' late' * machine} rule-changed"] * len(at)
+        context.out.alerts.append(lifecycle_alerts(rule, context.on, context.names, changes, qualities))
 
 
 class Lifecycle:
@@ -106,7 +80,7 @@ class Lifecycle:
     def __init__(self, rule: Threshold, identity: Identity, streams: int, values: int) -> None:
         self.rule, self.width = rule, (streams, values)
         schema = lifecycle_schema(streams, values) if self.lives else StateSchema(KIND)
-        self.section = Section(digest(KIND, identity.to_json()), schema, identity.to_json(), identity.id)
+        self.section = Section(stable_hash(KIND, identity.to_json()), schema, identity.to_json(), identity.id)
         timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         # By machine. Only late alerts start in any order.
         self.timings = [timing, timing._replace(behind_us=alert.FOREVER)]
@@ -167,7 +141,7 @@ class Lifecycle:
         late: NDArray[np.bool_],
         show: WitnessLookup,
         progress: Int,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Let evaluations at some (time, key) drive the lives: late ones at once, others as progress reaches them."""
         time, key = when
         found = evaluations.found == 1
@@ -185,7 +159,7 @@ class Lifecycle:
 
     def _drive(
         self, evaluations: Evaluations, when: tuple[Int, Int], ahead: Int, show: WitnessLookup, progress: Int
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Apply what progress has reached, in event-time order; the rest waits."""
         (time, key), old = when, self.waiting
         count = len(time)
@@ -204,7 +178,7 @@ class Lifecycle:
         self.waiting = old.take(rest[rest >= count] - count).joined(new)
         return changes
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChange]:
+    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
         """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
         old = self.waiting
         if not len(old.key) and not self.is_open().any():
@@ -230,7 +204,7 @@ class Lifecycle:
         fresh: tuple[Evaluations, WitnessLookup] | None,
         when: tuple[Int, Int],
         old: Witnesses,
-    ) -> list[AlertChange]:
+    ) -> list[AlertChanges]:
         """Give each change of state its witness, and store the witnesses of lives that go on."""
         rows = events[1 : 1 + int(events[0, 0])]
         lives, best = self.machines[machine], self.bests[machine]
@@ -245,11 +219,8 @@ class Lifecycle:
             evaluations, show = fresh
             table = show.evaluations(evaluations, numbers[numbers < count], *when).joined(table)
         changes = []
-        places = np.searchsorted(numbers, rows[:, -1]).tolist()
-        for (k, event, start, sequence, fires, end, number), place in zip(rows.tolist(), places, strict=True):
-            row = best.take([k]) if number == alert.STORED else table.take([place])
-            times = AlertTimes(start, _known(fires), _known(end))
-            changes.append(AlertChange(k, alert.EVENTS[event], times, sequence, machine == 1, row))
+        if len(rows):
+            changes.append(self._with_witnesses(machine, rows, table, np.searchsorted(numbers, rows[:, -1])))
         if len(renewed):
             at = np.searchsorted(numbers, lives.best[renewed])
             for column, newer in zip(best.columns(), table.columns(), strict=True):
@@ -259,6 +230,11 @@ class Lifecycle:
         best.payload[lives.phase == alert.NONE] = None
         return changes
 
-
-def _known(time: int) -> int | None:
-    return None if time == alert.NO_TIME else time
+    def _with_witnesses(self, machine: int, rows: Int, table: Witnesses, place: Int) -> AlertChanges:
+        """Return changes of state with their witnesses: rows of `table` at `place`, or stored witnesses."""
+        key, event, start, sequence, fires, end, number = rows.T
+        stored = number == alert.STORED
+        if stored.any():
+            place = np.where(stored, len(table.key) + np.cumsum(stored) - 1, place)
+            table = table.joined(self.bests[machine].take(key[stored]))
+        return AlertChanges(key, event.astype(np.int8), start, fires, end, sequence, machine == 1, table.take(place))

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.operators.join.threshold_join import Evaluations, Tuples
-from tocsin.operators.retention.operator import Texts, VersionedRows
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
+from tocsin.runtime.row_batch import Texts
+from tocsin.runtime.versioned_rows import VersionedRows
 
 
 @dataclass

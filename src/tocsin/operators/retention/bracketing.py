@@ -46,9 +46,10 @@ from tocsin.operators.retention.monotone_queues import (
     feed,
     stacks_for,
 )
-from tocsin.operators.retention.sorted_rows import NEVER, Array, Index, Int, compact, first, has, newest, place, sort
+from tocsin.operators.retention.sorted_rows import Array, Index, compact, first, has, newest, place, sort
+from tocsin.runtime.contract import NEVER, Int
 
-__all__ = ["ABOVE", "BELOW", "CLOSED", "HOPPING", "NEVER", "OPEN", "Reach", "Rows", "extend", "going", "hops", "sweep"]
+__all__ = ["ABOVE", "BELOW", "CLOSED", "HOPPING", "OPEN", "Reach", "Rows", "extend", "going", "hops", "sweep"]
 
 ABOVE, BELOW = 0, 1
 

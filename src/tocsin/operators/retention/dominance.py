@@ -18,7 +18,8 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.operators.retention.bracketing import Rows
 from tocsin.operators.retention.monotone_queues import HOPPING, OPEN, Float
-from tocsin.operators.retention.sorted_rows import NEVER, Array, Index, Int, compact, first, has, place, sort
+from tocsin.operators.retention.sorted_rows import Array, Index, compact, first, has, place, sort
+from tocsin.runtime.contract import NEVER, Int
 
 __all__ = ["going_dominated"]
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.operators.retention.bracketing import NEVER
-from tocsin.runtime.contract import Bools, Int
+from tocsin.runtime.contract import NEVER, Bools, Int
 
 
 class EqualTimes(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.operators.retention.sorted_rows import Int
+from tocsin.runtime.contract import Int
 
 
 @kernel

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-from tocsin.operators.retention.sorted_rows import Array, Index, Int
+from tocsin.operators.retention.sorted_rows import Array, Index
+from tocsin.runtime.contract import Int
 
 CLOSED, OPEN, HOPPING = 0, 1, 2
 # What `feed` gives to a tuple that goes, if not one rank for all: each entering tuple's own rank, or nothing may go.

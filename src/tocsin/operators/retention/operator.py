@@ -1,28 +1,37 @@
-"""Remember: the rows of one store, for all keys of a page, merged with each batch and reduced.
+"""Retention: the retained rows of one input for the keys of a shard, the only row store of the exact path.
 
-The reduce stage dates every row: when it came and when it goes. The join then sees, for each probe, what was remembered
-at that moment, and what never went is the state of the next batch.
+Algorithm: `merge` puts the new rows of a batch beside the retained rows and computes for each row the serial number at
+which it leaves the state: when other rows cover it (bracketing, dominance), when a sample rejects it, or never. The
+join evaluates each probe against the rows that were retained at its serial number. `retain` then stores the rows that
+never leave and that have not expired.
+
+Guarantees: batch boundaries change no version of a row. The retained rows satisfy the theorem of
+docs/explanation/reduction.md for the comparison of the input.
+
+Complexity: O(n log n) for n retained and new rows of the keys of the batch, O(n) for rows in order.
+
+References: Cai et al., PVLDB 14(6), section 4.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import row_fingerprints
 from tocsin.jit import kernel
-from tocsin.operators.retention.bracketing import CLOSED, HOPPING, NEVER, Rows, going, hops
+from tocsin.operators.retention.bracketing import CLOSED, HOPPING, Rows, going, hops
 from tocsin.operators.retention.dominance import going_dominated
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
-from tocsin.plan.alike import tags
 from tocsin.plan.steps import Store
-from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Payload
-from tocsin.runtime.payload import payload_marks
+from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.payload import with_payload_digests
+from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
 from tocsin.runtime.state_registry import (
     Column,
     OptionalStateArray,
@@ -34,139 +43,39 @@ from tocsin.runtime.state_registry import (
     StoredSection,
     Table,
 )
+from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
 
-Texts = NDArray[np.object_]
-
-# What a text that is not there takes on a page.
+# Bytes of a missing text on a state page.
 NO_TEXT = len("null, ")
 KIND = "retention"
 _NO_CHANCES = np.zeros(0)
 
 
-class Sampled(NamedTuple):
-    """With which chance each row was to stay, and which do not: they are joined, and seen by no row after them.
-
-    Rows that came `again` after they went bring nothing.
-    """
-
-    chance: Float
-    refused: NDArray[np.bool_]
-    again: NDArray[np.bool_]
-
-    def pick(self, at: Int) -> Sampled:
-        """Those of some of the rows."""
-        return Sampled(self.chance[at], self.refused[at], self.again[at])
-
-
-@dataclass(frozen=True)
-class RowBatch:
-    """New rows of one stream in order of arrival; `payload` is None, or texts that can be taken by position."""
-
-    key: Int
-    time: Int
-    rank: Int
-    values: dict[str, Float]
-    payload: Payload | None
-    picked: Int | None = None
-    sampled: Sampled | None = None
-
-    @classmethod
-    def none(cls, columns: Iterable[str]) -> RowBatch:
-        """No rows of a stream with these value columns."""
-        empty = np.zeros(0, np.int64)
-        return cls(empty, empty, empty, {column: np.zeros(0) for column in columns}, None)
-
-    def pick(self, at: Int) -> RowBatch:
-        """Some of the rows."""
-        picked = at if self.picked is None else self.picked[at]
-        values = {name: value[at] for name, value in self.values.items()}
-        sampled = None if self.sampled is None else self.sampled.pick(at)
-        return RowBatch(self.key[at], self.time[at], self.rank[at], values, self.payload, picked, sampled)
-
-    def with_rank(self, rank: Int) -> RowBatch:
-        """The rows with their place in the order of arrival over all streams."""
-        return replace(self, rank=rank)
-
-    def with_keys(self, key: Int) -> RowBatch:
-        """The rows with keys numbered otherwise."""
-        return replace(self, key=key)
-
-    def texts(self, rows: Int) -> Texts:
-        """The payload of some rows."""
-        at = rows if self.picked is None else self.picked[rows]
-        texts = np.full(len(rows), None, dtype=object)
-        if self.payload is not None and len(rows):
-            texts[:] = list(self.payload.take(at))
-        return texts
-
-
-@dataclass(frozen=True)
-class VersionedRows:
-    """Remembered and new rows of a store: per key in time order, each with the ranks at which it came and goes.
-
-    `place` is the position of each new row. A `repeated` row equals an earlier row. An `excused` row is no repeat, but
-    is older than the newest row and was omitted on arrival. Rows of both kinds are `silent`: no rule evaluates them.
-    `source` numbers remembered rows first, then new ones; `payload` returns texts by these numbers.
-    """
-
-    offsets: Int
-    time: Int
-    rank: Int
-    gone: Int
-    values: tuple[Float, ...]
-    source: Int
-    payload: Callable[[Int], Texts] | None
-    place: Int
-    repeated: NDArray[np.bool_]
-    excused: NDArray[np.bool_]
-    chance: Float | None = None
-    refused: int = 0
-
-    @property
-    def silent(self) -> NDArray[np.bool_]:
-        """The new rows that no rule of several streams evaluates."""
-        return self.repeated | self.excused
-
-    def texts(self, at: Int) -> Texts:
-        """Payload of some rows."""
-        return np.full(len(at), None, dtype=object) if self.payload is None else self.payload(self.source[at])
-
-    def cut(self, at: Int, key: Int) -> VersionedRows:
-        """Some rows of these keys, in the same order; which of them are new is not said."""
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self.offsets) - 1))])
-        values, none = tuple(value[at] for value in self.values), slice(0, 0)
-        columns = (offsets, self.time[at], self.rank[at], self.gone[at], values, self.source[at], self.payload)
-        chance = None if self.chance is None else self.chance[at]
-        return VersionedRows(*columns, self.place[none], self.repeated[none], self.excused[none], chance)
-
-    def pick(self, at: Int, key: Int) -> VersionedRows:
-        """Some rows, which are ordered by key, as if each had just come in this order."""
-        number, none = np.arange(len(at)), np.zeros(len(at), np.bool_)
-        gone = np.full(len(at), NEVER)
-        return replace(self.cut(at, key), rank=number, gone=gone, place=number, repeated=none, excused=none)
-
-
 @kernel
-def not_newest(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
-    """Tell which new rows are older than the newest of their key so far, which may be forgotten, and move that."""
-    behind = np.empty(key.shape[0], np.bool_)
+def mark_out_of_order(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
+    """Mark the new rows that are older than the newest row of their key, and update the newest time of each key."""
+    is_behind = np.empty(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
-        behind[i] = time[i] < newest[key[i]]
+        is_behind[i] = time[i] < newest[key[i]]
         newest[key[i]] = max(newest[key[i]], time[i])
-    return behind
+    return is_behind
 
 
 @kernel
 def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
-    """Lay out remembered rows, then new ones of the same key: offsets, source of each row, remembered per key."""
+    """Lay out the retained rows and then the new rows of each key.
+
+    Return the offsets of the keys, the number of the row at each position (retained rows first), and the number of
+    retained rows of each key.
+    """
     keys = offsets.shape[0] - 1
     ends = np.zeros(keys + 1, np.int64)
     for k in key:
         ends[k + 1] += 1
-    state = np.empty(keys, np.int64)
+    retained = np.empty(keys, np.int64)
     for k in range(keys):
-        state[k] = offsets[k + 1] - offsets[k]
-        ends[k + 1] += ends[k] + state[k]
+        retained[k] = offsets[k + 1] - offsets[k]
+        ends[k + 1] += ends[k] + retained[k]
     source = np.empty(ends[keys], np.int64)
     fill = ends[:-1].copy()
     for k in range(keys):
@@ -176,27 +85,30 @@ def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
     for i in range(key.shape[0]):
         source[fill[key[i]]] = offsets[keys] + i
         fill[key[i]] += 1
-    return ends, source, state
+    return ends, source, retained
 
 
 @kernel
-def survivors(offsets: Int, time: Int, gone: Int, floor: Int) -> tuple[Int, Int, Int]:
-    """Rows that stay: their positions, the new offsets, and how many never went but fell below their key's floor."""
+def find_retained(offsets: Int, time: Int, end: Int, oldest: Int) -> tuple[Int, Int, Int]:
+    """Find the rows that never leave the state and are not older than the oldest time of their key.
+
+    Return their positions, the new offsets of the keys, and the number of expired rows.
+    """
     keys = offsets.shape[0] - 1
-    ends, stay = np.zeros(keys + 1, np.int64), np.empty(time.shape[0], np.int64)
+    ends, retained = np.zeros(keys + 1, np.int64), np.empty(time.shape[0], np.int64)
     expired = np.zeros(1, np.int64)
     count = 0
     for k in range(keys):
         for i in range(offsets[k], offsets[k + 1]):
-            if gone[i] != NEVER:
+            if end[i] != NEVER:
                 continue
-            if time[i] < floor[k]:
+            if time[i] < oldest[k]:
                 expired[0] += 1
                 continue
-            stay[count] = i
+            retained[count] = i
             count += 1
         ends[k + 1] = count
-    return stay[:count].copy(), ends, expired
+    return retained[:count].copy(), ends, expired
 
 
 def retention_schema(columns: int) -> StateSchema:
@@ -256,144 +168,158 @@ class Retention:
             self.section.arrays.pop("chance", None)
 
     def merge(self, rows: RowBatch) -> VersionedRows:
-        """Put new rows beside the remembered ones and date them all; `keep` takes over what stays of them."""
-        offsets, source, state = lay_out(self.offsets, rows.key)
+        """Merge the new rows of the view with the retained rows, and compute when each row leaves the state."""
+        offsets, source, retained = lay_out(self.offsets, rows.key)
         time = np.concatenate([self.time, rows.time])[source]
-        rank = np.concatenate([np.full(len(self.time), -1), rows.rank])[source]
-        new = [rows.values[column] for column in self.store.columns]
-        values = tuple(np.concatenate([old, fresh])[source] for old, fresh in zip(self.values, new, strict=True))
-        has_payload = rows.payload is not None or self.payload is not None
-        texts = partial(self._texts, rows) if has_payload else None
+        begin = np.concatenate([np.full(len(self.time), BEFORE), rows.serial])[source]
+        values = tuple(np.concatenate([old, rows.values_of(column)])[source] for column, old in enumerate(self.values))
+        texts = partial(self._texts, rows) if rows.has_payload or self.payload is not None else None
         if self.store.remember:
             tag = np.zeros(len(source), np.int64)
             if self.store.whole:
                 tag = self._tags((np.concatenate([self.key, rows.key])[source], time), values, source, texts)
-            order, gone = self._date((offsets, state), time, values, tag, rank)
+            order, end = self._find_ends((offsets, retained), time, values, tag, begin)
         else:
-            order, gone = np.arange(len(time)), np.full(len(time), NEVER)
-        place = np.empty(len(source), np.int64)
-        place[source[order]] = np.arange(len(source))
-        place = place[len(self.time) :]
-        time, rank, gone, values = time[order], rank[order], gone[order], tuple(value[order] for value in values)
-        nothing = np.zeros(len(place), np.bool_)
-        merged = VersionedRows(offsets, time, rank, gone, values, source[order], texts, place, nothing, nothing)
-        front = self.newest.copy()
-        behind = not_newest(rows.key, rows.time, self.newest)
-        refused = gone[place] == rank[place]
-        repeated = refused if self.store.whole else self._repeats(merged, rows.key, refused, behind, front)
-        merged = replace(merged, repeated=repeated, excused=refused & behind & ~repeated)
-        there = self.newest[self.omitted_key] == front[self.omitted_key]
-        self.omitted_key, self.omitted_mark = self.omitted_key[there], self.omitted_mark[there]
-        return merged if rows.sampled is None else self._sampled(merged, rows.sampled)
+            order, end = np.arange(len(time)), np.full(len(time), NEVER)
+        position = np.empty(len(source), np.int64)
+        position[source[order]] = np.arange(len(source))
+        probes = position[len(self.time) :]
+        time, begin, end, values = time[order], begin[order], end[order], tuple(value[order] for value in values)
+        newest = self.newest.copy()
+        is_behind = mark_out_of_order(rows.key, rows.time, self.newest)
+        is_omitted = end[probes] == begin[probes]
+        nothing = np.zeros(len(probes), np.bool_)
+        merged = VersionedRows(offsets, time, begin, end, values, source[order], texts, probes, nothing, nothing)
+        is_repeat = is_omitted
+        if not self.store.whole:
+            is_repeat = self._find_repeats(merged, rows.key, is_omitted, is_behind, newest)
+        merged = replace(merged, is_repeat=is_repeat, is_covered=is_omitted & is_behind & ~is_repeat)
+        is_current = self.newest[self.omitted_key] == newest[self.omitted_key]
+        self.omitted_key, self.omitted_mark = self.omitted_key[is_current], self.omitted_mark[is_current]
+        return merged if rows.sample is None else self._apply_sample(merged, rows.sample)
 
-    def _repeats(
-        self, merged: VersionedRows, key: Int, refused: NDArray[np.bool_], behind: NDArray[np.bool_], front: Int
-    ) -> NDArray[np.bool_]:
-        """Mark new rows of a reduced store that equal an earlier row; `front` has the newest times before this call."""
-        if not refused.any():
-            return refused
-        place, is_behind = merged.place, np.zeros(len(merged.time), np.bool_)
-        is_behind[place] = behind
-        at = np.flatnonzero(mark_equal_times(merged.offsets, merged.time, key[refused], place[refused]))
+    def _find_repeats(self, merged: VersionedRows, key: Int, is_omitted: Bools, is_behind: Bools, newest: Int) -> Bools:
+        """Mark the new rows of a reduced input that equal an earlier row.
+
+        `newest` has the newest time of each key before this call.
+        """
+        if not is_omitted.any():
+            return is_omitted
+        probes, behind = merged.probes, np.zeros(len(merged), np.bool_)
+        behind[probes] = is_behind
+        at = np.flatnonzero(mark_equal_times(merged.offsets, merged.time, key[is_omitted], probes[is_omitted]))
         rows = EqualTimes(
             np.searchsorted(merged.offsets, at, side="right") - 1,
             merged.time[at],
             self._fingerprints(merged, at),
-            merged.rank[at],
-            merged.gone[at],
-            is_behind[at],
+            merged.begin[at],
+            merged.end[at],
+            behind[at],
         )
-        found = np.zeros(len(merged.time), np.bool_)
-        found[at] = find_repeats(rows, self.omitted_key, front[self.omitted_key], self.omitted_mark)
-        return found[place]
+        found = np.zeros(len(merged), np.bool_)
+        found[at] = find_repeats(rows, self.omitted_key, newest[self.omitted_key], self.omitted_mark)
+        return found[probes]
 
-    def _sampled(self, merged: VersionedRows, sampled: Sampled) -> VersionedRows:
-        """Let rows go with their own rank that do not stay; nobody after them sees them."""
-        old = np.zeros(len(self.time), np.bool_)
-        again, refused = (np.concatenate([old, part])[merged.source] for part in (sampled.again, sampled.refused))
-        refused &= ~again & (merged.gone == NEVER)
-        chance = np.concatenate([self.chances, sampled.chance])[merged.source]
-        gone = np.where(refused | (again & (merged.gone == NEVER)), merged.rank, merged.gone)
-        repeated = merged.repeated | sampled.again
-        return replace(merged, gone=gone, chance=chance, refused=int(refused.sum()), repeated=repeated)
+    def _apply_sample(self, merged: VersionedRows, sample: RowSample) -> VersionedRows:
+        """End the rejected and repeated rows at their own serial numbers, so that no later row finds them."""
+        retained = np.zeros(len(self.time), np.bool_)
+        is_repeat, is_rejected = (
+            np.concatenate([retained, part])[merged.source] for part in (sample.is_repeat, sample.is_rejected)
+        )
+        is_rejected &= ~is_repeat & (merged.end == NEVER)
+        probability = np.concatenate([self.chances, sample.probability])[merged.source]
+        end = np.where(is_rejected | (is_repeat & (merged.end == NEVER)), merged.begin, merged.end)
+        return replace(
+            merged,
+            end=end,
+            probability=probability,
+            rejected=int(is_rejected.sum()),
+            is_repeat=merged.is_repeat | sample.is_repeat,
+        )
 
-    def _date(
-        self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, rank: Int
+    def _find_ends(
+        self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, begin: Int
     ) -> tuple[Int, Int]:
-        """Order the rows of each key by time, and tell when each goes."""
+        """Order the rows of each key by time, and compute the serial number at which each row leaves the state."""
         store, kind = self.store, HOPPING if self.store.hop_us else CLOSED
         reach = max(store.above_us, store.below_us)
         enter, leave = hops(time, reach, store.hop_us, store.closed) if store.hop_us else (time, time)
-        numbers, apart = store.compared(values)
-        rows = Rows(time, numbers[0], enter, leave, apart, tag, rank)
-        order, gone = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
+        numbers, is_fixed = store.compared(values)
+        rows = Rows(time, numbers[0], enter, leave, is_fixed, tag, begin)
+        order, end = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
         if len(numbers) > 1 and not store.whole:
-            going_dominated(bounds, rows, np.array(numbers), (reach, kind), order, gone)
-            return order, gone
+            going_dominated(bounds, rows, np.array(numbers), (reach, kind), order, end)
+            return order, end
         lengths = np.empty((2, len(bounds[1])), np.int64)
         for side, length in enumerate([store.above_us, store.below_us]):
             lengths[side] = min(length, 0) if store.hop_us else length
-        going(bounds, rows, (lengths, kind), order, gone)
-        return order, gone
+        going(bounds, rows, (lengths, kind), order, end)
+        return order, end
 
     def _tags(
         self, place: tuple[Int, Int], values: tuple[Float, ...], source: Int, texts: Callable[[Int], Texts] | None
     ) -> Int:
-        """Return one number per row of a whole store: equal for equal rows of one key and time, given as `place`.
+        """Return one number per row of an unreduced input: equal for equal rows of one key and time (`place`).
 
-        A payload is read only where key, time and values are equal.
+        The payload is read only if key, time and values are equal.
         """
-        tag = tags(values, len(source))
+        tag = row_fingerprints(values, len(source))
         if texts is None:
             return tag
         order = np.lexsort((tag, *place))
-        same = np.logical_and.reduce([np.diff(column[order]) == 0 for column in (tag, *place)])
-        alike = np.zeros(len(tag), np.bool_)
-        alike[order[1:][same]] = alike[order[:-1][same]] = True
-        tag[alike] ^= payload_marks(texts(source[alike]), self.store.columns)
+        is_same = np.logical_and.reduce([np.diff(column[order]) == 0 for column in (tag, *place)])
+        is_equal = np.zeros(len(tag), np.bool_)
+        is_equal[order[1:][is_same]] = is_equal[order[:-1][is_same]] = True
+        tag[is_equal] = with_payload_digests(tag[is_equal], texts(source[is_equal]), self.store.columns)
         return tag
 
     def _fingerprints(self, merged: VersionedRows, at: Int) -> Int:
         """Return one number per row: equal for rows of equal values and payload, in any process."""
-        mark = tags([value[at] for value in merged.values], len(at))
-        return mark if merged.payload is None else mark ^ payload_marks(merged.texts(at), self.store.columns)
+        texts = None if merged.payload is None else merged.texts(at)
+        fingerprints = row_fingerprints([value[at] for value in merged.values], len(at))
+        return with_payload_digests(fingerprints, texts, self.store.columns)
 
     def _texts(self, rows: RowBatch, source: Int) -> Texts:
-        """Payload by source number."""
+        """Return the payload of rows by number: the retained rows first, then the new rows."""
         texts = np.full(len(source), None, dtype=object)
-        old = source < len(self.time)
+        is_retained = source < len(self.time)
         if self.payload is not None:
-            texts[old] = self.payload[source[old]]
-        texts[~old] = rows.texts(source[~old] - len(self.time))
+            texts[is_retained] = self.payload[source[is_retained]]
+        texts[~is_retained] = rows.texts(source[~is_retained] - len(self.time))
         return texts
 
-    def keep(self, rows: RowBatch, segments: VersionedRows, floor: Int) -> dict[str, int]:
-        """Take over what stays; say what became of the rest."""
-        before = len(self.time)
+    def retain(self, merged: VersionedRows, oldest: Int) -> dict[str, int]:
+        """Store the rows that remain, and return the row outcomes. `oldest` is the oldest useful time of each key."""
+        new, before = len(merged.probes), len(self.time)
         if not self.store.remember:
-            return {"expired": len(rows.time)}
-        stay, offsets, expired = survivors(segments.offsets, segments.time, segments.gone, floor)
+            return {"expired": new}
+        at, offsets, expired = find_retained(merged.offsets, merged.time, merged.end, oldest)
         if not self.store.whole:
-            self._keep_omitted(segments, floor)
-        if segments.payload is not None:
-            self.payload = segments.texts(stay)
-        self.offsets, self.time = offsets, segments.time[stay]
-        self.values = tuple(value[stay] for value in segments.values)
-        self.chance = self.chance if segments.chance is None else segments.chance[stay]
-        gained, shed, repeated = len(stay) - before, segments.refused, int(segments.repeated.sum())
-        left = len(rows.time) - gained - int(expired[0]) - shed - repeated
-        counts = {"retained": gained, "expired": int(expired[0]), "omitted": left, "shed": shed}
-        return counts | {"duplicates": repeated}
+            self._store_fingerprints(merged, oldest)
+        if merged.payload is not None:
+            self.payload = merged.texts(at)
+        self.offsets, self.time = offsets, merged.time[at]
+        self.values = tuple(value[at] for value in merged.values)
+        self.chance = self.chance if merged.probability is None else merged.probability[at]
+        gained, repeats = len(at) - before, int(merged.is_repeat.sum())
+        omitted = new - gained - int(expired[0]) - merged.rejected - repeats
+        return {
+            "retained": gained,
+            "expired": int(expired[0]),
+            "omitted": omitted,
+            "shed": merged.rejected,
+            "duplicates": repeats,
+        }
 
-    def _keep_omitted(self, segments: VersionedRows, floor: Int) -> None:
-        """Replace the fingerprints of omitted rows: those at a newest time that rows can still have."""
-        marked = mark_omitted_at_newest(segments.offsets, segments.time, segments.gone, self.newest)
-        marked[segments.place[segments.repeated]] = False
-        at = np.flatnonzero(marked)
-        key = np.searchsorted(segments.offsets, at, side="right") - 1
+    def _store_fingerprints(self, merged: VersionedRows, oldest: Int) -> None:
+        """Store the fingerprints of the omitted rows at a newest time that new rows can still have."""
+        is_omitted = mark_omitted_at_newest(merged.offsets, merged.time, merged.end, self.newest)
+        is_omitted[merged.probes[merged.is_repeat]] = False
+        at = np.flatnonzero(is_omitted)
+        key = np.searchsorted(merged.offsets, at, side="right") - 1
         key = np.concatenate([self.omitted_key, key])
-        mark = np.concatenate([self.omitted_mark, self._fingerprints(segments, at)])
-        stay = self.newest[key] >= floor[key]
+        mark = np.concatenate([self.omitted_mark, self._fingerprints(merged, at)])
+        stay = self.newest[key] >= oldest[key]
         self.omitted_key, self.omitted_mark = key[stay], mark[stay]
 
     def rows_of(self, keys: NDArray[np.bool_]) -> int:
@@ -438,6 +364,6 @@ class Retention:
             return np.full(len(self.time), NO_TEXT)
         return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
 
-    def out_of_domain(self, rows: RowBatch) -> int:
-        """How many new rows carry a value outside the declared domain."""
-        return int(self.store.outside([rows.values[column] for column in self.store.columns]).sum())
+    def count_out_of_domain(self, rows: RowBatch) -> int:
+        """Return the number of new rows with a value outside the declared domain."""
+        return int(self.store.outside([rows.values_of(column) for column in range(len(self.values))]).sum())

@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.jit import kernel
-
-# The rank of an arrival that never comes.
-NEVER = np.iinfo(np.int64).max
+from tocsin.runtime.contract import NEVER, Int
 
 Array = NDArray[Any]
 # Row numbers have no sign, so that compiled code does not look for negative ones.
 Index = NDArray[np.uint32]
-Int = NDArray[np.int64]
 
 
 @kernel

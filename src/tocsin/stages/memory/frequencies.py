@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.hashing import mix
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.splitmix import mix
 
 # Places in `facts`: counters in use, rows until all are halved.
 _USED, _LEFT = 0, 1

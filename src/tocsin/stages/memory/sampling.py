@@ -17,13 +17,14 @@ Ting, "Adaptive Threshold Sampling", SIGMOD 2022: the threshold is where it woul
 
 from __future__ import annotations
 
+from math import log1p
 from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.hashing import uniform
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.splitmix import geometric, uniform
 
 UNIFORM, EQ_CLUSTER, PPS_CLUSTER = 0, 1, 2
 # p falls by this factor: what is held stays close to the budget, and about 20 visits pay for each row that goes.
@@ -32,6 +33,19 @@ STEP = 0.95
 HELD, MOST_HELD, FALLS, OLDEST, NEWEST = range(5)
 OLDER, NEWER, BEFORE, AFTER = range(4)
 _NONE = -1
+_FAR = 1 << 60
+
+
+@kernel
+def geometric(u: float, p: float) -> int:
+    """Return the number of coin flips up to the first head, for a coin with probability p, by inversion of u.
+
+    Reference: Devroye, "Non-Uniform Random Variate Generation", section X.2.
+    """
+    if p >= 1.0:
+        return 1
+    gap = log1p(-u) / log1p(-p)
+    return 1 + int(gap) if gap < _FAR else _FAR
 
 
 class Sampled(NamedTuple):

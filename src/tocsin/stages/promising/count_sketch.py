@@ -20,9 +20,9 @@ from functools import cache
 
 import numpy as np
 
+from tocsin.hashing import mix
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Int
-from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.summary import Noise, Values
 
 _HALF = (1 << 32) - 1

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tocsin.hashing import mix
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Int
-from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.count_sketch import bits_of
 from tocsin.stages.promising.summary import Noise, Values, counted
 

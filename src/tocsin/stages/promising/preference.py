@@ -18,9 +18,9 @@ import numpy as np
 
 from tocsin.errors import ExprError
 from tocsin.expr import Key, Node, Program, compile_expression, find_variables, parse_number, run_program
+from tocsin.hashing import uniform
 from tocsin.jit import inlined
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.splitmix import uniform
 
 ORDERS = ("desc", "asc", "weighted")
 DESC, ASC, WEIGHTED = range(3)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import mix
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Float, Int
 from tocsin.runtime.state_codec import pack, unpack
-from tocsin.stages.memory.splitmix import mix
 from tocsin.stages.promising.layout import Layout
 from tocsin.stages.promising.stored import (
     BEGIN,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
+from tocsin.hashing import uniform
 from tocsin.jit import inlined, lean
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.splitmix import uniform
 from tocsin.stages.promising.books import (
     AT,
     CREDIT,
