@@ -84,7 +84,7 @@ def test_state_is_not_moved_when_a_rule_gains_or_loses_a_wait_or_a_budget() -> N
         store_pages(pages, session.changed_pages())
         assert set(pages) <= {"m/0", "m/pace", "m/memory"}
     # The retained row is still found.
-    (match,) = drive(plan(plain), [("wall", 2, "x", 0.0)], pages).alerts
+    (match,) = drive(plan(plain), [("wall", 2, "x", 0.0)], pages).alert_rows()
     assert match["startsAt"] == SECOND
 
 
