@@ -120,7 +120,6 @@ class Out:
     def _extend(self, other: Out) -> None:
         self.alerts += other.alerts
         self.answers += other.answers
-        self.answers += other.answers
         self.late += other.late
         self.dead += other.dead
         self.reports += other.reports
