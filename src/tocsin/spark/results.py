@@ -34,16 +34,16 @@ def _public_columns(packed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def counted(rows: DataFrame, name: str | Observation, *more: Column) -> DataFrame:
-    """Observe the counts of each call as metrics of the query, and what else is asked for; `total` adds them up.
+    """Observe the counts of each call, and more columns, as metrics of the query. `total` adds the counts up.
 
-    They travel as one list of texts: an aggregate per stream and count would cost each micro-batch its planning.
+    The metric is one list of texts. Spark would plan an aggregate per stream and count again in each micro-batch.
     """
     counts = F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts")
     return rows.observe(name, counts, *more)
 
 
 def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Add up how late rows came, by stream and class."""
+    """Return the number of rows by stream and class of delay, over all calls."""
     whole: dict[str, dict[str, int]] = {}
     for text in texts:
         whole = add_counts_by_name(whole, json.loads(text)["delays"])
@@ -51,13 +51,13 @@ def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
 
 
 def hear_buckets(said: Said, texts: Iterable[str]) -> None:
-    """Learn what buckets say of what they find."""
+    """Pass the reports of buckets to `said`."""
     for one in map(json.loads, texts):
         said.hear(one["bucket"], one["memory"], one["cpu"])
 
 
 def total(texts: Iterable[str]) -> tuple[Out, int]:
-    """Add up rows of counts: the counts and newest times of all calls, and the bytes of state gained."""
+    """Return the sum of rows of counts, and the growth of the state in bytes."""
     whole, state_bytes = Out(), 0
     for text in texts:
         said = json.loads(text)
