@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 from tocsin import Rule, local
+from tocsin.interim.cpu.limited_pipeline import LimitedPipeline
 from tocsin.plan import Plan, make_plan
-from tocsin.plan.limited import LimitedPipeline
-from tocsin.plan.watch import KeyedPipeline
+from tocsin.plan.keyed_pipeline import KeyedPipeline
 from tocsin.runtime.contract import Batch, Out, Step
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session

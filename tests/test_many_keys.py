@@ -9,7 +9,7 @@ import pytest
 
 from tests.driver import settled, stories, use_small_pages
 from tocsin import Rule, local
-from tocsin.plan.page import KEYS_PER_PAGE
+from tocsin.plan.operator_chain import KEYS_PER_PAGE
 
 
 def test_thousands_of_keys_are_each_as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:

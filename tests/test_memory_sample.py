@@ -16,9 +16,9 @@ from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import PlanError, Rule
 from tocsin.hashing import row_fingerprints, unit_numbers
+from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.sampled_row_log import Traces
 from tocsin.plan import make_plan, worth
-from tocsin.plan.sample import Sampler
-from tocsin.plan.traces import Traces
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import PPS_CLUSTER

@@ -11,9 +11,9 @@ from tests.driver import parts_of, watch_logics
 from tests.naive import memory as naive
 from tests.test_memory import zipf_streams
 from tocsin import Rule, RunError
+from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
+from tocsin.interim.memory.memory_rebalancing import Allotment, Sampled, Told
 from tocsin.plan import make_plan
-from tocsin.plan.allot import Allotment, Sampled, Told
-from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.rules.quality import parse_quality
 from tocsin.runtime.session import Session, store_pages
 

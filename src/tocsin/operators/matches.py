@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tocsin.operators.lifecycle.alert_changes import alert_source
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
-from tocsin.plan.report import alert_source
 from tocsin.runtime.alert_batch import MATCH, AlertBatch, Key, ShownPayload, distinct_keys, match_ids, text_array
 from tocsin.runtime.contract import Int
 

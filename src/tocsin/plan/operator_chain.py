@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.hashing import stable_hash
+from tocsin.interim.reorder import reorder_buffer as hold
+from tocsin.interim.reorder.reorder_buffer import Hold, Taken
+from tocsin.interim.reorder.wait_controller import Gave, Learnt, Pace
 from tocsin.jit import kernel
 from tocsin.operators import no_data
 from tocsin.operators.admission import late_rows
@@ -18,6 +21,7 @@ from tocsin.operators.join import operator as join
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle import operator as lifecycle
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts, with_doubts
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.witness import Witnesses
@@ -25,11 +29,7 @@ from tocsin.operators.matches import match_alerts
 from tocsin.operators.no_data import NoDataDetector, NumberedChanges, ObservedRows, no_data_alerts
 from tocsin.operators.retention import operator as retention
 from tocsin.operators.retention.operator import Retention
-from tocsin.plan import hold
-from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.report import AlertChanges, lifecycle_alerts, with_doubts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.runtime.alert_batch import FIRING, NO_TIME

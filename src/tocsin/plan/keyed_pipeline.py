@@ -7,11 +7,11 @@ from itertools import repeat
 
 import numpy as np
 
+from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.interim.reorder.wait_agreement import Control
+from tocsin.interim.reorder.wait_controller import Pace, together
 from tocsin.operators.no_data import ObservedRows
-from tocsin.plan.agree import Control
-from tocsin.plan.allot import Share
-from tocsin.plan.pace import Pace, together
-from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
 from tocsin.plan.received_rows import StreamRows, count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Listener, Out
