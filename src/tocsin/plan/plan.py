@@ -56,7 +56,7 @@ class Plan:
         return replace(self, watches=tuple(_sharing(watch) for watch in self.watches))
 
     def over(self, buckets: int, *, told: bool = False) -> Plan:
-        """The same plan with what may be kept divided over buckets; `told`: shares then follow demand (`memory_rebalancing.py`)."""
+        """Return this plan with memory divided over buckets. With `told`, shares follow demand."""
         return replace(self, watches=over_buckets(self.watches, buckets, told=told))
 
     def with_emission_times(self) -> Plan:

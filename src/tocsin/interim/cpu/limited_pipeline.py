@@ -1,4 +1,4 @@
-"""What logics whose processor time is limited have in common: of pairs (`join_pipeline.py`), of rows (`selection_pipeline.py`).
+"""Limited pipeline: what the pipelines of joins and of selections with a CPU budget have in common.
 
 Rows are numbered as they come, kept in a log, and taken with the time of the bucket, by which units accrue. While no
 rows come, what waits is worked on by the clock; rows to come pay for that. Rows are written once, under their numbers;

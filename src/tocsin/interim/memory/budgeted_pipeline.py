@@ -1,7 +1,8 @@
 """The logic of a watch whose memory is limited: never more than its share, and what goes is what is worth least.
 
 Idea: rows are handed to pages in pieces. Before a piece, as much room is made as its rows can take at the most
-(`memory_share.py`); so the state never exceeds the share, whatever the rows do. When room is made depends on the rows in order
+(`memory_share.py`); so the state never exceeds the share, whatever the rows do. When room is made depends on the rows
+in order
 of arrival alone. A piece ends there, or with its call, so nothing may be decided for a piece as a whole: what rows are
 judged by changes where room is made, or row by row. Omission comes first, as in every watch: only what it leaves is
 shed. Rows for which no room can be made, because open alerts fill the memory, are shed as they come.

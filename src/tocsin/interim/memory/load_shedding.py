@@ -1,7 +1,7 @@
 """Shed: give up remembered rows of a watch until it fits, those first that are worth least.
 
-Idea: the rows of all pages are put together, lane by lane, and sorted by what they are worth (`row_utility.py`). What goes
-with a row are its bytes, and its part of what its key costs: a key that has nothing left is forgotten too.
+Idea: the rows of all pages are put together, lane by lane, and sorted by what they are worth (`row_utility.py`). What
+goes with a row are its bytes, and its part of what its key costs: a key that has nothing left is forgotten too.
 Guarantee: which rows go depends on the rows alone, not on where they lie.
 Cost: O(M log M) for M rows remembered.
 """

@@ -1,7 +1,8 @@
 """Room: how much a bucket of a watch may keep, and what is given up so that it does.
 
 Idea: before rows are taken, as much room is made as they can take at the most. What goes is what is worth least
-(`load_shedding.py`), by models that are learnt from the rows (`row_utility.py`), or what a sample does without (`row_sampling.py`).
+(`load_shedding.py`), by models that are learnt from the rows (`row_utility.py`), or what a sample does without
+(`row_sampling.py`).
 Guarantee: `left` is never more than what is free, so whoever takes no more than that keeps to the share; nothing is
 given up while everything fits: before the first rows go, the next one finds no room (in bytes, a few do).
 Cost: room is made for a sixteenth of the share at a time, so rows are sorted some 16 times for as many as fit.
