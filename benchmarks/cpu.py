@@ -24,7 +24,7 @@ from tocsin.plan.promising import PromisingPipeline
 from tocsin.plan.row_counts import count_partners
 from tocsin.plan.row_log import RowLog
 from tocsin.rules.quality import Cpu, Quality
-from tocsin.runtime.contract import Batch, Int, Shares
+from tocsin.runtime.contract import Batch, Int
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.layout import Layout
 
@@ -66,7 +66,7 @@ class Worked(NamedTuple):
 
     seconds: float
     results: int
-    told: Shares | None
+    told: tuple[float | None, ...] | None
 
 
 def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
@@ -79,7 +79,7 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
             out = session.push(batches)
             results += sum(map(len, out.alerts))
         seconds.append(time.process_time() - begun)
-    return Worked(min(seconds), results, out.cpu.get("r0"))
+    return Worked(min(seconds), results, tuple(out.metrics.section("cpu").get("r0", {}).values()) or None)
 
 
 def planned(

@@ -20,7 +20,7 @@ from tocsin import Rule, local
 from tocsin.plan import Plan, make_plan, unit_nanoseconds
 from tocsin.plan.one_stream import EVALUATE, ROW, WRITE
 from tocsin.rules.quality import Cpu, Quality
-from tocsin.runtime.contract import Batch, Shares
+from tocsin.runtime.contract import Batch
 from tocsin.runtime.session import Session
 
 Row = dict[str, Any]
@@ -68,7 +68,7 @@ class Worked(NamedTuple):
 
     seconds: float
     results: Counter[int]
-    told: Shares | None
+    told: tuple[float | None, ...] | None
 
 
 def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
@@ -83,7 +83,7 @@ def worked(plan: Plan, calls: list[list[Batch]], tries: int) -> Worked:
             spent += time.process_time() - begun
             found.update(row["startsAt"] for row in out.alert_rows())
         seconds.append(spent)
-    return Worked(min(seconds), found, out.cpu.get("r0"))
+    return Worked(min(seconds), found, tuple(out.metrics.section("cpu").get("r0", {}).values()) or None)
 
 
 def in_turn(results: list[int], rules: int, units: float, deadline: int, *, newest: bool) -> int:

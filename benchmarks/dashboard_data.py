@@ -33,10 +33,8 @@ def make_run(folder: Path, *, alerts: int, rules: int, batches: int = 200, keys:
         total = total.plus(gained)
         done = (START_US + (batch + 1) * 24 * HOUR_US // batches) / 1e6
         newest = {"air": round(done * 1e6) - draw.randrange(900_000), "surface": round(done * 1e6) - 2_000_000}
-        waits = {names[0]: (1_500_000, 0.97)}
-        lines.append(
-            Progress(batch, format_time(done), gained, total, newest, {"detect": 620, "write": 20}, waits).line()
-        )
+        total = total.plus(Tally(newest_us=newest, waits={names[0]: {"wait_us": 1_500_000, "recall": 0.97}}))
+        lines.append(Progress(batch, format_time(done), gained, total, {"detect": 620, "write": 20}).line())
     (folder / PROGRESS).write_bytes(b"".join(line + b"\n" for line in lines))
     return folder
 
@@ -120,4 +118,4 @@ def _gained(draw: random.Random, changes: list[dict[str, Any]]) -> Tally:
         name: {"received": number, "omitted": number - 1_000, "expired": 900, "retained": 100}
         for name, number in rows.items()
     }
-    return Tally(rows, counts, states, {}, draw.randrange(-2_000, 12_000), 1)
+    return Tally(rows=rows, counts=counts, alerts=states, state_bytes=draw.randrange(-2_000, 12_000), batches=1)

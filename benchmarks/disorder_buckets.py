@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import zlib
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +17,10 @@ import numpy as np
 
 from benchmarks.conditions import conditions
 from tocsin import Rule, local
+from tocsin.hashing import assign_buckets, key_text
 from tocsin.plan import Agreement, Plan, make_plan
-from tocsin.runtime.contract import Batch, Out
+from tocsin.runtime.contract import Batch
+from tocsin.runtime.metrics import Metrics
 from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
@@ -74,12 +75,12 @@ def rule(limit: float, **waiting: Any) -> Rule:
 def due(streams: Columns, limit: float) -> dict[int, int]:
     """The results of each minute when all rows are sorted."""
     by_time = {name: table | {"arrival": table["ts"]} for name, table in streams.items()}
-    found = local.run_local_detailed(by_time, rule(limit, quality={"wait": 0}), arrival="arrival").results["far"]
-    return {minute: whole for minute, (_, whole) in found.items()}
+    found = local.run_local_detailed(by_time, rule(limit, quality={"wait": 0}), arrival="arrival")
+    return {minute: whole for minute, (_, whole) in found.metrics.results_by_period()["far"].items()}
 
 
 def bucket_of(key: tuple[str, ...], buckets: int) -> int:
-    return zlib.crc32(key[0].encode()) % buckets
+    return int(assign_buckets(("key",), [key_text(key)], buckets)[0])
 
 
 def calls(plan: Plan, streams: Columns, buckets: int, seconds: int) -> list[list[list[Batch]]]:
@@ -112,7 +113,7 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
     plan = make_plan(rule(LIMITS[case.results], quality=quality), {n: list(table) for n, table in streams.items()})
     plan = plan.sharing() if case.mode == "shared" else plan
     sessions, agreement = [Session(plan) for _ in range(case.buckets)], Agreement(plan.watches)
-    waits, weights, whole, told, spent = [], [], Out(), 0, 0.0
+    waits, weights, whole, told, spent = [], [], Metrics(), 0, 0.0
     for call in calls(plan, streams, case.buckets, seconds):
         begun = time.perf_counter()
         control = agreement.rows()
@@ -121,20 +122,20 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
         for bucket, (session, rows) in enumerate(zip(sessions, call, strict=True)):
             session.control(control)
             out = session.push(rows)
-            waits.append(out.waits["far"][0])
+            waits.append(out.metrics.section("waits")["far"]["wait_us"])
             weights.append(sum(len(batch.time) for batch in rows))
             begun = time.perf_counter()
-            for one in out.stats:
+            for one in out.reports:
                 agreement.hear(bucket, json.loads(json.dumps(one)))
             spent += time.perf_counter() - begun
-            whole.add(Out(results=out.results))
+            whole.merge(out.metrics)
     for session in sessions:
-        whole.add(Out(results=session.end().results))
+        whole.merge(session.end().metrics)
     begin = FIRST * 60 // CALL_S * case.buckets
     waits, weights = waits[begin:], weights[begin:]
     mean = float(np.average(waits, weights=weights))
     spread = float(np.sqrt(np.average((np.array(waits) - mean) ** 2, weights=weights)))
-    in_order = {minute: found for minute, (found, _) in whole.results["far"].items()}
+    in_order = {minute: found for minute, (found, _) in whole.results_by_period()["far"].items()}
     return Done(mean, spread, in_order, told, 1000 * spent * CALL_S / seconds)
 
 

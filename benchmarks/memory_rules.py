@@ -132,7 +132,8 @@ def recorded(part: str, *, quick: bool) -> Iterator[Row]:
             kept = [(budget, recent(length)) for budget, length in zip(budgets, of.lengths, strict=True)]
             yield {
                 "part": part, "data": of.name, "memory_percent": percent, "memory": memory, "pairs": exact,
-                "recall": count / exact, "recent": newest / exact, "predicted": told.predicted, "reached": told.reached,
+                "recall": count / exact, "recent": newest / exact,
+                "predicted": told["predicted"], "reached": told["reached"],
                 "stage": int(automatic.run(of, join, pieces[percent])[join.counted].sum()) / join.exact,
                 "stage_recent": join.recall(*kept),
             }  # fmt: skip
@@ -144,4 +145,4 @@ def _found(columns: dict[str, Any], since: int, **more: Any) -> tuple[int, Any]:
     found = local.run_local_detailed(columns, rule)
     begin = EPOCH + timedelta(microseconds=since)
     ends = (max(part["time"] for part in row["witness"]) for row in found.alerts)
-    return sum(end >= begin for end in ends), found.memory.get("pair")
+    return sum(end >= begin for end in ends), found.metrics.section("memory").get("pair")

@@ -131,7 +131,7 @@ def reference(size: Size, folder: Path) -> dict[str, Any]:
         out = session.push(rows)
         found += sum(map(len, out.alerts))
         session.changed_pages()
-        batches.append(_told(number, size, sum(len(batch.time) for batch in rows), out.counts))
+        batches.append(_told(number, size, sum(len(batch.time) for batch in rows), out.metrics.section("delays")))
     return {"seconds": time.perf_counter() - begin, "alerts": found, "batches": batches}
 
 
@@ -155,7 +155,7 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
 
     from tocsin.spark.alerts import prepare
     from tocsin.spark.feeds import feeds_of
-    from tocsin.spark.results import alerts, counted, total
+    from tocsin.spark.results import alerts, counted, merged_metrics
     from tocsin.spark.stateful import run_stateful
 
     builder = SparkSession.builder.master(f"local[{PARTITIONS}]")
@@ -179,10 +179,12 @@ def streaming(query: str, size: Size, folder: Path, checkpoint: str) -> dict[str
     progress = [one for one in running.recentProgress if one.numInputRows]
     batches, state_bytes = [], 0
     for number, one in enumerate(progress):
-        said, gained = total(one.observedMetrics["said"]["counts"] or ())
-        state_bytes += gained
+        metrics = merged_metrics(one.observedMetrics["said"]["metrics"] or ())
+        state_bytes += metrics.section("state_bytes")
         times = {"ms": one.durationMs["triggerExecution"], "commit_ms": one.stateOperators[0].commitTimeMs}
-        batches.append(_told(number, size, one.numInputRows, said.counts) | times | {"state_bytes": state_bytes})
+        batches.append(
+            _told(number, size, one.numInputRows, metrics.section("delays")) | times | {"state_bytes": state_bytes}
+        )
     found = sum(one.observedMetrics["found"]["alerts"] for one in progress)
     session.stop()
     return {"seconds": seconds, "alerts": found, "batches": batches}
@@ -197,7 +199,7 @@ def _told(number: int, size: Size, rows: int, counts: Mapping[str, Mapping[str, 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A step whose calls tell what they took and stored, among the counts."""
+    """A step whose calls report their time and the pages that they stored."""
 
     step: Step
 
@@ -209,7 +211,7 @@ class Weighed:
 
 
 class WeighedPipeline:
-    """The session of a step, with the time and the pages of each call among the counts."""
+    """The session of a step. The time and the pages of each call travel as a metric with free labels."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -225,7 +227,8 @@ class WeighedPipeline:
         spans = {"logic_ms": taken - begin, "pages_ms": time.perf_counter() - taken}
         weighed = {name: round(1000 * span) for name, span in spans.items()}
         weighed |= {"pages": len(self._pages), "written_bytes": sum(len(page or b"") for page in self._pages.values())}
-        out.count(_WEIGHED, weighed)
+        for name, number in weighed.items():
+            out.metrics.record("delays", number, _WEIGHED, name)
 
     def on_control(self, message: Mapping[str, Any], out: Out) -> None:
         """Forward the control row."""

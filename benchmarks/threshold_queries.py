@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.workloads import START_US
 from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack
 from tocsin.spark import LOCAL_DISK_CONF
@@ -268,7 +269,7 @@ class NothingPipeline:
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Count the rows."""
         for batch in batches:
-            out.count(batch.stream, {"received": len(batch.time)})
+            out.metrics.count_rows(batch.stream, {RowOutcome.EXPIRED: len(batch.time)})
 
     def on_control(self, message: None, out: Out) -> None:
         """Do nothing."""

@@ -25,7 +25,7 @@ from tocsin.expr import parser as condition_parser
 from tocsin.expr.syntax_tree import FUNCTIONS
 from tocsin.rules import compose, mistakes, options, values
 from tocsin.rules.options import Field
-from tocsin.spark.metrics import METRICS
+from tocsin.runtime.metrics import METRICS, Metric
 from tocsin.testing import options as test_options
 from tocsin.testing import scenario, series_notation
 
@@ -210,10 +210,19 @@ def _exit_codes(epilog: str) -> Iterator[tuple[str, str]]:
 
 
 def metrics() -> str:
-    """Return the metrics with their kinds and labels."""
+    """Return the metrics with their kinds, labels and places in progress records."""
     return listing(
-        (f"{code(one.name)} ({', '.join([one.kind, *map(code, one.labels)])})", one.meaning) for one in METRICS
+        (f"{code(one.public_name)} ({', '.join([one.kind, *map(code, one.labels)])})", f"{one.help}{_place(one)}")
+        for one in METRICS
+        if one.exported
     )
+
+
+def _place(metric: Metric) -> str:
+    """Return the place of a metric in a progress record, as an addition to its meaning."""
+    names = iter(metric.labels)
+    parts = [next(names).upper() if part == "*" else part for part in metric.place.split("/")]
+    return f"; {code('.'.join(parts))}" if metric.place else ""
 
 
 def prometheus_rules() -> str:

@@ -48,10 +48,10 @@ class Frame:
 
     def toArrow(self) -> pa.Table:
         """Return the result as the operator returns it."""
-        counts = {"counts": {"air": {"received": 10, "retained": 10}}, "newest": {"air": 1}}
-        counts |= {"waits": {}, "results": {}, "memory": {}, "cpu": {}, "state_bytes": 7, "delays": {}, "bucket": 0}
+        sections = {"counts": {"air": {"received": 10, "retained": 10}}, "newest_us": {"air": 1}, "state_bytes": 7}
+        metrics = json.dumps({"bucket": 0, "metrics": sections})
         rows = [("alerts", None, data) for data in pack_alerts(batches_of(self.alerts))]
-        kinds, texts, alerts = zip(*rows, ("counts", json.dumps(counts), None), strict=True)
+        kinds, texts, alerts = zip(*rows, ("metrics", metrics, None), strict=True)
         return pa.table({"kind": kinds, "json": texts, "alerts": pa.array(alerts, pa.binary())})
 
 

@@ -61,7 +61,7 @@ def test_the_share_of_results_is_absent_when_rows_are_out_of_order(disorder: int
     for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
         out = driver.session.push(part)
         driver.take(out)
-        shares.add(out.cpu["pair"][1])
+        shares.add(out.metrics.section("cpu")["pair"]["results"])
     assert shares <= {None, 1.0}
     assert {row["quality"] for row in driver.result.alert_rows()} <= {"exact", "subset"}
 
@@ -75,7 +75,7 @@ def test_the_share_of_results_is_absent_when_no_pair_is_a_result() -> None:
     for part in parts_of(plan, streams, range(50, 1400, 50), "arrival"):
         out = driver.session.push(part)
         driver.take(out)
-        shares.add(out.cpu["pair"])
+        shares.add(tuple(out.metrics.section("cpu")["pair"].values()))
     assert driver.result.alert_rows() == []
     assert {results for _, results in shares} <= {None, 1.0}
 
@@ -244,7 +244,7 @@ def test_less_work_finds_less_says_so_and_finds_more_than_by_order_of_arrival_al
         lost = sum(counts["unprocessed"] for counts in found.counts.values())
         told = {row["quality"].split()[0] for row in found.alert_rows()[100:]}
         assert (lost > 0, "subset" in told) == (cpu != "50%",) * 2
-        rows, results = found.cpu["pair"]
+        rows, results = found.metrics.section("cpu")["pair"].values()
         assert rows is not None
         assert results is not None
         assert (rows < 1, results < 1) == (cpu != "50%",) * 2

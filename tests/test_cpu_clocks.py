@@ -18,7 +18,7 @@ from tests.example_counts import ENGINE
 from tests.test_cpu import Columns, matches, pairs, run_plan, unlimited
 from tocsin import local
 from tocsin.plan import row_log
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 FOREVER = "100000d"
 
@@ -101,7 +101,7 @@ def test_all_that_an_ordinary_join_finds_is_found(
     assert matches(found.alert_rows()) == matches(whole.alert_rows())
     assert settled(found.counts) == settled(whole.counts)
     for counts in found.counts.values():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES)
         assert min(counts.values()) >= 0
     assert not matches(found.alert_rows()) - exact(streams, within=within, allowed_lateness=FOREVER)
     assert not exact(streams, **given_) - matches(found.alert_rows())

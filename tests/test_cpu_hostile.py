@@ -15,7 +15,7 @@ from tests.test_cpu import matches, pairs, run_plan
 from tests.test_cpu_clocks import FOREVER, OFFSETS, ROWS, exact, stale_at_once, streams_of, with_clocks
 from tests.test_memory import zipf_streams
 from tocsin import Rule, local
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6, 1e9])
 
@@ -54,7 +54,7 @@ def test_whatever_the_budget_nothing_is_invented_doubled_or_lost_uncounted(
     assert stories(split.alert_rows()) == stories(whole.alert_rows())
     assert settled(split.counts) == settled(whole.counts)
     for counts in whole.counts.values():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES)
         assert min(counts.values()) >= 0
     endless = [
         pairs(within="10us", allowed_lateness=FOREVER),
@@ -106,7 +106,7 @@ def test_odd_values_and_one_hot_key(cpu: str) -> None:
         # A row that is sent again when its window is long over is a row of its own.
         assert set(matches(whole.alert_rows())) <= set(endless)
         for counts in whole.counts.values():
-            assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 400
+            assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES) == 400
             assert counts["quarantined"] > 0
 
 

@@ -16,7 +16,7 @@ from tests.strategies import Case, cases
 from tests.test_cpu import matches, run_plan, unlimited
 from tocsin import Rule, local
 from tocsin.rules.quality import Cpu, Quality
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 UNITS_NS = st.sampled_from([1e-3, 1.0, 1e3, 1e6])
 
@@ -48,11 +48,11 @@ def test_whatever_the_budget_no_cut_shows_and_nothing_is_invented_or_lost_uncoun
     split = run_plan(plan, streams, cuts)
     assert stories(split.alert_rows()) == stories(whole.alert_rows())
     assert settled(split.counts) == settled(whole.counts)
-    assert split.cpu == whole.cpu
+    assert split.metrics.section("cpu") == whole.metrics.section("cpu")
     wanted = all_true(dicts_of(streams), {f"r{i}": tree for i, (_, tree) in enumerate(given_)})
     assert not results(whole.alert_rows()) - wanted
     for counts in whole.counts.values():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == len(rows)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES) == len(rows)
         assert min(counts.values()) >= 0
     if not any(counts["unprocessed"] for counts in whole.counts.values()):
         assert results(whole.alert_rows()) == wanted

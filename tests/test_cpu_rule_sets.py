@@ -19,7 +19,7 @@ from tocsin.plan import Plan, plan_file
 from tocsin.plan.one_stream import OneStreamPipeline
 from tocsin.rules.limits import Limits
 from tocsin.rules.quality import Cpu, Quality
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 MORE: dict[str, Any] = {"on": "machine", "emit": "all"}
@@ -117,7 +117,7 @@ def test_less_work_finds_less_and_says_so_and_every_rule_is_served() -> None:
         told = {row["quality"].split()[0] for row in found.alert_rows() if row["startsAt"] > 3_000_000}
         lost = found.counts["a"]["unprocessed"]
         assert (lost > 0, told) == ((True, {"subset"}) if cores < 1 else (False, {"exact"}))
-        of_rows, of_results = found.cpu["band0"]
+        of_rows, of_results = found.metrics.section("cpu")["band0"].values()
         assert of_rows is not None
         assert of_results is not None
         assert (of_rows < 1, of_results < 1) == (cores < 1,) * 2
@@ -167,7 +167,7 @@ def test_odd_values_equal_rows_and_clocks_in_the_future(cores: float) -> None:
     assert not matches(whole.alert_rows()) - endless
     assert cores < 1 or matches(whole.alert_rows()) == endless
     counts = whole.counts["a"]
-    assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == 400
+    assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES) == 400
     assert counts["quarantined"] > 0
 
 

@@ -13,7 +13,7 @@ from tests.example_counts import ENGINE
 from tocsin import Rule, RuleError, run_local
 from tocsin.local import run_local_detailed
 from tocsin.rules.limits import Limits
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 SECOND = 1_000_000
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from("xyz"), st.integers(-3, 3).map(float)), max_size=14)
@@ -56,7 +56,7 @@ def test_rows_of_keys_that_the_table_does_not_have_are_counted(a: Any, b: Any, r
     for stream, counts in found.items():
         expected = sum(key not in TABLE.rows for key in zip(streams[stream]["m"]))
         assert counts.get("without_limits", 0) == expected
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES)
 
 
 @ENGINE

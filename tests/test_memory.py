@@ -16,7 +16,8 @@ from tocsin import NoData, PlanError, Rule, RuleError, local
 from tocsin.columns import EPOCH
 from tocsin.plan import Plan
 from tocsin.plan.budgeted import BudgetedPipeline
-from tocsin.runtime.contract import FATES, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 Columns = dict[str, dict[str, Any]]
@@ -205,9 +206,9 @@ def test_the_recall_that_a_join_reaches_is_measured() -> None:
     reached = logic.room.worth.monitor.reached()
     assert reached is not None
     assert abs(reached - 0.1) < 0.03
-    told = local.run_local_detailed(streams, rule, arrival="arrival", cuts=[9000]).memory["pair"]
-    assert told.reached == reached
-    assert told.predicted == logic.room.found.predicted
+    told = local.run_local_detailed(streams, rule, arrival="arrival", cuts=[9000]).metrics.section("memory")["pair"]
+    assert told["reached"] == reached
+    assert told["predicted"] == logic.room.found["memory_predicted"]
 
 
 @pytest.mark.parametrize(("by", "policy"), [("key", "PROB"), ("age", "AGE"), ("none", "RECENT")])
@@ -232,8 +233,8 @@ def test_what_rows_are_judged_by_can_be_set_by_hand(by: str, policy: str) -> Non
     worth = watch_logics(driver.session)[0].room.worth
     assert worth.policy == [policy, policy]
     assert worth.priorities.shape == (2, 10)
-    assert (out.memory["pair"].predicted is None) == (by == "none")
-    assert out.memory["pair"].reached is not None
+    assert (out.metrics.section("memory")["pair"]["predicted"] is None) == (by == "none")
+    assert out.metrics.section("memory")["pair"]["reached"] is not None
     # It has been read back; under another model it is judged anew.
     assert watch_logics(Session(plan(granularity="20ms"), driver.pages))[0].room.worth.policy == ["RECENT", "RECENT"]
     words = "rows are not ranked" if by == "none" else f"rows are ranked by {by}"
@@ -321,7 +322,7 @@ def test_what_open_alerts_take_beyond_a_share_is_told_and_nobody_else_gets_it() 
     driver.take(driver.session.control([terms | {"share": 33_000}]))
     taken = sum(map(len, driver.pages.values()))
     assert taken > 33_000
-    assert driver.session.push([]).stats[0]["share"] >= taken
+    assert driver.session.push([]).reports[0]["share"] >= taken
 
 
 @pytest.mark.parametrize("call", ["push", "advance"])
@@ -455,4 +456,4 @@ def test_open_alerts_and_rows_stay_when_memory_becomes_another(before: str | Non
     assert len(opened) == len(set(opened)) == 5
     assert not [row for row in out.alert_rows() if "rule-changed" in row["quality"]]
     for name, counts in out.counts.items():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), (name, counts)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES), (name, counts)

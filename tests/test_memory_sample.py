@@ -56,7 +56,7 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
         sampled, _ = run(streams, sampling(rule, memory=memory), through_pages=False)
         assert not matches(sampled) - matches(exact)
         assert len(sampled.alert_rows()) < 0.9 * len(exact.alert_rows())
-        assert sampled.memory["pair"].predicted is None
+        assert sampled.metrics.section("memory")["pair"]["predicted"] is None
         ratios.append(sum(1 / chance(row) for row in sampled.alert_rows()) / len(exact.alert_rows()))
     found = float(np.std(ratios, ddof=1)) / len(ratios) ** 0.5
     assert found < error

@@ -17,10 +17,11 @@ from tocsin.report import Gatherer
 from tocsin.run_directory.layout import RunDir
 from tocsin.run_directory.progress import Progress
 from tocsin.runtime.alert_arrow import pack_alerts
-from tocsin.runtime.contract import Found, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import METRICS, Metrics
 from tocsin.runtime.session import Session
 from tocsin.spark.record import Recorder
-from tocsin.spark.stateful import COUNTED
+from tocsin.spark.results import read_metrics
 from tocsin.spark.unreadable import UnreadableFiles
 
 BUDGETS: dict[str, dict[str, Any]] = {
@@ -58,14 +59,18 @@ def statements(tmp_path: Path, threshold: float, given: dict[str, Any]) -> tuple
     for batch, part in enumerate(parts_of(plan, streams, range(500, 2 * ROWS, 500), "arrival")):
         out = session.push(part)
         whole.add(out)
-        counts = {name: getattr(out, name) for name in COUNTED}
-        row = json.loads(json.dumps(counts | {"bucket": 0, "delays": {}, "state_bytes": 0}))
-        rows = [("counts", json.dumps(row), None), *(("alerts", None, data) for data in pack_alerts(out.alerts))]
+        text = json.dumps({"bucket": 0, "metrics": out.metrics.to_json()})
+        rows = [("metrics", text, None), *(("alerts", None, data) for data in pack_alerts(out.alerts))]
         recorder(_Rows(rows), batch)  # type: ignore[arg-type]
-        gatherer.count(*(row[name] for name in COUNTED[:5]))
+        gatherer.count(read_metrics(text)[1])
         for alerts in out.alerts:
             gatherer.take_batch(alerts)
     return progress, gatherer, whole
+
+
+def known_recalls(metrics: Metrics) -> set[str]:
+    """Return the names of the known metrics that need results."""
+    return {metric.name for metric in METRICS if metric.needs_results and list(metrics.items(metric.name))}
 
 
 class _Rows:
@@ -83,18 +88,15 @@ def test_no_recall_is_reported_when_a_rule_has_no_results(budget: str, tmp_path:
     progress, gatherer, _ = statements(tmp_path, 99.0, BUDGETS[budget])
     assert progress
     for one in progress:
-        assert {recall for _, recall in one.waits.values()} <= {None}
-        assert set(one.memory.values()) <= {Found()}
-        assert {results for _, results in one.cpu.values()} <= {None}
+        assert known_recalls(one.total) == set()
     found = gatherer.result()
-    assert {one.found for one in found.limited} <= {Found()}
+    assert {number for one in found.limited for number in one.found.values()} <= {None}
     assert {one.whole for one in found.recalls} <= {None}
     settings = {"within": "100ms", "on": "machine", "allowed_lateness": "200ms"} | BUDGETS[budget]
     streams = zipf_streams(ROWS, 20, 1, disorder=20_000)
     result = local.run_local_detailed(streams, Rule("pair", "a + b > 99", **settings), arrival="arrival")
     assert result.alerts == []
-    assert {recall for _, recall in result.waits.values()} <= {None}
-    assert set(result.memory.values()) <= {Found()}
+    assert known_recalls(result.metrics) == set()
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -103,7 +105,7 @@ def test_a_recall_is_reported_when_a_rule_has_results(budget: str, tmp_path: Pat
     assert whole.alert_rows()
     last = progress[-1]
     if "wait" in budget:
-        assert last.waits["pair"][1] is not None
+        assert last.waits["pair"]["recall"] is not None
     if "memory" in budget:
-        assert last.memory["pair"] != Found()
-        assert gatherer.result().limited[0].found != Found()
+        assert set(last.memory["pair"].values()) != {None}
+        assert set(gatherer.result().limited[0].found.values()) != {None}

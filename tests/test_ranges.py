@@ -18,7 +18,7 @@ import tocsin
 from naive import range_rules
 from tests.example_counts import ENGINE
 from tocsin import local
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 SETTINGS = [(None, None), (None, 0), (None, 5), (7, None), (7, 0), (20, 6)]
@@ -67,7 +67,7 @@ def reached(result: local.Result) -> list[tuple[str, str, int, int, int]]:
 
 def check_counts(counts: Mapping[str, Mapping[str, int]]) -> None:
     for stream, parts in counts.items():
-        assert parts["received"] == sum(parts.get(fate, 0) for fate in FATES), (stream, parts)
+        assert parts["received"] == sum(parts.get(outcome, 0) for outcome in OUTCOMES), (stream, parts)
 
 
 @st.composite
@@ -281,4 +281,4 @@ def test_how_long_ago_somebody_asked_is_no_lag() -> None:
                for name, table in (("orders", orders), ("trades", trades))}  # fmt: skip
     plan = local.explain(streams, rule())
     out = Session(plan).push(local._batches(0, plan.ranges[0], streams, "ts", None))
-    assert (out.counts["orders"]["received"], out.newest) == (1, {"trades": 2})
+    assert (out.counts["orders"]["received"], out.metrics.section("newest_us")) == (1, {"trades": 2})

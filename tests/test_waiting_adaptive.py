@@ -48,10 +48,11 @@ def told(plan: Plan, streams: Any, cuts: Sequence[int], stored: Sequence[bool]) 
     for number, part in enumerate(parts_of(plan, streams, cuts, "arrival")):
         driver.through_pages = bool(stored) and stored[number % len(stored)]
         out = driver.session.push(part)
-        last = out.waits["x"]
+        last = out.metrics.section("waits")["x"]
         driver.take(out)
     driver.take(driver.session.end())
-    return stories(driver.result.alert_rows()), settled(driver.result.counts), driver.result.results, last
+    numbers = settled(driver.result.counts), driver.result.metrics.results_by_period(), last
+    return stories(driver.result.alert_rows()), *numbers
 
 
 def following(kind: str, **given: Any) -> Rule:
@@ -66,7 +67,7 @@ def waits_row_by_row(plan: Plan, streams: Any, count: int) -> list[int]:
     session = Session(plan)
     parts = parts_of(plan, streams, range(1, count), "arrival")
     assert len(parts) == count
-    after = [session.push(part).waits["x"][0] for part in parts]
+    after = [session.push(part).metrics.section("waits")["x"]["wait_us"] for part in parts]
     return [0, *after[:-1]]
 
 
@@ -116,7 +117,7 @@ def test_results_are_counted_whatever_was_left_out(said: str, seed: int, wait: i
     order = [rows[number] for number in taken_in_order([row[:3] for row in rows], wait, IDLE)]
     taken = [(key, name, time, float(streams[name]["value"][i])) for key, name, time, i in order]
     expected = results_by_period(taken, lambda a, b: a - b > 2, "a", SECOND, 60 * SECOND)
-    assert found.results["x"] == expected
+    assert found.metrics.results_by_period()["x"] == expected
     assert (sum(counts["omitted"] for counts in found.counts.values()) > 0) == (said != "nothing")
 
 
@@ -125,8 +126,7 @@ def test_a_wait_is_as_long_with_omission_as_without(kind: str) -> None:
     """If late rows that are left out gave nothing, delays would seem to matter less, and the wait be too short."""
     streams = late_rows(4, 1500)
     found = [local.run_local_detailed(streams, following(kind, **SAID[said]), arrival="arrival") for said in SAID]
-    assert found[0].waits == found[1].waits == found[2].waits
-    assert found[0].results == found[1].results == found[2].results
+    assert found[0].metrics == found[1].metrics == found[2].metrics
     assert [counts["omitted"] > 0 for one in found for counts in one.counts.values()] == [False] * 2 + [True] * 4
 
 

@@ -111,7 +111,9 @@ def test_a_row_that_leaps_a_year_ahead_waits_alone(name: str) -> None:
     waiting = np.concatenate([hold.time for hold in holds if hold is not None])
     newest = max(int(columns["ts"].max()) for columns in streams.values())
     assert (waiting > newest).sum() == 1
-    results = [sum(whole for _, whole in found.results["x"].values()) for found in (driver.result, plain)]
+    results = [
+        sum(whole for _, whole in found.metrics.results_by_period()["x"].values()) for found in (driver.result, plain)
+    ]
     assert results[0] > 0.95 * results[1]
 
 

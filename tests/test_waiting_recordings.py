@@ -11,7 +11,7 @@ import pytest
 from benchmarks.recordings import recording
 from tocsin import Rule
 from tocsin.local import Result, run_local_detailed
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 pytestmark = pytest.mark.recordings
 
@@ -100,14 +100,14 @@ def asked(settings: dict[str, Any], recall: float) -> dict[str, Any]:
 
 def check_counts(result: Result) -> None:
     for counts in result.counts.values():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES)
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES)
         assert counts["held"] == 0
 
 
 def recall_of(found: Result, truth: Result) -> float:
     """The share of true results that came in order, over all periods."""
-    true = sum(whole for _, whole in truth.results["x"].values())
-    return sum(in_order for in_order, _ in found.results["x"].values()) / true
+    true = sum(whole for _, whole in truth.metrics.results_by_period()["x"].values())
+    return sum(in_order for in_order, _ in found.metrics.results_by_period()["x"].values()) / true
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -115,7 +115,7 @@ def test_waits_put_recorded_rows_in_order_as_far_as_they_promise(name: str) -> N
     streams, settings = RECORDINGS[name]()
     by_time = {stream: {**columns, "arrival": columns["ts"]} for stream, columns in streams.items()}
     truth = run_local_detailed(by_time, rule(settings, quality={"wait": 0}), arrival="arrival")
-    assert sum(whole for _, whole in truth.results["x"].values()) > 100
+    assert sum(whole for _, whole in truth.metrics.results_by_period()["x"].values()) > 100
     found, behind = {}, {}
     for wait in ("0s", "max"):
         found[wait] = run_local_detailed(streams, rule(settings, quality={"wait": wait}), arrival="arrival")

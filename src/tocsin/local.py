@@ -20,7 +20,8 @@ from tocsin.jit import use_interpreted_kernels
 from tocsin.plan import Plan, RangeWatch, Watch, make_plan
 from tocsin.rules import AnyRule
 from tocsin.rules.quality import RUN_KEYS, parse_quality
-from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Found, Int, Out
+from tocsin.runtime.contract import FIRST_US, LAST_US, Batch, Int, Out
+from tocsin.runtime.metrics import Metrics
 from tocsin.runtime.session import Session, store_pages
 
 # Arrival may be any whole number.
@@ -38,21 +39,33 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """Alerts of a run by rule and key, per stream what became of its rows, and the bytes of state left.
+    """Result of a run.
 
-    For alerts whose rows wait: the last wait and the recall expected, results in order and in all per period, and rows
-    that came too late. Rows that a rule could not use, with the reason. For alerts whose memory is limited: what it
-    found in the end.
+    Attributes
+    ----------
+    alerts
+        Alert events by rule and key.
+    metrics
+        Row counts, results by period, waits, and the recall under the budgets.
+    state_bytes
+        Bytes of the state at the end.
+    late
+        Rows that arrived too late, and rows that were used out of order.
+    dead
+        Rows that a rule could not use, with the reason.
     """
 
     alerts: list[dict[str, Any]]
-    counts: dict[str, dict[str, int]]
+    metrics: Metrics
     state_bytes: int
-    waits: dict[str, tuple[int, float | None]] = field(default_factory=dict)
-    results: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
     dead: list[dict[str, Any]] = field(default_factory=list)
-    memory: dict[str, Found] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Row counts by input view and name."""
+        counts: dict[str, dict[str, int]] = self.metrics.section("counts")
+        return counts
 
 
 def run_local(
@@ -124,42 +137,28 @@ def run_local_detailed(
 
 def _run_calls(plan: Plan, calls: Sequence[Sequence[Batch]], *, restart: bool = False) -> Result:
     """Run a plan to the end of its input; with `restart` its state is written and read between calls."""
-    out, pages, waits = Out(), dict[str, bytes](), dict[str, tuple[int, float | None]]()
+    out, pages = Out(), dict[str, bytes]()
     session = Session(plan)
     for number, call in enumerate(calls):
         if restart and number:
             store_pages(pages, session.changed_pages())
             session = Session(plan, pages)
-        given = session.push(call)
-        waits = given.waits or waits
-        out.add(given)
-    ended = session.end()
-    out.add(ended)
+        out.add(session.push(call))
+    out.add(session.end())
     store_pages(pages, session.changed_pages())
-    told = Out(waits=waits, memory=ended.memory)
-    told.drop_recalls({batch.source.alert for batch in out.alerts})
+    out.metrics.drop_recalls({batch.source.alert for batch in out.alerts})
     alerts = _sorted(chain.from_iterable(batch.rows(_datetime) for batch in out.alerts))
-    size = sum(len(page) for page in pages.values())
-    return Result(alerts, out.counts, size, told.waits, out.results, out.late, out.dead, told.memory)
+    return Result(alerts, out.metrics, sum(len(page) for page in pages.values()), out.late, out.dead)
 
 
 def _joined(results: Iterable[Result]) -> Result:
     """Put results of different keys together."""
-    whole = Out()
-    size, alerts = 0, list[dict[str, Any]]()
+    whole, size, alerts = Out(), 0, list[dict[str, Any]]()
     for result in results:
         alerts += result.alerts
-        mine = Out(
-            counts=result.counts,
-            waits=result.waits,
-            late=result.late,
-            dead=result.dead,
-            results=result.results,
-            memory=result.memory,
-        )
-        whole.add(mine)
+        whole.add_bucket(Out(late=result.late, dead=result.dead, metrics=result.metrics))
         size += result.state_bytes
-    return Result(_sorted(alerts), whole.counts, size, whole.waits, whole.results, whole.late, whole.dead, whole.memory)
+    return Result(_sorted(alerts), whole.metrics, size, whole.late, whole.dead)
 
 
 def _sorted(alerts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

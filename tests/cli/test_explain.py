@@ -17,9 +17,9 @@ from tocsin.cli.main import main
 from tocsin.plan import plan_file
 from tocsin.run_directory import Progress, Tally
 from tocsin.run_directory.manifest import build_manifest
-from tocsin.runtime.contract import Found
 
 ROOT = Path(__file__).resolve().parents[2]
+UNKNOWN_QUALITY = dict.fromkeys(("predicted", "reached", "error_predicted", "error_reached"))
 EXAMPLE = str(ROOT / "examples" / "cold-store.yaml")
 PLAN = """\
 Pipeline keyed by machine; allowed lateness 6h
@@ -131,7 +131,7 @@ def test_explain_shows_the_unit_of_a_memory_share_unless_the_rules_differ(
 ) -> None:
     own = f"{SHOP}      - {{alert: Own, expr: a + b > 9, within: 10s, on: [item], quality: {{memory: 5000 rows}}}}\n"
     path, run = _write_files(tmp_path, own)
-    _write_progress(run, memory={"Own": Found(0.9, 0.8)}, shares={"Own": 5000})
+    _write_progress(run, memory={"Own": {"predicted": 0.9, "reached": 0.8}}, shares={"Own": 5000})
     assert main(["explain", str(path), "Own", "--run-dir", str(run)]) == 0
     assert "  Own: share 5,000 rows; recall 0.9 predicted" in capsys.readouterr().out
     file = load_file(path)
@@ -143,7 +143,7 @@ def test_explain_shows_the_unit_of_a_memory_share_unless_the_rules_differ(
 
 def _write_progress(run: Path, **results: Any) -> None:
     """Write the progress of one micro-batch."""
-    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(), **results)
+    line = Progress(3, "2026-01-01T00:00:00Z", Tally(), Tally(**results))
     (run / "progress.jsonl").write_bytes(line.line() + b"\n")
 
 
@@ -186,19 +186,23 @@ def test_explain_shows_memory_results_of_a_run_or_a_backtest(
     (run / "summary.json").write_text("{}")
     assert main(["explain", str(path), "--run-dir", str(run)]) == 1
     assert "nor the summary of a completed backtest" in capsys.readouterr().err
-    summary = {"memory": [{"alert": "Pair", "memory": "300KB", **Found(0.5, 0.25)._asdict()}]}
+    summary = {"memory": [{"alert": "Pair", "memory": "300KB", **UNKNOWN_QUALITY, "predicted": 0.5, "reached": 0.25}]}
     (run / "summary.json").write_text(json.dumps(summary))
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
     start = f"Memory budgets in {run}\n  Pair: "
     assert capsys.readouterr().out.endswith(f"{start}recall 0.5 predicted, 0.25 measured\n")
-    memory = {"Pair": Found(0.9, 0.8), "Some": Found(None, 0.2, None, 0.05), "Gone": Found(1.0)}
+    memory = {
+        "Pair": UNKNOWN_QUALITY | {"predicted": 0.9, "reached": 0.8},
+        "Some": UNKNOWN_QUALITY | {"reached": 0.2, "error_reached": 0.05},
+        "Gone": UNKNOWN_QUALITY | {"predicted": 1.0},
+    }
     _write_progress(run, memory=memory, shares={"Pair": 12_345})
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
     found = "share 12,345 bytes; recall 0.9 predicted, 0.8 measured\n"
     assert capsys.readouterr().out.endswith(f"{start}{found}  Some: error not predicted, 0.05 measured\n")
     assert main(["explain", str(path), "Some", "--run-dir", str(run), "--json"]) == 0
     objects = json.loads(capsys.readouterr().out)["memory"]
-    assert objects == {"Some": {"share": None, "unit": "bytes", **memory["Some"]._asdict()}}
+    assert objects == {"Some": {"share": None, "unit": "bytes", **memory["Some"]}}
     assert main(["explain", str(path), "Alone", "--run-dir", str(run)]) == 0
     assert capsys.readouterr().out.endswith(f"Memory budgets in {run}: none for these rules\n")
 
@@ -227,7 +231,7 @@ CPU_LIMITED = (
 
 def test_explain_shows_cpu_results_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, run = _write_files(tmp_path, CPU_LIMITED)
-    _write_progress(run, cpu={"Near": (0.5, 0.714), "Gone": (1.0, 1.0)})
+    _write_progress(run, cpu={"Near": {"rows": 0.5, "results": 0.714}, "Gone": {"rows": 1.0, "results": 1.0}})
     assert main(["explain", str(path), "--run-dir", str(run)]) == 0
     assert capsys.readouterr().out.endswith(
         f"\nCPU budgets in {run}\n"

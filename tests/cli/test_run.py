@@ -111,7 +111,6 @@ def test_run_rejects_a_directory_with_incompatible_state(capsys: pytest.CaptureF
     assert line.endswith("run with the earlier settings, or use a new run directory")
     manifest.write(Path("run"))
     assert "`buckets` was 2 and is now 5" in failure_of(capsys, "--buckets", "5")
-    assert "`partitions` was 2 and is now 7" in failure_of(capsys, "--conf", "spark.sql.shuffle.partitions=7")
 
 
 def test_run_rejects_the_directory_of_a_backtest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +173,7 @@ def test_last_line_uses_singular_and_plural(count: int, counts: str) -> None:
 def end_of(total: Tally) -> str:
     from tocsin.spark.run import Ended, Options
 
-    progress = Progress(0, "1970-01-01T00:00:10.000000Z", total, total, {})
+    progress = Progress(0, "1970-01-01T00:00:10.000000Z", total, total)
     ended = Ended(stopped=False, progress=progress, delivered=True, sinks={})
     return format_summary(ended, SignalHandler(), Options(Path("run")))
 
@@ -242,7 +241,7 @@ def test_warning_suggests_a_time_unit_once_per_stream_when_times_are_far_off(cap
     newest = {"slow": now // 1000, "old": -70 * 365 * 86_400_000_000, "fine": now - 9 * 365 * 86_400_000_000}
     units = {"slow": "ms", "old": "us", "fine": "us"}
     warner = Warner({name: Stream(name, Source("json"), time_unit=unit) for name, unit in units.items()})
-    progress = Progress(0, "2026-09-21T14:13:20.000000Z", Tally(), Tally(), newest)
+    progress = Progress(0, "2026-09-21T14:13:20.000000Z", Tally(), Tally(newest_us=newest))
     assert progress.seconds * 1e6 == now
     for _ in range(2):
         warner.note(progress)
@@ -295,7 +294,7 @@ def test_listener_logs_the_number_of_the_run_directory_when_a_repair_moved_the_n
     seconds: list[float] = []
     listener = BatchListener(seconds.append, first_batch=6)
     listener.run_id = "r"
-    listener.note(Progress(7, "1970-01-01T00:00:10.000000Z", Tally({"air": 1}), Tally({"air": 1})))
+    listener.note(Progress(7, "1970-01-01T00:00:10.000000Z", Tally(rows={"air": 1}), Tally(rows={"air": 1})))
     spark = SimpleNamespace(batchId=1, runId="r", batchDuration=1500)
     with caplog.at_level(logging.INFO, logger="tocsin.run"):
         listener.onQueryProgress(SimpleNamespace(progress=spark))
@@ -309,13 +308,14 @@ def test_progress_has_no_lag_when_the_first_rows_of_a_stream_are_history() -> No
 
     def after(before: Progress, newest_us: dict[str, int]) -> Progress:
         historic = historic_streams(before, newest_us, 1_790_000_000.0)
-        return Progress(before.batch + 1, "2026-09-21T14:13:20.000000Z", Tally(), Tally(), newest_us, historic=historic)
+        total = Tally(newest_us=newest_us)
+        return Progress(before.batch + 1, "2026-09-21T14:13:20.000000Z", Tally(), total, historic=historic)
 
     now, day = 1_790_000_000_000_000, 86_400_000_000
     first = after(Progress(-1, "", Tally(), Tally()), {"old": now - 31 * day, "live": now - 29 * day})
     assert first.historic == ("old",)
     assert first.lag_s == {"live": 29 * 86_400.0}
-    only_old = replace(first, newest_us={"old": now - 31 * day})
+    only_old = replace(first, total=Tally(newest_us={"old": now - 31 * day}))
     assert "lag" not in batch_text(only_old, 1.0)
     assert "lag_seconds" not in logged(only_old, {})
     (read,) = parse_progress([first.line()])
@@ -332,13 +332,14 @@ def test_batch_text_has_counts_lag_and_cpu_recall() -> None:
         rows={"air": 1500, "oil": 500},
         counts={"air": {"retained": 30}, "oil": {"retained": 4}},
         alerts={"Hot": {"firing": 5, "resolved": 3}},
+        newest_us={"air": 8_500_000, "oil": 9_000_000},
     )
-    progress = Progress(7, "1970-01-01T00:00:10.000000Z", gained, total, {"air": 8_500_000, "oil": 9_000_000})
+    progress = Progress(7, "1970-01-01T00:00:10.000000Z", gained, total)
     line = "batch 7: 500 rows/s, 2,000 rows, 34 retained, 2 firing, lag 1.5 s"
     assert batch_text(progress, 2.0) == line
     # A share below 1 is never shown as 100%, and unknown shares are not shown.
-    shares = {"Near": (1.0, 0.999), "Far": (0.5, None)}
-    assert batch_text(replace(progress, cpu=shares), 2.0) == f"{line}, CPU recall 99.9%"
+    cpu = {"Near": {"rows": 1.0, "results": 0.999}, "Far": {"rows": 0.5, "results": None}}
+    assert batch_text(replace(progress, total=total.plus(Tally(cpu=cpu))), 2.0) == f"{line}, CPU recall 99.9%"
 
 
 def test_run_rejects_a_lost_checkpoint_without_the_repair_option(capsys: pytest.CaptureFixture[str]) -> None:

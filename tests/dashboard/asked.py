@@ -113,18 +113,19 @@ def evil_run(folder: Path) -> Path:
     manifest |= {"tocsin": evil, "rules": [rule, ranges, 5, {"alert": 7}, None], "version": VERSION}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     counts = {"received": 5, "retained": 3, "omitted": 1}
-    total = Tally({evil: 5}, {evil: counts, "": {"state_bytes": 1}}, {evil: {"firing": 1}}, {evil: 2}, 10, 1)
-    line = Progress(
-        0,
-        "2026-01-01T00:00:00.000000Z",
-        total,
-        total,
-        {evil: 1},
-        {"detect": 1},
-        {evil: (5, 0.5)},
-        {evil: (0.9, None)},
-        {evil: {"3": 5}},
+    total = Tally(
+        rows={evil: 5},
+        counts={evil: counts},
+        alerts={evil: {"firing": 1}},
+        dead={evil: 2},
+        state_bytes=10,
+        batches=1,
+        newest_us={evil: 1},
+        waits={evil: {"wait_us": 5, "recall": 0.5}},
+        memory={evil: {"predicted": 0.9, "reached": None}},
+        delays={evil: {"3": 5}},
     )
+    line = Progress(0, "2026-01-01T00:00:00.000000Z", total, total, {"detect": 1})
     (folder / "progress.jsonl").write_bytes(line.line() + b"\n")
     (folder / "dead").mkdir()
     dead = [{"stream": evil, "reason": text, "raw": text} for text in EVIL[:-1]]

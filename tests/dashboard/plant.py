@@ -24,7 +24,6 @@ from tocsin.rules.durations import event_text
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.annotations import encode_annotated
 from tocsin.run_directory.manifest import build_manifest
-from tocsin.run_directory.progress import add_counts_by_name
 from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
 
@@ -169,27 +168,23 @@ class Plant:
             one = states.setdefault(alert["alert"], {})
             one[alert["state"]] = one.get(alert["state"], 0) + 1
         gained = Tally(
-            {name: len(columns["ts"]) for name, columns in rows.items()},
-            {name: dict(parts) for name, parts in out.counts.items() if name},
-            states,
-            dead,
-            sum(self.sizes.values()) - before.total.state_bytes,
-            1,
+            rows={name: len(columns["ts"]) for name, columns in rows.items()},
+            counts=out.counts,
+            alerts=states,
+            dead=dead,
+            delays={name: _delays(columns) for name, columns in rows.items()},
+            state_bytes=sum(self.sizes.values()) - before.total.state_bytes,
+            batches=1,
         )
-        newest = {**before.newest_us, **out.newest}
+        sections = out.metrics.to_json()
+        latest = {name: sections[name] for name in ("newest_us", "waits", "memory") if name in sections}
         milliseconds = {"detect": 620 + 35 * (self.batch % 5), "archive": 14, "write": 21}
-        waits = {**before.waits, **out.waits}
-        delays = add_counts_by_name(before.delays, {name: _delays(columns) for name, columns in rows.items()})
         line = Progress(
             self.batch,
             format_time(done_us / 1e6),
             gained,
-            before.total.plus(gained),
-            newest,
+            before.total.plus(gained).plus(Tally(**latest)),
             milliseconds,
-            waits,
-            out.memory,
-            delays,
         )
         log.add(line)
 
@@ -276,9 +271,16 @@ def ranges_run(folder: Path, rules: Path) -> Path:
         "requests": {"received": 41, "retained": 28, "expired": 12, "quarantined": 1},
         "air": {"received": 3600, "expired": 3600},
     }
-    total = Tally({"requests": 41, "air": 3600}, counts, {"EnoughReadings": {"match": 12}}, {"requests": 1}, 9000, 1)
-    newest = {"air": START_US + 720_000_000, "requests": START_US + 600_000_000}
-    run.progress().add(Progress(0, format_time(START_US / 1e6 + 721), total, total, newest, {"detect": 700}))
+    total = Tally(
+        rows={"requests": 41, "air": 3600},
+        counts=counts,
+        alerts={"EnoughReadings": {"match": 12}},
+        dead={"requests": 1},
+        newest_us={"air": START_US + 720_000_000, "requests": START_US + 600_000_000},
+        state_bytes=9000,
+        batches=1,
+    )
+    run.progress().add(Progress(0, format_time(START_US / 1e6 + 721), total, total, {"detect": 700}))
     return folder
 
 

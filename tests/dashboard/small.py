@@ -23,7 +23,7 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def small_run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) -> Path:
-    """A run directory with one micro-batch; `told` is what `Progress` has beyond its totals, and some files."""
+    """A run directory with one micro-batch; `told` has sections of its totals, fields of `Progress`, and some files."""
     passing, summary = told.pop("passing", {}), told.pop("summary", None)
     folder.mkdir()
     manifest: dict[str, Any] = {"rule_file": "plant.yaml", "rule_hash": "0", "plan": "", "streams": {}, "sinks": []}
@@ -35,8 +35,9 @@ def small_run(folder: Path, alerts: Rows = (), rules: Rows = (), **told: Any) ->
     AlertWriter(folder / "alerts").write(0, [dict(one) for one in alerts])
     counts = told.pop("counts", {})
     rows = told.pop("rows", {name: parts["received"] for name, parts in counts.items()})
-    total = Tally(rows, counts, {}, {}, 2048, 1)
-    RunDir(folder).progress().add(Progress(0, format_time(START_S), total, total, **told))
+    fields = {name: told.pop(name) for name in ("milliseconds", "historic") if name in told}
+    total = Tally(rows=rows, counts=counts, state_bytes=2048, batches=1, **told)
+    RunDir(folder).progress().add(Progress(0, format_time(START_S), total, total, **fields))
     return folder
 
 

@@ -251,7 +251,9 @@ def test_a_rule_with_a_budget_of_processor_time_shows_what_it_bought(plant: Path
         rule["cpu"] = "50% of a core"
     (folder / "manifest.json").write_text(json.dumps(manifest))
     lines = (folder / "progress.jsonl").read_text().splitlines()
-    told = [json.loads(line) | {"cpu": {"Disagreement": [0.25, 0.5]}} for line in lines]
+    told = [json.loads(line) for line in lines]
+    for line in told:
+        line["total"]["cpu"] = {"Disagreement": {"rows": 0.25, "results": 0.5}}
     (folder / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
     with served(folder) as server:
         text = server.get(f"/run/run/rule/{token_of('Disagreement')}").text

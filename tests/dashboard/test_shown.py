@@ -21,14 +21,13 @@ from tocsin.delivery import AlertWriter
 from tocsin.formatting import format_event_time
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.layout import LOCK
-from tocsin.runtime.contract import Found
 
 SECOND = 1_000_000
 
 
 def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_path: Path) -> None:
     counts = {"air": {"received": 1000, "retained": 60, "expired": 40, "shed": 890, "held": 10}}
-    folder = small_run(tmp_path / "run", counts=counts, memory={"Hot": Found(0.2, 0.11)})
+    folder = small_run(tmp_path / "run", counts=counts, memory={"Hot": {"predicted": 0.2, "reached": 0.11}})
     told = tiles_of(folder)
     assert told["ever retained"][0] == "11%"
     assert told["rows shed"] == (
@@ -327,9 +326,9 @@ def test_of_one_moment_the_numbers_are_written_and_from_the_second_on_there_are_
     assert text.count("one micro-batch so far: 2026-01-01T00:00:00Z") >= 4
     assert "Rows received, omitted, in state: received is 9; omitted is 5; in state now is 4" in text
 
-    total = Tally({"air": 9}, counts, {}, {}, 2048, 2)
+    total = Tally(rows={"air": 9}, counts=counts, state_bytes=2048, batches=2, newest_us=newest)
     time = format_event_time((START_S + 60) * SECOND)
-    RunDir(folder).progress().add(Progress(1, time, Tally(), total, newest_us=newest))
+    RunDir(folder).progress().add(Progress(1, time, Tally(), total))
     text = page_of(folder)
     # How many rows came in a second is known from the second micro-batch on.
     assert re.findall(r"one micro-batch so far: [^<]*", text) == ["one micro-batch so far: 2026-01-01T00:01:00Z"]

@@ -316,8 +316,8 @@ def test_of_numbers_by_alert_fewer_are_kept(plant: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tocsin.dashboard.rundata.MOST_OF_ALERT", 4)
     history = _store(plant / "run").runs["run"].history
     assert len(history["state bytes"]) == 7
-    assert 0 < len(history["wait TooDamp"]) <= 4
-    assert 0 < len(history["recall TooDamp"]) <= 4
+    assert 0 < len(history["wait_us TooDamp"]) <= 4
+    assert 0 < len(history["wait_recall TooDamp"]) <= 4
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:

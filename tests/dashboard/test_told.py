@@ -16,7 +16,6 @@ from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages import rule
 from tocsin.rules.durations import event_text
 from tocsin.run_directory.layout import LOCK
-from tocsin.runtime.contract import Found
 
 SECOND = 1_000_000
 HOT = {"alert": "Hot", "kind": "threshold", "streams": ["air"], "on": ["m"]}
@@ -126,13 +125,17 @@ def test_margins_and_alerts_by_key_have_one_axis(tmp_path: Path) -> None:
 
 def test_what_memory_and_processor_time_find_of_late_is_a_share_in_per_cent(tmp_path: Path) -> None:
     counts = {"air": {"received": 100, "retained": 50, "shed": 25, "unprocessed": 25}}
-    budgets = {"memory": {"Hot": Found(0.2, 0.039)}, "cpu": {"Near": (0.5, 0.714), "Far": (1.0, None), "All": (1, 1)}}
+    cpu = {"Near": (0.5, 0.714), "Far": (1.0, None), "All": (1, 1)}
+    budgets = {
+        "memory": {"Hot": {"predicted": 0.2, "reached": 0.039}},
+        "cpu": {alert: {"rows": rows, "results": results} for alert, (rows, results) in cpu.items()},
+    }
     told = tiles_of(small_run(tmp_path / "run", counts=counts, **budgets))
     beside = "memory budget exceeded: about 3.9% of the results found recently"
     assert told["rows shed"] == ("25%", beside, "fire")
     beside = "estimated share of the recent results of Near, the lowest of all rules"
     assert told["CPU recall"] == ("71.4%", beside, "")
-    assert "CPU recall" not in tiles_of(small_run(tmp_path / "other", cpu={"Far": (1.0, None)}))
+    assert "CPU recall" not in tiles_of(small_run(tmp_path / "other", cpu={"Far": {"rows": 1.0, "results": None}}))
 
 
 def test_the_time_of_a_micro_batch_says_what_it_is_the_time_of(tmp_path: Path) -> None:
@@ -202,7 +205,11 @@ def test_a_share_of_rows_says_of_which(tmp_path: Path) -> None:
 
 def test_what_k_is_is_said(tmp_path: Path) -> None:
     rules = [{**HOT, "waits": "recall of 0.95 over 1m"}]
-    text = page_of(small_run(tmp_path / "run", rules=rules, waits={"Hot": (1_500_000, 0.97)}), "rule", token_of("Hot"))
+    text = page_of(
+        small_run(tmp_path / "run", rules=rules, waits={"Hot": {"wait_us": 1_500_000, "recall": 0.97}}),
+        "rule",
+        token_of("Hot"),
+    )
     said = "1.5 s: rows are delayed by this time, so that older rows can arrive first"
     assert f"<dt>reorder wait (K) now</dt><dd>{said}</dd>" in text
     assert ">Reorder wait (K)</text>" in text

@@ -27,8 +27,15 @@ def write_run(folder: Path) -> None:
         run.alerts.write(
             0, [{"alert": "Hot", "id": "1f", "state": "firing", "labels": {"machine": "m1"}, "startsAt": 0}]
         )
-        first = Tally({"air": 3}, {"air": {"received": 3, "retained": 3}}, {"Hot": {"firing": 1}}, batches=1)
-        second = Tally({"air": 2}, {"air": {"received": 2, "retained": 1, "quarantined": 1}}, {}, {"air": 1}, batches=1)
+        first = Tally(
+            rows={"air": 3}, counts={"air": {"received": 3, "retained": 3}}, alerts={"Hot": {"firing": 1}}, batches=1
+        )
+        second = Tally(
+            rows={"air": 2},
+            counts={"air": {"received": 2, "retained": 1, "quarantined": 1}},
+            dead={"air": 1},
+            batches=1,
+        )
         log = run.progress()
         log.add(Progress(0, "2026-01-01T00:00:00.000000Z", first, first))
         log.add(Progress(1, "2026-01-01T00:00:01.000000Z", second, first.plus(second)))

@@ -67,12 +67,12 @@ class LawDriver(Driver):
     def __init__(self, drawn: Drawn, *, through_pages: bool = True) -> None:
         super().__init__(drawn.plan, through_pages=through_pages)
         self.drawn, self.most = drawn, 0.0
-        self.waits: dict[str, tuple[int, float | None]] = {}
+        self.waits: dict[str, dict[str, float | None]] = {}
 
     def take(self, out: Out) -> list[dict[str, Any]]:
         """Check the call and the memory that the plan uses after it."""
         alerts = super().take(out)
-        self.waits = out.waits or self.waits
+        self.waits = out.metrics.section("waits") or self.waits
         for watch in self.plan.watches:
             if watch.budget is None or not self.through_pages:
                 continue
@@ -98,7 +98,8 @@ def answer(driver: LawDriver) -> tuple[Any, ...]:
     """Return everything that a run reports and that batch boundaries must not change."""
     out = driver.result
     late, dead = (Counter(map(repr, rows)) for rows in (out.late, out.dead))
-    return stories(out.alert_rows()), settled(out.counts), out.results, driver.waits, out.newest, late, dead
+    numbers = settled(out.counts), out.metrics.results_by_period(), driver.waits, out.metrics.section("newest_us")
+    return stories(out.alert_rows()), *numbers, late, dead
 
 
 def other_order(batch: Batch) -> Batch:
@@ -139,7 +140,8 @@ def test_drawn_plan_obeys_the_laws_when_batches_and_state_round_trips_vary(famil
     event(f"{family}: {'loses rows' if lost else 'loses no row'}")
     event(f"{family}: {'has alerts' if whole.alert_rows() else 'has no alert'}")
     target(float(len(whole.alert_rows())), label="alerts")
-    event(f"{family}: {'waits' if any(us for us, _ in once.waits.values()) else 'does not wait'}")
+    is_waiting = any(one["wait_us"] for one in once.waits.values())
+    event(f"{family}: {'waits' if is_waiting else 'does not wait'}")
     assert answer(batched) == answer(once)
     for name, counts in whole.counts.items():
         if name in drawn.streams:

@@ -18,7 +18,8 @@ from tocsin import Rule
 from tocsin.plan import Plan, plan_changes
 from tocsin.plan.changes import describe_plan
 from tocsin.plan.identity import limited_name
-from tocsin.runtime.contract import FATES, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session, store_pages
 from tocsin.runtime.state_registry import assign_groups, first_adopters
 
@@ -159,7 +160,7 @@ def test_rules_that_waited_together_and_part_all_go_on(first: Any, second: Any, 
     parted = drive(plan(*one_way), first, pages)
     parted.add(drive(plan(*apart), second, pages, end=True))
     for name, counts in parted.counts.items():
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES), name
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES), name
     for rules in [*zip(one_way, apart, strict=False), (one_way[-1], replace(OTHERS[0], alert="new"))]:
         alone: dict[str, bytes] = {}
         expected = drive(plan(rules[0]), first, alone)
@@ -188,11 +189,11 @@ def test_what_a_wait_has_learnt_survives_a_neighbour(kind: str) -> None:
             # Rows are sent to each way of waiting by itself.
             cuts = [900 * len(made.watches), 1300 * len(made.watches)]
             said = session.push(parts_of(made, streams, cuts, "arrival")[number])
-            waits.append(said.waits["x"])
+            waits.append(said.metrics.section("waits")["x"])
             out.add(said)
             for name, data in session.changed_pages().items():
                 pages.pop(name, None)
                 pages |= {} if data is None else {name: data}
         found.append((waits, by_key(row for row in out.alert_rows() if row["alert"] == "x")))
     assert found[0] == found[1]
-    assert found[0][0][0][0] > 0, "the wait must have moved"
+    assert found[0][0][0]["wait_us"] > 0, "the wait must have moved"

@@ -60,7 +60,7 @@ def waits(plan: Plan, rows: dict[int, list[dict[str, Any]]], tables: dict[str, d
     session, found = Session(plan), []
     for second, part in enumerate(by_second(plan, tables)):
         assert session.control(rows.get(second, [])) == Out()
-        found.append(session.push(part).waits["far"][0])
+        found.append(session.push(part).metrics.section("waits")["far"]["wait_us"])
     return found
 
 
@@ -134,9 +134,9 @@ def test_only_waits_by_observed_results_are_shared_and_told() -> None:
         rule(),
     ):
         plan = plan_of(TABLES, given_rule, arrival="arrival")
-        told = Session(plan.sharing()).push(parts_of(plan, TABLES, (), "arrival")[0]).stats
+        told = Session(plan.sharing()).push(parts_of(plan, TABLES, (), "arrival")[0]).reports
         assert (len(told) == 1) == (given_rule == rule())
-        assert Session(plan).push(parts_of(plan, TABLES, (), "arrival")[0]).stats == []
+        assert Session(plan).push(parts_of(plan, TABLES, (), "arrival")[0]).reports == []
 
 
 def test_a_plan_that_does_not_share_leaves_what_was_agreed_on() -> None:
@@ -148,7 +148,7 @@ def test_a_plan_that_does_not_share_leaves_what_was_agreed_on() -> None:
     pages = {name: page for name, page in session.changed_pages().items() if page is not None}
     again = {shared: Session(plan, pages) for shared, plan in ((True, PLAN), (False, _alone()))}
     for part in parts[40:]:
-        found = {shared: one.push(part).waits["far"][0] for shared, one in again.items()}
+        found = {shared: one.push(part).metrics.section("waits")["far"]["wait_us"] for shared, one in again.items()}
     assert found[False] < found[True]
 
 
@@ -185,9 +185,9 @@ def test_buckets_of_unlike_keys_come_to_one_wait() -> None:
             for bucket, (session, part) in enumerate(zip(sessions, parts, strict=True)):
                 session.control(rows)
                 outs.append(session.push(part))
-                for one in outs[-1].stats:
+                for one in outs[-1].reports:
                     found.hear(bucket, json.loads(json.dumps(one)))
             rows = found.rows()
-        ends.append({out.waits["far"][0] for out in outs})
+        ends.append({out.metrics.section("waits")["far"]["wait_us"] for out in outs})
     assert len(ends[0]) == 2
     assert len(ends[1]) == 1

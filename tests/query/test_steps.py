@@ -16,7 +16,7 @@ from tocsin.plan.anytime import ROW as ROW_COST
 from tocsin.query import JoinQuery, parse_sql, resolve
 from tocsin.query.model import KEY, ONE, ROW, TIME
 from tocsin.query.steps import plan_of
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.anytime_join import COSTS
 
@@ -160,7 +160,7 @@ def test_a_quiet_stream_keeps_no_row_of_the_other_from_going(budget: str) -> Non
         for counts in out.counts.values():
             assert min(counts.values()) >= 0
             assert counts["retained"] <= 5
-            assert sum(counts.get(fate, 0) for fate in FATES) == counts["received"]
+            assert sum(counts.get(outcome, 0) for outcome in OUTCOMES) == counts["received"]
     assert wanted[0] == wanted[1]
     for rows in (one[:4_000], one):
         plan = plan_of(asked(text), bounded=True)
@@ -211,7 +211,7 @@ def test_what_a_join_leaves_undone_at_the_end_is_unprocessed() -> None:
     left = sum(counts["unprocessed"] for counts in out.counts.values())
     assert 70 <= left <= 80
     for counts in out.counts.values():
-        assert counts["received"] == 40 == sum(counts.get(fate, 0) for fate in FATES)
+        assert counts["received"] == 40 == sum(counts.get(outcome, 0) for outcome in OUTCOMES)
 
 
 def test_the_joined_columns_have_their_own_names_where_one_alias_ends_as_the_other() -> None:

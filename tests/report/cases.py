@@ -10,6 +10,7 @@ from tocsin import Rule, local
 from tocsin.plan import Plan
 from tocsin.report import Gatherer, Result
 from tocsin.rules.no_data import AnyRule
+from tocsin.runtime.metrics import Metrics
 from tocsin.trace import KeyRows, Life, Traced, trace
 
 MINUTE = 60_000_000
@@ -40,7 +41,8 @@ def result(tables: dict[str, dict[str, Any]], *rules: AnyRule, dead: list[dict[s
         traced = traced_key(plan, tables, machine)
         for change in traced.alerts:
             gatherer.take(change)
-        gatherer.count({**traced.counts, "": {"state_bytes": traced.state_bytes}}, {"air": 299 * MINUTE, "-air": 0})
+        times = {"newest_us": {"air": 299 * MINUTE}, "oldest_us": {"air": 0}}
+        gatherer.count(Metrics(counts=traced.counts, version_bytes={"": traced.state_bytes}, **times))
     return gatherer.result(dead or [])
 
 

@@ -19,6 +19,7 @@ from tocsin.report.curve import MOST_STEPS, curve
 from tocsin.report.page import MOST_NAMED, page
 from tocsin.report.recall import MOST_PERIODS
 from tocsin.rules.quality import FIXED, RECALL, ReorderWait
+from tocsin.runtime.metrics import Metrics
 
 SECOND = 1_000_000
 ASKED = {"recall": 0.9, "period": "1m", "in_order": True}
@@ -45,10 +46,16 @@ def gathered(tables: dict[str, dict[str, Any]], *rules: Rule) -> Result:
     plan = local.explain(tables, rules, arrival="at")
     gatherer = Gatherer("rules.yaml", plan, frozenset(tables))
     found = local.run_local_detailed(tables, rules, arrival="at")
-    gatherer.count(found.counts, {}, found.waits, json.loads(json.dumps(found.results)))
+    gatherer.count(Metrics(**json.loads(json.dumps(found.metrics.to_json()))))
     by_time = {name: {**table, "at": table["ts"]} for name, table in tables.items()}
-    gatherer.take_truth(json.loads(json.dumps(local.run_local_detailed(by_time, rules, arrival="at").results)))
+    gatherer.take_truth(local.run_local_detailed(by_time, rules, arrival="at").metrics)
     return gatherer.result()
+
+
+def results_of(periods: dict[int, tuple[int, int]]) -> Metrics:
+    """Return results in order and all results of the alert Hot by period."""
+    stored = {str(start): {"in_order": in_order, "all": whole} for start, (in_order, whole) in periods.items()}
+    return Metrics(results={"Hot": stored})
 
 
 def made(*shares: tuple[int, int], waiting: ReorderWait | None = None) -> Recall:
@@ -99,9 +106,9 @@ def test_numbers_are_those_of_the_periods_that_have_true_results() -> None:
 def test_a_result_more_than_the_truth_does_not_make_up_for_one_that_is_missing() -> None:
     plan = local.explain(disordered(0), rule(quality={"wait": "1s"}), arrival="at")
     gatherer = Gatherer("x", plan, frozenset({"air"}))
-    gatherer.count({}, {}, {}, {"Hot": {"0": [11, 12], "60000000": [8, 10], "120000000": [3, 3]}})
-    gatherer.count({}, {}, {}, {"Hot": {"60000000": [1, 1]}})
-    gatherer.take_truth({"Hot": {"0": [10, 10], "60000000": [10, 10], "180000000": [1, 1]}})
+    gatherer.count(results_of({0: (11, 12), MINUTE: (8, 10), 2 * MINUTE: (3, 3)}))
+    gatherer.count(results_of({MINUTE: (1, 1)}))
+    gatherer.take_truth(results_of({0: (10, 10), MINUTE: (10, 10), 3 * MINUTE: (1, 1)}))
     (recall,) = gatherer.result().recalls
     assert recall.periods == (Period(0, 10, 10), Period(MINUTE, 9, 10), Period(3 * MINUTE, 0, 1))
 
@@ -109,8 +116,10 @@ def test_a_result_more_than_the_truth_does_not_make_up_for_one_that_is_missing()
 def test_the_wait_told_is_that_in_the_middle_of_parts_that_found_something() -> None:
     plan = local.explain(disordered(0), rule(quality={"wait": "max"}), arrival="at")
     gatherer = Gatherer("x", plan, frozenset({"air"}))
-    for wait_us, results in ((0, {}), (3, {"Hot": {"0": [1, 1]}}), (5, {"Hot": {"0": [1, 1]}}), (90, {})):
-        gatherer.count({}, {}, {"Hot": [wait_us, None]}, results)
+    for wait_us, results in ((0, {}), (3, {0: (1, 1)}), (5, {0: (1, 1)}), (90, {})):
+        metrics = results_of(results)
+        metrics.record("wait_us", wait_us, "Hot")
+        gatherer.count(metrics)
     (recall,) = gatherer.result().recalls
     assert (recall.wait_us, recall.longest_us, recall.periods) == (3, 90, ())
 
@@ -118,7 +127,7 @@ def test_the_wait_told_is_that_in_the_middle_of_parts_that_found_something() -> 
 def test_without_arrival_the_table_says_that_nothing_could_be_late() -> None:
     plan = local.explain(disordered(0), rule(quality={"wait": "1s"}), arrival="at")
     gatherer = Gatherer("x", plan)
-    gatherer.count({}, {}, {}, {"Hot": {"0": [4, 4]}})
+    gatherer.count(results_of({0: (4, 4)}))
     found = gatherer.result()
     assert found.recalls[0].periods == (Period(0, 4, 4),)
     told = list(lines_of([found], None, {"rows": 1, "seconds": 1.0}))

@@ -8,7 +8,7 @@ from tocsin.plan import make_plan
 from tocsin.report import Gatherer, Limited, Result, StoreSummary, choose
 from tocsin.rules.no_data import NoData
 from tocsin.run_directory.manifest import pass_through_shares
-from tocsin.runtime.contract import Found
+from tocsin.runtime.metrics import Metrics
 
 
 def test_numbers_of_rules_and_streams_add_up() -> None:
@@ -131,10 +131,16 @@ def test_what_limited_memory_finds_is_that_of_the_worst_part_of_the_keys() -> No
         Rule("Hot", "air - surface > 5", within="5m", on="machine", quality={"memory": "1MB"}),
     )
     gatherer = Gatherer("rules.yaml", local.explain(tables, [rule, Rule("Free", "air > 9", on="machine")]))
-    assert gatherer.result().limited == (Limited("Hot", "1MB", Found()),)
-    for told in ([0.9, 0.8, None, None], [0.7, None, None, None], [1.0, 0.95, None, None]):
-        gatherer.count({}, {}, memory={"Hot": told})
+    names = ("predicted", "reached", "error_predicted", "error_reached")
+
+    def limited(*found: float | None) -> tuple[Limited, ...]:
+        return (Limited("Hot", "1MB", dict(zip(names, found, strict=True))),)
+
+    assert gatherer.result().limited == limited(None, None, None, None)
+    for bucket, (predicted, reached) in enumerate([(0.9, 0.8), (0.7, None), (1.0, 0.95)]):
+        gatherer.count(Metrics(memory={"Hot": {"predicted": 0.1, "reached": 0.1}}), bucket)
+        gatherer.count(Metrics(memory={"Hot": {"predicted": predicted, "reached": reached}}), bucket)
     gatherer.lives.append(life(1, 2))
-    assert gatherer.result().limited == (Limited("Hot", "1MB", Found(0.7, 0.8)),)
-    gatherer.count({}, {}, memory={"Hot": [None, 0.85, None, None]})
-    assert gatherer.result().limited == (Limited("Hot", "1MB", Found(None, 0.8)),)
+    assert gatherer.result().limited == limited(0.7, 0.8, None, None)
+    gatherer.count(Metrics(memory={"Hot": {"predicted": None, "reached": 0.85}}), 3)
+    assert gatherer.result().limited == limited(None, 0.8, None, None)

@@ -47,7 +47,7 @@ def stream_of(folder: Path, arrival: str | None, max_ahead_us: int) -> Stream:
 
 def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import total
+    from tocsin.spark.results import merged_metrics
     from tocsin.spark.sources import read
 
     frames = {}
@@ -60,7 +60,7 @@ def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(spark: Any, t
     writer = told.writeStream.format("memory").queryName("ahead").option("checkpointLocation", str(tmp_path / "c"))
     writer.trigger(availableNow=True).start().awaitTermination(120)
     found = spark.table("ahead").collect()
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts
+    counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")
     outcomes = {
         name: (parts["received"], parts.get("quarantined", 0), parts.get("late", 0))
         for name, parts in counts.items()

@@ -44,14 +44,14 @@ def test_a_stream_takes_fuzzed_files_as_a_bounded_read_does(spark: Any, tmp_path
 
 def test_a_run_counts_every_row_it_was_given(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import total
+    from tocsin.spark.results import merged_metrics
     from tocsin.spark.sources import read
 
     expected = write_json(tmp_path, 5_000, 11)
     frame = read(spark, stream("json", {"path": str(tmp_path)}), streaming=False)
     rule = Rule("Hot", "fuzz.temp > 1", on=["machine"], within="1m")
     found = rows_of({"fuzz": frame}, rule, time="_tocsin_time", arrival="_tocsin_arrival").collect()
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts["fuzz"]
+    counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["fuzz"]
     assert counts["received"] == 5_000 - expected[None]
     # A row without `temp` is of no use to this rule, and is counted so; only a dead one has a reason.
     lacking = sum(count for row, count in expected.items() if isinstance(row, tuple) and row[2][0] is None)
@@ -62,7 +62,7 @@ def test_a_run_counts_every_row_it_was_given(spark: Any, tmp_path: Path) -> None
 
 def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import total
+    from tocsin.spark.results import merged_metrics
     from tocsin.spark.sources import read
 
     now, century = 1_767_225_600_000_000, 4_102_444_800_000_000
@@ -81,7 +81,7 @@ def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Pa
     query = told.writeStream.format("memory").queryName("clocks").option("checkpointLocation", str(tmp_path / "c"))
     query.trigger(availableNow=True).start().awaitTermination(120)
     found = spark.table("clocks").collect()
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts["fuzz"]
+    counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["fuzz"]
     assert (counts["received"], counts.get("late", 0), counts.get("quarantined", 0)) == (66, 0, 0)
     alerts = [json.loads(row.json) for row in found if row.kind == "alert"]
     assert {row["labels"]["machine"] for row in alerts if row["state"] == "firing"} == {f"m{m}" for m in range(20)}

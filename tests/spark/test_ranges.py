@@ -19,7 +19,7 @@ import tocsin
 from naive import range_rules
 from spark.scenarios import plain
 from tocsin import local
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 pytestmark = pytest.mark.spark
 
@@ -161,7 +161,7 @@ def check_counts(counts: Mapping[str, Mapping[str, int]], rows: Sequence[tuple[s
     """Every row is accounted for, once per rule, in parts or not."""
     for stream in NUMBERS:
         mine, received = counts[stream], sum(name == stream for name, _ in rows)
-        assert mine["received"] == sum(mine.get(fate, 0) for fate in FATES)
+        assert mine["received"] == sum(mine.get(outcome, 0) for outcome in OUTCOMES)
         assert mine["received"] == received * (len(ALL) + (stream == "trades"))
     answers = [expected(rows, *asked) for _, asked in RULES.values()]
     orders, trades = counts["orders"], counts["trades"]
@@ -176,17 +176,17 @@ def check_counts(counts: Mapping[str, Mapping[str, int]], rows: Sequence[tuple[s
 
 def test_a_bounded_query_gives_alerts_counts_and_unusable_rows_as_they_are_defined(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import alerts, total
+    from tocsin.spark.results import alerts, merged_metrics
 
     rows = day()
     write(tmp_path, rows)
     found = rows_of(frames(spark, tmp_path, streaming=False), [*ALL, HIGH], arrival="came", buckets=3).cache()
     try:
         check_all(alerts(found).collect(), rows)
-        kinds = {kind: [row.json for row in found.collect() if row.kind == kind] for kind in ("counts", "dead")}
+        kinds = {kind: [row.json for row in found.collect() if row.kind == kind] for kind in ("metrics", "dead")}
     finally:
         found.unpersist()
-    check_counts(total(kinds["counts"])[0].counts, rows)
+    check_counts(merged_metrics(kinds["metrics"]).section("counts"), rows)
     # Each rule refuses for itself, and says so.
     dead = Counter((row["stream"], row["reason"]) for row in map(json.loads, kinds["dead"]))
     for stream, _, reason in WRONG[:-1]:

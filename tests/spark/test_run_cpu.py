@@ -21,7 +21,8 @@ from tocsin.delivery import AlertLog
 from tocsin.hashing import assign_buckets
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
-from tocsin.runtime.contract import FATES, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 pytestmark = pytest.mark.spark
@@ -119,6 +120,6 @@ def test_run_finds_the_results_of_its_units_once_when_it_is_stopped_and_restarte
     last = read_progress(tmp_path / "run")[-1]
     for name, counts in last.total.counts.items():
         assert counts["unprocessed"] == wanted.counts[name]["unprocessed"] > 0
-        assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == PER_SECOND * SECONDS
+        assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES) == PER_SECOND * SECONDS
     assert set(last.cpu) == {"Pair", "Apart"}
-    assert all(share is not None and 0 < share < 1 for share in last.cpu["Pair"])
+    assert all(share is not None and 0 < share < 1 for share in last.cpu["Pair"].values())

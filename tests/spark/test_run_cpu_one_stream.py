@@ -23,7 +23,8 @@ from tocsin.delivery import AlertLog
 from tocsin.hashing import assign_buckets
 from tocsin.plan.file import ARRIVAL, TIME, plan_file
 from tocsin.run_directory import read_manifest, read_progress
-from tocsin.runtime.contract import FATES, Out
+from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -96,7 +97,7 @@ def test_a_run_that_was_killed_finds_what_its_units_buy_each_result_once(tmp_pat
     last = read_progress(tmp_path / "run")[-1]
     counts = last.total.counts["a"]
     assert counts["unprocessed"] == wanted.counts["a"]["unprocessed"] > 0
-    assert counts["received"] == sum(counts.get(fate, 0) for fate in FATES) == PER_SECOND * SECONDS
+    assert counts["received"] == sum(counts.get(outcome, 0) for outcome in OUTCOMES) == PER_SECOND * SECONDS
     assert set(last.cpu) == {"Wide", *(f"Band{i}" for i in range(16))}
-    assert all(share is not None and 0 <= share < 1 for share in last.cpu["Wide"])
+    assert all(share is not None and 0 <= share < 1 for share in last.cpu["Wide"].values())
     assert "`Wide` processed " in second.stderr

@@ -93,6 +93,6 @@ def test_buckets_of_a_run_come_to_one_wait_and_keep_it_over_a_restart(spark: Any
     waits, agreed = ({int(pace[name][0]) for pace in last} for name in ("wait.wait", "agreed"))
     assert len(waits) == 1
     assert waits == agreed
-    assert ended.progress.waits["Far"][0] in waits
+    assert ended.progress.waits["Far"]["wait_us"] in waits
     read = {path.name for path in (tmp_path / "run" / "control").iterdir()}
     assert len(read) <= 2, "files that were read go away"

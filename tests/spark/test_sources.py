@@ -259,7 +259,7 @@ def test_of_a_long_text_the_beginning_is_shown(spark: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_run_shows_every_row_that_it_could_not_use(spark: Any, tmp_path: Path, streaming: bool) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import total
+    from tocsin.spark.results import merged_metrics
     from tocsin.spark.sources import read
 
     (tmp_path / "in").mkdir()
@@ -275,7 +275,7 @@ def test_a_run_shows_every_row_that_it_could_not_use(spark: Any, tmp_path: Path,
     dead = [json.loads(row.json) for row in found if row.kind == "dead"]
     assert [row["reason"] for row in dead] == REASONS
     assert {row["stream"] for row in dead} == {"air"}
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts["air"]
+    counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["air"]
     assert (counts["received"], counts["quarantined"]) == (len(JSON) - 1, len(dead))
 
 
@@ -283,7 +283,7 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
     from pyspark.sql import functions as F
 
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.results import total
+    from tocsin.spark.results import merged_metrics
 
     bad = F.decode(F.unhex(F.lit("6d")), "utf-8")
     frame = spark.range(4).select(
@@ -293,7 +293,7 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
         F.when(F.col("id") == 2, F.unhex(F.lit("80")).cast("string")).alias("site"),
     )
     found = rows_of({"air": frame}, Rule(alert="Hot", expr="air > 1", on=["machine"])).collect()
-    counts = total(row.json for row in found if row.kind == "counts")[0].counts["air"]
+    counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["air"]
     assert (counts["received"], counts["quarantined"]) == (4, 1)
     assert next(json.loads(row.json)["labels"]["machine"] for row in found if row.kind == "alert") == "m"
 

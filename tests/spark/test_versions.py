@@ -18,7 +18,7 @@ from tocsin.plan import Plan
 from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack
-from tocsin.spark.versions import STATE_BYTES, Versions
+from tocsin.spark.versions import Versions
 
 
 def run(step: Any, calls: list[list[Any]]) -> Out:
@@ -46,13 +46,11 @@ def test_each_version_gives_what_it_gives_alone(case: Case) -> None:
         alone = run(plan, calls)
         mine = [row for batch in together.alerts if batch.version == number for row in batch.rows()]
         assert Counter(map(repr, alone.alert_rows())) == Counter(map(repr, mine))
-        counts = {
-            name.partition(":")[2]: count for name, count in together.counts.items() if name.startswith(f"{number}:")
-        }
-        assert counts.pop("") == {STATE_BYTES: size(plan, calls)}
-        assert counts == alone.counts
+        metrics = together.metrics.without_prefix(f"{number}:")
+        assert metrics.section("version_bytes") == {"": size(plan, calls)}
+        assert metrics.section("counts") == alone.counts
     oldest = {name: min(table["ts"]) for name, table in case.arrays().items() if len(table["ts"])}
-    known = {name[1:]: -time for name, time in together.newest.items() if name.startswith("-")}
+    known = together.metrics.without_prefix("0:").section("oldest_us")
     assert all(known[name] >= oldest[name] for name in known)
 
 

@@ -13,7 +13,7 @@ import tocsin
 from spark.scenarios import Scenario, disorder, plain
 from tocsin import Rule
 from tocsin.local import run_local_detailed
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 pytestmark = pytest.mark.spark
 
@@ -69,5 +69,5 @@ def test_a_stream_tells_what_the_local_engine_tells_as_far_as_it_has_come(spark:
     for name, counts in total.items():
         # Both rules count each row of both streams.
         assert counts["received"] == len(rules) * len(scenario.streams[name]["ts"])
-        assert counts["received"] == sum(counts[fate] for fate in FATES)
+        assert counts["received"] == sum(counts[outcome] for outcome in OUTCOMES)
         assert counts["held"] > 0

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tests.alert_batches import batches_of
 from tocsin.runtime.contract import Batch, Listener, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import pack, unpack
 
 
@@ -40,9 +41,9 @@ class ToyPipeline:
             if batch.values["value"][i] > 0:
                 out.alerts += batches_of([self._alert("above", key, batch, i)])
         for b in batches:
-            counts = out.counts.setdefault(b.stream, {"received": 0, "quarantined": 0})
-            counts["received"] += len(b.time) + b.quarantined
-            counts["quarantined"] += b.quarantined + sum(not isfinite(value) for value in b.values["value"])
+            missing = sum(not isfinite(value) for value in b.values["value"])
+            outcomes = {RowOutcome.QUARANTINED: b.quarantined + missing, RowOutcome.EXPIRED: len(b.time) - missing}
+            out.metrics.count_rows(b.stream, outcomes)
         if self.step.quiet_us is not None and now_us is not None:
             self.timer = now_us + self.step.quiet_us
         self.changed = True

@@ -225,12 +225,15 @@ def read_budget_results(
         raise CommandError(message)
     shares, mismatch = read_cpu_results(run_dir), _rule_file_mismatch(run_dir, file)
     memory = {
-        alert: {"share": share, "unit": None if mismatch else units[alert], **one._asdict()}
+        alert: {"share": share, "unit": None if mismatch else units[alert], **one}
         for alert, (share, one) in results.items()
         if alert in units
     }
-    pairs = {alert: shares.get(alert, (None, None)) for alert in cpu_alerts}
-    cpu = {alert: {"rows_processed": rows, "results_found": found} for alert, (rows, found) in pairs.items()}
+    cpu_results = {alert: shares.get(alert, {}) for alert in cpu_alerts}
+    cpu = {
+        alert: {"rows_processed": one.get("rows"), "results_found": one.get("results")}
+        for alert, one in cpu_results.items()
+    }
     return {"memory": memory, "cpu": cpu, **mismatch}
 
 
@@ -256,7 +259,6 @@ def format_budget_results(run_dir: str, results: Mapping[str, Any]) -> Iterator[
     from tocsin.cli.tables import cpu_text
     from tocsin.plan import found_text
     from tocsin.rules.mistakes import printable
-    from tocsin.runtime.contract import Found
 
     if not results:
         return
@@ -267,7 +269,7 @@ def format_budget_results(run_dir: str, results: Mapping[str, Any]) -> Iterator[
     for alert, one in results["memory"].items():
         share = one["share"]
         text = "" if share is None else f"share {share:,} {one['unit'] or '(bytes or rows)'}; "
-        yield f"  {alert}: {text}{found_text(Found(*(one[name] for name in Found._fields)))}"
+        yield f"  {alert}: {text}{found_text(one)}"
     if results["cpu"]:
         yield f"CPU budgets in {run_dir}"
     for alert, shares in results["cpu"].items():

@@ -20,6 +20,7 @@ from tocsin.rules.rulefile import RuleFile, Stream
 from tocsin.run_directory import RunDir
 from tocsin.run_directory.annotations import encode_annotated
 from tocsin.runtime.alert_batch import AlertBatch
+from tocsin.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
     from tocsin.report import Pick, Result
@@ -203,7 +204,9 @@ def _run(
                 gatherers[number].take_batch(result)
                 writers[number].append(result)
             else:
-                _count(gatherers, result)
+                mine = _metrics_of_versions(result, len(gatherers))
+                for gatherer, metrics in zip(gatherers, mine, strict=True):
+                    gatherer.count(metrics, result["bucket"])
         progress.start_phase("collecting invalid rows")
         dead = [rows.dead(number) for number in range(len(versions))]
         if first == 0:
@@ -262,16 +265,10 @@ def source_time_range(started: Session, version: Version) -> tuple[int, int] | N
     return reach(open_streams(started, version.streams, Span()))
 
 
-def _count(gatherers: Sequence[Any], result: Mapping[str, Any]) -> None:
-    """Add counts to the version that they belong to."""
-    for number, gatherer in enumerate(gatherers):
-        counts, *more = (_of_version(number, result[part]) for part in ("counts", "waits", "results", "memory"))
-        gatherer.count(counts, result["newest"], *more)
-
-
-def _of_version(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    prefix = f"{number}:"
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+def _metrics_of_versions(result: Mapping[str, Any], versions: int) -> list[Metrics]:
+    """Return the metrics of each version."""
+    metrics = Metrics(**result["metrics"])
+    return [metrics.without_prefix(f"{number}:") for number in range(versions)]
 
 
 def _compute_in_order_results(frames: Mapping[str, Any], gatherers: Sequence[Any]) -> None:
@@ -289,8 +286,9 @@ def _compute_in_order_results(frames: Mapping[str, Any], gatherers: Sequence[Any
     with rows_of_plans(in_order(frames, watches), plans) as rows:
         for result in rows.told():
             if not isinstance(result, AlertBatch):
-                for number, gatherer in enumerate(gatherers):
-                    gatherer.take_truth(_of_version(number, result["results"]))
+                mine = _metrics_of_versions(result, len(gatherers))
+                for gatherer, metrics in zip(gatherers, mine, strict=True):
+                    gatherer.take_truth(metrics)
 
 
 class _AlertLogWriter:

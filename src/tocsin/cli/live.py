@@ -337,8 +337,9 @@ def batch_text(progress: Progress, seconds: float) -> str:
     total = progress.total
     retained = sum(counts.get("retained", 0) for counts in total.counts.values())
     notes = [f"lag {format_duration(max(progress.lag_s.values()) * 1e6)}"] if progress.lag_s else []
-    notes += [f"wait {format_duration(max(us for us, _ in progress.waits.values()))}"] if progress.waits else []
-    shares = [share for pair in progress.cpu.values() for share in pair[1:] if share is not None]
+    waits = [wait_us for _, wait_us in total.items("wait_us")]
+    notes += [f"wait {format_duration(max(waits))}"] if waits else []
+    shares = [share for _, share in total.items("cpu_results")]
     notes += [f"CPU recall {format_share(min(shares))}"] if shares else []
     speed = sum(progress.gained.rows.values()) / max(seconds, 0.001)
     rows, firing = sum(total.rows.values()), sum(total.firing().values())

@@ -15,7 +15,6 @@ from tocsin.rules.mistakes import printable
 if TYPE_CHECKING:
     from tocsin.report import Difference, Limited, Result, RuleSummary
     from tocsin.report.recall import Recall
-    from tocsin.runtime.contract import Found
     from tocsin.trace.model import Life
 
 # Rows of a list that a table shows.
@@ -79,33 +78,34 @@ def summary_notes(
                 yield f"{format_count(numbers[outcome], 'row')} of `{stream}` {note}"
 
 
-def cpu_notes(shares: Mapping[str, tuple[float | None, float | None]]) -> Iterator[str]:
+def cpu_notes(shares: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
     """Yield a note for each alert that the CPU budget keeps from a complete result.
 
-    `shares` has the share of rows that were processed and the share of results that were found, per alert.
+    `shares` has the share of processed rows (`rows`) and the share of results found (`results`) by alert.
 
-    >>> list(cpu_notes({"Near": (0.5, 0.714), "Far": (1.0, 1.0)}))
+    >>> list(cpu_notes({"Near": {"rows": 0.5, "results": 0.714}, "Far": {"rows": 1.0, "results": 1.0}}))
     ['`Near` processed 50% of its rows and found about 71.4% of its results recently']
-    >>> list(cpu_notes({"Near": (0.9986, 1.0)}))
+    >>> list(cpu_notes({"Near": {"rows": 0.9986, "results": 1.0}}))
     ['`Near` processed 99.9% of its rows and found about 100% of its results recently']
     """
-    for alert, (rows, results) in shares.items():
+    for alert, share in shares.items():
+        rows, results = share.get("rows"), share.get("results")
         if (rows is not None and rows < 1) or (results is not None and results < 1):
             yield f"`{alert}` {cpu_text(rows, results)}"
 
 
-def memory_notes(memory: Mapping[str, Found]) -> Iterator[str]:
+def memory_notes(memory: Mapping[str, Mapping[str, float | None]]) -> Iterator[str]:
     """Yield a note for each alert whose recall under its memory budget is known.
 
-    >>> from tocsin.runtime.contract import Found
-    >>> list(memory_notes({"Near": Found(0.2, 0.061), "New": Found()}))
+    >>> list(memory_notes({"Near": {"reached": 0.061}, "New": {"reached": None}}))
     ['`Near` found about 6.1% of its results within its memory budget recently']
-    >>> list(memory_notes({"Far": Found(1.0, 1.0)}))
+    >>> list(memory_notes({"Far": {"reached": 1.0}}))
     ['`Far` found about 100% of its results within its memory budget recently']
     """
     for alert, found in memory.items():
-        if found.reached is not None:
-            share = format_share(found.reached, "about ")
+        reached = found.get("reached")
+        if reached is not None:
+            share = format_share(reached, "about ")
             yield f"`{alert}` found {share} of its results within its memory budget recently"
 
 
@@ -215,7 +215,9 @@ def _memory(limited: Sequence[Limited]) -> Iterator[str]:
     """Yield the table of recall and error for rules with a memory budget."""
     if limited:
         head = ["rule with a memory budget", "memory", "recall predicted", "measured", "error predicted", "measured"]
-        rows = [[one.alert, one.memory, *("-" if n is None else f"{n:.3g}" for n in one.found)] for one in limited]
+        rows = [
+            [one.alert, one.memory, *("-" if n is None else f"{n:.3g}" for n in one.found.values())] for one in limited
+        ]
         yield from table(head, rows, words=2)
         yield ""
 
@@ -306,7 +308,7 @@ def _object(result: Result) -> dict[str, Any]:
         "newest_us": result.newest_us,
         "rules": [{**asdict(rule), "labels": dict(rule.labels)} for rule in result.rules],
         "recall": [_recall_object(recall) for recall in result.recalls],
-        "memory": [{"alert": one.alert, "memory": one.memory, **one.found._asdict()} for one in result.limited],
+        "memory": [{"alert": one.alert, "memory": one.memory, **one.found} for one in result.limited],
         "streams": {
             store.name: {**store.counts, "kept": store.kept, "plain_join": store.plain} for store in result.stores
         },

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.delivery import Position
 from tocsin.delivery.delivery import DELIVERY
 from tocsin.delivery.sink_cursor import POSITIONS_SUFFIX
 from tocsin.files import open_file
+from tocsin.runtime.metrics import LARGEST
 
 _MOST_BYTES = 1 << 23
 # Behind every place.
@@ -30,7 +30,7 @@ class Delivered(NamedTuple):
 def owed_by(status: Mapping[str, Any]) -> int:
     """How many changes of state a sink is still to be told, as its ledger says; 0 where it does not."""
     pending = status.get("pending")
-    return pending if isinstance(pending, int) and 0 < pending <= MOST_NUMBER else 0
+    return pending if isinstance(pending, int) and 0 < pending <= LARGEST else 0
 
 
 class _Refused(NamedTuple):

@@ -8,12 +8,11 @@ from typing import NamedTuple
 from tocsin.dashboard.fates import stores_of
 from tocsin.run_directory import Progress
 from tocsin.run_directory.progress import parse_progress
-from tocsin.runtime.contract import Found
+from tocsin.runtime.metrics import METRICS
 
-# No count, and no time in microseconds, is larger; what is reckoned with them stays finite.
-MOST_NUMBER = 1 << 62
-# How the names of numbers by alert begin.
-OF_ALERT = ("wait ", "recall ", *(f"{name} " for name in Found._fields), "worked on ", "found ")
+# Metrics by alert, and the first words of their series.
+ALERT_METRICS = tuple(metric for metric in METRICS if metric.labels == ("alert",) and metric.place)
+OF_ALERT = tuple(f"{metric.name} " for metric in ALERT_METRICS)
 
 
 class Noted(NamedTuple):
@@ -34,33 +33,10 @@ def noted_of(lines: Iterable[bytes], *, is_first: bool) -> tuple[list[Noted], in
         is_first = False
         for one in found:
             try:
-                _check(one)
                 noted.append(Noted(one, one.seconds, float(sum(one.gained.rows.values())), numbers_of(one)))
             except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
                 torn += 1
     return noted, torn
-
-
-def _check(one: Progress) -> None:
-    """Refuse a line with something else where numbers must stand: pages reckon with them."""
-    for tally in (one.gained, one.total):
-        flat = [tally.rows, tally.dead, *tally.counts.values(), *tally.alerts.values()]
-        numbers = [number for part in flat for number in part.values()] + [tally.state_bytes, tally.batches]
-        if not all(isinstance(number, int) and abs(number) <= MOST_NUMBER for number in numbers):
-            message = "counts must be integers"
-            raise TypeError(message)
-    times = [*one.newest_us.values(), *one.milliseconds.values(), *(wait_us for wait_us, _ in one.waits.values())]
-    times += [number for part in one.delays.values() for number in part.values()]
-    times += one.shares.values()
-    recalls = [recall for _, recall in one.waits.values() if recall is not None]
-    limited = [*one.memory.values(), *one.cpu.values()]
-    recalls += [recall for pair in limited for recall in pair if recall is not None]
-    if not all(isinstance(time, int) and abs(time) <= MOST_NUMBER for time in times):
-        message = "times must be integers"
-        raise TypeError(message)
-    if not all(isinstance(recall, int | float) and abs(recall) <= MOST_NUMBER for recall in recalls):
-        message = "recalls must be finite numbers"
-        raise TypeError(message)
 
 
 def numbers_of(one: Progress) -> dict[str, float]:
@@ -76,12 +52,6 @@ def numbers_of(one: Progress) -> dict[str, float]:
     }
     found |= {f"lag {name}": lag for name, lag in one.lag_s.items()}
     found |= {f"rows {name}": number for name, number in one.gained.rows.items()}
-    # By alert; `OF_ALERT` has the first words of these.
-    found |= {f"wait {alert}": wait_us / 1e6 for alert, (wait_us, _) in one.waits.items()}
-    found |= {f"recall {alert}": recall for alert, (_, recall) in one.waits.items() if recall is not None}
-    for alert, known in one.memory.items():
-        found |= {f"{name} {alert}": number for name, number in known._asdict().items() if number is not None}
-    for alert, shares in one.cpu.items():
-        both = zip(("worked on", "found"), shares, strict=True)
-        found |= {f"{name} {alert}": share for name, share in both if share is not None}
+    for metric in ALERT_METRICS:
+        found |= {f"{metric.name} {alert}": value * metric.scale for (alert,), value in one.total.items(metric.name)}
     return found

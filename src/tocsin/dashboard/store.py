@@ -19,7 +19,6 @@ from tocsin.dashboard.comparison import Comparison
 from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.fates import StoreNow, stores_of
 from tocsin.dashboard.known import Known, Rank, frozen, token_of
-from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.delivery import AlertLog, Position
@@ -27,6 +26,7 @@ from tocsin.delivery.alert_json import Alert
 from tocsin.report import Difference
 from tocsin.report.markup import visible
 from tocsin.runtime.contract import ALERT_TIMES
+from tocsin.runtime.metrics import LARGEST
 
 log = logging.getLogger("tocsin.dashboard")
 
@@ -277,6 +277,4 @@ def _passing(run: RunData) -> dict[str, float]:
 def _counts(parts: Any) -> dict[str, int]:
     if not isinstance(parts, dict):
         return {}
-    return {
-        str(name): number for name, number in parts.items() if isinstance(number, int) and abs(number) <= MOST_NUMBER
-    }
+    return {str(name): number for name, number in parts.items() if isinstance(number, int) and abs(number) <= LARGEST}

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tocsin.plan.agree import Agreement
     from tocsin.plan.allot import Allotment
     from tocsin.plan.anytime import Anytime
-    from tocsin.plan.bucket_reports import Said
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
     from tocsin.plan.changes import describe_plan, plan_changes
@@ -34,7 +33,6 @@ __all__ = [
     "Plan",
     "RANGES",
     "RangeWatch",
-    "Said",
     "Select",
     "Silence",
     "Store",
@@ -66,7 +64,6 @@ _HOMES = {
     "Plan": "tocsin.plan.plan",
     "RANGES": "tocsin.plan.ranged",
     "RangeWatch": "tocsin.plan.ranges",
-    "Said": "tocsin.plan.bucket_reports",
     "Select": "tocsin.plan.select",
     "Silence": "tocsin.plan.steps",
     "Store": "tocsin.plan.steps",

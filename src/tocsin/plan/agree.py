@@ -1,6 +1,6 @@
 """Agree: one wait for all buckets of a watch, found where the statistics of all of them come together.
 
-    bucket → Out.stats → Agreement (in the engine, between calls) → control rows → on_control of every bucket
+    bucket → Out.reports → Agreement (in the engine, between calls) → control rows → on_control of every bucket
 
 Idea: between the calls of buckets the engine keeps the newest statistics of each, and adds them up (`pooled.py`). When
 the wait that follows from them is another than the last one, every bucket is told, with the stream time from which on

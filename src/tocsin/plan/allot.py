@@ -1,6 +1,6 @@
 """Allot: divide what a run may keep over its joins and buckets, by what memory buys in each.
 
-    bucket → Out.stats → Allotment (in the engine, between calls) → control rows → on_control of that bucket
+    bucket → Out.reports → Allotment (in the engine, between calls) → control rows → on_control of that bucket
 
 Idea: every bucket tells its share, how much it would use, and which share of its results memory buys (`worth.py`; where
 no model fits, as many as memory), or, where results are sampled, with which error (`sample.py`; where no model fits,

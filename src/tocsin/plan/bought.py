@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.runtime.contract import NEVER_SEEN, Int, Shares
+from tocsin.runtime.contract import NEVER_SEEN, Int
 
 # A block has so many rows; the first ones are shorter.
 BLOCK = 1024
@@ -111,7 +111,7 @@ class Bought:
         return min(1.0, recent.found / recent.expected)
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> tuple[float | None, float | None]:
         """The share of rows that was worked on of late, of those that went, and that of results."""
         recent = Totals(*self.recent.tolist())
         rows = 1.0 - recent.unprocessed / recent.gone if recent.gone > 0 else None

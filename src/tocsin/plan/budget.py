@@ -6,12 +6,12 @@ key columns, `quality.prefer` and `quality.weight`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tocsin.hashing import stable_hash
 from tocsin.rules.model import Rule
 from tocsin.rules.quality import BYTES, NONE, SAMPLE, Memory, UtilityModel, size_text
-from tocsin.runtime.contract import Found
 
 # The least that a bucket must have: what a page costs by itself, a model, and some rows.
 LEAST = {"bytes": 32_768, "rows": 16}
@@ -85,14 +85,15 @@ class Budget:
         return self.prefer == SAMPLE
 
 
-def found_text(found: Found) -> str:
+def found_text(found: Mapping[str, float | None]) -> str:
     """Return the predicted and the measured recall under a memory budget, or the errors of a sample, as text.
 
-    >>> found_text(Found(0.934, 0.91)), found_text(Found(error_reached=0.05))
+    >>> found_text({"predicted": 0.934, "reached": 0.91}), found_text({"error_reached": 0.05})
     ('recall 0.934 predicted, 0.91 measured', 'error not predicted, 0.05 measured')
     """
-    sampled = found.error_predicted is not None or found.error_reached is not None
-    name, predicted, reached = ("error", *found[2:]) if sampled else ("recall", *found[:2])
+    errors = found.get("error_predicted"), found.get("error_reached")
+    recalls = found.get("predicted"), found.get("reached")
+    name, (predicted, reached) = ("recall", recalls) if errors == (None, None) else ("error", errors)
     prediction = "not predicted" if predicted is None else f"{predicted:.3g} predicted"
     return f"{name} {prediction}, {'not measured yet' if reached is None else f'{reached:.3g} measured'}"
 

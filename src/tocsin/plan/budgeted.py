@@ -28,6 +28,7 @@ from tocsin.plan.steps import Watch
 from tocsin.plan.waits import Came
 from tocsin.plan.watch import MEMORY, KeyedPipeline
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample
 from tocsin.runtime.state_codec import unpack
@@ -110,9 +111,10 @@ class BudgetedPipeline(KeyedPipeline):
     def say(self, out: Out) -> None:
         """Say what the memory finds, and what the engine needs to divide it."""
         for rule in self.watch.rules:
-            out.remember(rule.alert, self.room.found)
+            for name, value in self.room.found.items():
+                out.metrics.record(name, value, rule.alert)
         if self.budget.told:
-            out.stats.append({"watch": self.watch.name, **self.room.tell()})
+            out.reports.append({"watch": self.watch.name, **self.room.tell()})
 
     def _pieces(self, rows: RowBatch, now_us: int | None, out: Out) -> None:
         text = self.room.costs.texts(rows)
@@ -152,7 +154,7 @@ class BudgetedPipeline(KeyedPipeline):
         view = int(row.view[0])
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
             if view < len(self.watch.lanes) and self.watch.lanes[view] == store.lane:
-                out.count(name, {"shed": 1})
+                out.metrics.count_rows(name, {RowOutcome.SHED: 1})
         self._learn_of(row, np.ones(1, np.bool_))
         self.room.lose(int(row.time[0]) + self.room.shedder.span_us)
 

@@ -14,6 +14,7 @@ from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.plan.pace import Noted
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch
 from tocsin.runtime.state_registry import (
     Column,
@@ -47,7 +48,7 @@ def retire_buffered_rows(section: StoredSection, context: RetireContext) -> None
     for i, names in enumerate(section.facts["counted"]):
         rows = int((section.arrays["lane"] == i).sum())
         for name in names if rows else ():
-            context.out.count(name, {"held": -rows, "expired": rows})
+            context.out.metrics.count_rows(name, {RowOutcome.BUFFERED: -rows, RowOutcome.EXPIRED: rows})
 
 
 class Taken(NamedTuple):

@@ -24,6 +24,7 @@ from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.books import Pace
@@ -78,7 +79,9 @@ class LimitedPipeline(ABC):
     def say(self, out: Out) -> None:
         """Say what the units have bought."""
         for rule in self.watch.rules:
-            out.spend(rule.alert, self.bought.shares)
+            rows, results = self.bought.shares
+            out.metrics.record("cpu_rows", rows, rule.alert)
+            out.metrics.record("cpu_results", results, rule.alert)
 
     def on_control(self, message: Control | Share, out: Out) -> None:  # noqa: B027
         """Ignore control rows: a limit of processor time does not move between buckets."""
@@ -95,7 +98,9 @@ class LimitedPipeline(ABC):
     def _at_their_time(self, rows: NewRows, out: Out) -> NewRows:
         """Let the clock of the bucket take rows."""
         elapsed, behind = elapse(self.clock, rows.time, self.anytime.allowed_lateness_us, self.anytime.leap_us)
-        self._count(out, behind=np.bincount(rows.side, behind, len(self.columns)).astype(np.int64))
+        out_of_order = np.bincount(rows.side, behind, len(self.columns)).astype(np.int64)
+        for side, name in self._stores():
+            out.metrics.record("behind", int(out_of_order[side]), name)
         return rows.taken_at(elapsed)
 
     def _repay(self, new: NewRows) -> None:
@@ -105,15 +110,16 @@ class LimitedPipeline(ABC):
             self.work.owe(min(self.advance, self.work.pace.per_us * gap))
             self.advance = 0.0
 
-    def _count(self, out: Out, **counts: Int) -> None:
-        """Count rows of each side under all stores that have its rows."""
+    def _count(self, out: Out, outcomes: Mapping[RowOutcome, Int]) -> None:
+        """Count changes of row outcomes by side in all input views of a side."""
         for side, name in self._stores():
-            out.count(name, {what: int(numbers[side]) for what, numbers in counts.items()})
+            out.metrics.count_rows(name, {outcome: int(rows[side]) for outcome, rows in outcomes.items()})
 
-    def _count_fates(self, came: Int, went: Int, out: Out, **more: Int) -> None:
-        """Count, by side, rows that were taken, and those that have gone since so many had, processed or not."""
+    def _count_outcomes(self, came: Int, went: Int, out: Out) -> None:
+        """Count, by side, the rows that arrived, and the rows that were removed since `went` had been removed."""
         gone, unprocessed = (self.went - went).T
-        self._count(out, retained=came - gone, expired=gone - unprocessed, unprocessed=unprocessed, **more)
+        expired = {RowOutcome.EXPIRED: gone - unprocessed, RowOutcome.UNPROCESSED: unprocessed}
+        self._count(out, {RowOutcome.RETAINED: came - gone, **expired})
 
     def _stores(self) -> list[tuple[int, str]]:
         """The side whose rows each store has, and the name under which they are counted."""

@@ -25,6 +25,7 @@ from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.row_rules import RowRules
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.elapsed import ELAPSED
@@ -113,7 +114,7 @@ class OneStreamPipeline(LimitedPipeline):
         if not self.anytime.is_limited:
             self._work(np.inf)
         self._finish(out)
-        self._count_fates(np.bincount(rows.side, minlength=len(went)), went, out)
+        self._count_outcomes(np.bincount(rows.side, minlength=len(went)), went, out)
 
     def _bins(self, rows: NewRows) -> Int:
         return self.scheme.bins_of(rows.values[np.arange(len(rows)), self.guide[rows.side]], rows.side)
@@ -182,7 +183,7 @@ class OneStreamPipeline(LimitedPipeline):
         self._finish(out)
         left = self.selection.left(self.selection.oldest, self.selection.came)
         unprocessed = np.bincount(self.log.rows.side[left], minlength=len(self.went))
-        self._count(out, retained=-unprocessed, unprocessed=unprocessed)
+        self._count(out, {RowOutcome.RETAINED: -unprocessed, RowOutcome.UNPROCESSED: unprocessed})
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Work on while no rows come, until the deadline of each row."""
@@ -199,7 +200,7 @@ class OneStreamPipeline(LimitedPipeline):
         self._count_gone()
         self._work(units)
         self._finish(out)
-        self._count_fates(np.zeros(len(went), np.int64), went, out)
+        self._count_outcomes(np.zeros(len(went), np.int64), went, out)
         self.advance, self.seen_us = self.advance + units, now_us
 
     def check(self) -> None:

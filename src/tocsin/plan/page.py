@@ -34,6 +34,7 @@ from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.runtime.alert_batch import FIRING, NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import RowBatch, no_rows
 from tocsin.runtime.state_registry import (
     Column,
@@ -47,7 +48,7 @@ from tocsin.runtime.state_registry import (
 )
 from tocsin.runtime.versioned_rows import VersionedRows
 
-KEYS_PER_PAGE = 4096
+KEYS_PER_PAGE = 32_768
 
 
 @kernel
@@ -99,6 +100,7 @@ class Page:
 
     def __init__(self, watch: Watch, shard: Shard) -> None:
         self.watch, self.shard = watch, shard
+        shard.is_full_width = watch.budget is not None
         self.section = Section(stable_hash(ADMISSION_KIND), _ADMISSION)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.remembered = [Retention(store, name) for store, name in stores]
@@ -156,7 +158,8 @@ class Page:
         rows = taken.rows
         behind = np.bincount(rows.view[taken.behind], minlength=len(self.watch.lanes))
         for i, name in zip(self.lanes, self.watch.store_names, strict=True):
-            out.count(name, {"held": int(taken.gained[i]), "behind": int(behind[i])})
+            out.metrics.count_rows(name, {RowOutcome.BUFFERED: int(taken.gained[i])})
+            out.metrics.record("behind", int(behind[i]), name)
         if taken.behind.any():
             why = "it arrived after the reorder wait and was used out of order"
             out.late += late_rows(self.watch, self.keys, rows, taken.behind, why, wait_us)
@@ -192,9 +195,9 @@ class Page:
             late = 0 if timely.all() else int((~timely[rows.view == view]).sum())
             missing = self._without_limits(number)
             unlimited = int(missing[of_view[view].key].sum()) if missing.any() else 0
-            out_of_domain = memory.count_out_of_domain(of_view[view])
-            counts = {"late": late, "out_of_domain": out_of_domain, "without_limits": unlimited}
-            out.count(name, counts)
+            out.metrics.count_rows(name, {RowOutcome.LATE: late})
+            out.metrics.record("out_of_domain", memory.count_out_of_domain(of_view[view]), name)
+            out.metrics.record("without_limits", unlimited, name)
 
     def _without_limits(self, store: int) -> NDArray[np.bool_]:
         """Keys that a limits table does not have, though a rule that reads this store asks it."""
@@ -233,7 +236,7 @@ class Page:
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
             if self.tracer is not None:
                 self.tracer.record_reduction(i, merged[i], floors[i])
-            out.count(name, memory.retain(merged[i], floors[i]))
+            out.metrics.count_rows(name, memory.retain(merged[i], floors[i]))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more."""
@@ -287,10 +290,11 @@ class Page:
             self._report_silences(self.silences.end_keys(gone, now_us), out, "exact key-expired")
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.rows_of(gone)
-            out.count(name, {"expired": dropped, "retained": -dropped, "freed_keys": int(gone.sum())})
+            out.metrics.count_rows(name, {RowOutcome.EXPIRED: dropped, RowOutcome.RETAINED: -dropped})
+            out.metrics.record("freed_keys", int(gone.sum()), name)
         self.shard.drop_keys(gone)
         for name in filter(self.watch.is_only_heard, self.watch.streams):
-            out.count(name, {"freed_keys": int(gone.sum())})
+            out.metrics.record("freed_keys", int(gone.sum()), name)
 
     def _seen(self) -> Int:
         """When a row of each key was last there, if only to be heard."""
@@ -370,7 +374,7 @@ class Page:
         for memory, i, name in zip(self.remembered, self.lanes, self.watch.store_names, strict=True):
             held = 0 if self.hold is None else int((self.hold.lane == i).sum())
             rows = len(memory.time)
-            out.count(name, {"received": rows + held, "retained": rows, "held": held})
+            out.metrics.count_rows(name, {RowOutcome.RETAINED: rows, RowOutcome.BUFFERED: held})
 
     def check(self) -> None:
         """Assert what always holds; for tests."""

@@ -28,6 +28,7 @@ from tocsin.plan.pair_rules import PairRules
 from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.anytime_join import AnytimeJoin
@@ -119,7 +120,8 @@ class PromisingPipeline(LimitedPipeline):
         if not self._renews:
             self._follow()
         self.log.forget_keys()
-        self._count_fates(came, went, out, duplicates=whole - came)
+        self._count_outcomes(came, went, out)
+        self._count(out, {RowOutcome.DUPLICATE: whole - came})
 
     def _repeats(self, rows: NewRows) -> Bools:
         """Which rows are there already; where memory drives rows out, each counts."""
@@ -237,7 +239,7 @@ class PromisingPipeline(LimitedPipeline):
         self._rest(self.join.pace.per_arrival + self.join.pace.per_us * left, out)
         again = np.bincount(self.log.rows.side[self.log.rows.left > 0], minlength=2)
         unprocessed = again + self.join.waiting()
-        self._count(out, retained=-unprocessed, unprocessed=unprocessed)
+        self._count(out, {RowOutcome.RETAINED: -unprocessed, RowOutcome.UNPROCESSED: unprocessed})
 
     def _rest(self, units: float, out: Out) -> None:
         self.dirty = True

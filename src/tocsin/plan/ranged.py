@@ -18,6 +18,7 @@ from tocsin.plan.received_rows import inputs_of
 from tocsin.plan.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.plan.standing import KeyQueries, Reached, Requests
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
@@ -176,9 +177,10 @@ class RangePipeline:
         self._touched[number] = call.keys[key]
         for stream, rows in mine.retained.items():
             if self._counts(call.keys[key], stream):
-                out.count(stream, {"retained": rows - before[stream], "expired": before[stream] - rows})
+                gained = rows - before[stream]
+                out.metrics.count_rows(stream, {RowOutcome.RETAINED: gained, RowOutcome.EXPIRED: -gained})
         if mine.late and self._counts(call.keys[key], self.watch.data):
-            out.count(self.watch.data, {"late": mine.late, "expired": -mine.late})
+            out.metrics.count_rows(self.watch.data, {RowOutcome.LATE: mine.late, RowOutcome.EXPIRED: -mine.late})
 
     def _requests(self, call: _Call, at: Int, elements: Int) -> Requests:
         """The requests of a key; of those that arrived with an element, the stream that is declared first is first."""
@@ -214,11 +216,11 @@ class RangePipeline:
         counts = np.array([self._counts(key, stream) for key in call.keys], np.bool_)
         counts = counts[rows.key] if len(rows.key) else np.zeros(0, np.bool_)
         received, wrong = int(counts.sum()), np.flatnonzero(reasons.wrong & counts)
-        out.count(stream, {"received": received + rows.quarantined, "quarantined": len(wrong) + rows.quarantined})
-        out.count(stream, {"expired": received - len(wrong)})
+        outcomes = {RowOutcome.QUARANTINED: len(wrong) + rows.quarantined, RowOutcome.EXPIRED: received - len(wrong)}
+        out.metrics.count_rows(stream, outcomes)
         # Requests come when somebody asks: how long ago that was is no lag.
         if len(rows.time) and stream != self.watch.requests:
-            out.meet(stream, int(rows.time.max()))
+            out.metrics.record("newest_us", int(rows.time.max()), stream)
         for at in wrong[:MOST_SHOWN].tolist():
             values = {name: float(column[at]) for name, column in rows.values.items()}
             element = Element(int(rows.time[at]), values, rows.texts(np.array([at]))[0])

@@ -15,6 +15,7 @@ import numpy as np
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Float, Int, Out, Payload
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch, join_payload
 
 
@@ -135,7 +136,7 @@ def count_received(
         bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
         view = watch.lanes.index(store.lane)
         received = len(streams[store.stream]) + bad
-        out.count(name, {"received": received, "quarantined": received - counts[view]})
+        out.metrics.count_rows(name, {RowOutcome.QUARANTINED: received - counts[view]})
         if counts[view]:
             begin = sum(counts[:view])
-            out.meet(store.stream, int(rows.time[begin : begin + counts[view]].max()))
+            out.metrics.record("newest_us", int(rows.time[begin : begin + counts[view]].max()), store.stream)

@@ -24,7 +24,7 @@ from tocsin.plan.steps import Watch
 from tocsin.plan.waits import Came, Waits
 from tocsin.plan.worth import worth_of
 from tocsin.runtime.bucket_clock import Clock
-from tocsin.runtime.contract import NEVER_SEEN, Bools, Found, Int, Out
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out
 from tocsin.runtime.state_codec import pack, packed_size
 
 # Room is made for this part of the share at a time.
@@ -167,17 +167,18 @@ class Room:
         return told | {"points": [] if self.worth is None else self.worth.points.tolist()}
 
     @property
-    def found(self) -> Found:
-        """What this memory is to find, and finds; where no model fits nothing is predicted.
+    def found(self) -> dict[str, float | None]:
+        """Predicted and measured results by metric; None if no model predicts them.
 
-        What models foretell is of the rows that give most, and says nothing of a sample.
+        The models predict the recall of the rows with the largest utility, not the recall of a sample.
         """
         reached = None if self.worth is None else self.worth.monitor.reached()
+        predicted = self._predicted if self.sampler is None else None
+        errors: Sequence[float | None] = (None, None) if self.sampler is None else self.sampler.errors
         if not self.pressure:
-            return Found(1.0, reached, *([] if self.sampler is None else [0.0, 0.0]))
-        if self.sampler is not None:
-            return Found(None, reached, *self.sampler.errors)
-        return Found(self._predicted, reached)
+            predicted, errors = 1.0, errors if self.sampler is None else (0.0, 0.0)
+        quality = {"memory_predicted": predicted, "memory_reached": reached}
+        return quality | {"memory_error_predicted": errors[0], "memory_error_reached": errors[1]}
 
     @property
     def _predicted(self) -> float | None:

@@ -18,6 +18,7 @@ from tocsin.errors import RunError
 from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import pace_of
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Listener, Out, Pages, Pipeline
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack, unpack
@@ -149,11 +150,10 @@ class _SelectPipeline:
         at = np.flatnonzero(finite & ~late)
         quarantined = sum(batch.quarantined for batch in mine) + int(len(time) - finite.sum())
         self.newest_us = int(newest[-1])
-        received = len(time) + sum(batch.quarantined for batch in mine)
-        counts = {"received": received, "quarantined": quarantined, "late": int(late.sum())}
-        out.count(self.step.stream, counts)
+        outcomes = {RowOutcome.QUARANTINED: quarantined, RowOutcome.LATE: int(late.sum())}
+        out.metrics.count_rows(self.step.stream, outcomes)
         if len(at):
-            out.meet(self.step.stream, self.newest_us)
+            out.metrics.record("newest_us", self.newest_us, self.step.stream)
             self._take(time[at], [column[at] for column in values], None if texts is None else texts[at], out)
         self._count(out)
 
@@ -195,7 +195,9 @@ class _SelectPipeline:
         gone, unprocessed = int(facts[OLDEST]), self.selection.rows_unprocessed
         retained = int(facts[COUNT]) - gone - left
         now = {"retained": retained, "expired": gone - unprocessed, "unprocessed": unprocessed + left}
-        out.count(self.step.stream, {name: number - self.fates[name] for name, number in now.items()})
+        outcomes = RowOutcome.RETAINED, RowOutcome.EXPIRED, RowOutcome.UNPROCESSED
+        changes = {one: now[one.label] - self.fates[one.label] for one in outcomes}
+        out.metrics.count_rows(self.step.stream, changes)
         self.fates = now
 
     def on_control(self, message: None, out: Out) -> None:
@@ -256,5 +258,5 @@ def _forgotten(pages: Pages, mine: str) -> tuple[list[str], Out]:
         with readable(name):
             facts = unpack(pages[name])[1]
             stream, rows = facts["stream"], facts["fates"]["retained"]
-        out.count(stream, {"retained": -rows, "expired": rows})
+        out.metrics.count_rows(stream, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
     return names, out

@@ -20,6 +20,7 @@ from tocsin.plan.steps import Watch
 from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.state_registry import Shard
 
@@ -117,7 +118,8 @@ class Shedder:
                 gone = np.zeros(len(page.remembered[store].time), np.bool_)
                 gone[kept.place[here[kept.store[here] == store]]] = True
                 page.remembered[store].shed(gone)
-                out.count(name, {"retained": -int(gone.sum()), "shed": int(gone.sum())})
+                rows = int(gone.sum())
+                out.metrics.count_rows(name, {RowOutcome.RETAINED: -rows, RowOutcome.SHED: rows})
         return max(until_us + self.span_us, NEVER_SEEN), float(kept.cost[going].sum())
 
     def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> tuple[dict[int, Int], float]:
@@ -135,7 +137,7 @@ class Shedder:
                 mark[mine] = with_payload_digests(mark[mine], texts, memory.store.columns)
                 memory.chance = np.minimum(memory.chances, most[here])
                 memory.shed(gone[here])
-                out.count(name, {"retained": -len(mine), "shed": len(mine)})
+                out.metrics.count_rows(name, {RowOutcome.RETAINED: -len(mine), RowOutcome.SHED: len(mine)})
         lost = {}
         for lane in (0, 1):
             mine = np.flatnonzero(gone & (kept.lane == lane))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tocsin.plan.page import KEYS_PER_PAGE, Page
 from tocsin.plan.received_rows import StreamRows, count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Listener, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import RowBatch, group_by_key, sort_by_key
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import Shard, ShardGroup, readable
@@ -71,10 +73,11 @@ class KeyedPipeline:
             self.pace.adapt(cut)
             begin = cut.rows
             if self.pace.order.shared and cut == cuts[-1]:
-                out.stats.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
+                out.reports.append({"watch": self.watch.name, **self.pace.tell(cut.time_us)})
         self._process_slice(arrived.take(slice(begin, len(arrived))), now_us, out)
         for rule in self.watch.rules:
-            out.wait(rule.alert, self.pace.wait.wait_us, self.pace.recall)
+            out.metrics.record("wait_us", self.pace.wait.wait_us, rule.alert)
+            out.metrics.record("wait_recall", self.pace.recall, rule.alert)
 
     def _process_slice(self, rows: RowBatch, now_us: int | None, out: Out) -> None:
         """Process rows in order of arrival, and feed the results back to the wait."""
@@ -91,8 +94,9 @@ class KeyedPipeline:
             self.pace.learn(whole)
             periods = self.pace.found(whole)
             for rule in self.watch.rules:
-                for period in periods:
-                    out.find(rule.alert, *period)
+                for start_us, in_order, results in periods:
+                    out.metrics.record("results_in_order", in_order, rule.alert, str(start_us))
+                    out.metrics.record("results", results, rule.alert, str(start_us))
 
     def _process(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
         """Order rows by key and arrival, and pass them to the pages of their keys."""
@@ -108,9 +112,13 @@ class KeyedPipeline:
     def _find_key_indexes(self, batch: Batch) -> Int:
         """Return the key index of each key of a batch. A new key gets an index on the first page that has room."""
         keys = batch.keys
-        new = [key for key in keys if key not in self.place]
-        self.place |= dict(zip(new, self._add(new), strict=True))
-        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
+        indexes = np.fromiter(map(self.place.get, keys, repeat(-1)), np.int64, len(keys))
+        unknown = np.flatnonzero(indexes < 0)
+        if len(unknown):
+            new = list(dict.fromkeys(keys[i] for i in unknown.tolist()))
+            self.place.update(zip(new, self._add(new), strict=True))
+            indexes[unknown] = [self.place[keys[i]] for i in unknown.tolist()]
+        return indexes
 
     def _add(self, keys: Sequence[tuple[str, ...]]) -> list[int]:
         """Give new keys a place."""
@@ -134,9 +142,9 @@ class KeyedPipeline:
         """Pass all rows to the no-data rules, page by page, and count the rows of streams that no other rule reads."""
         for name in filter(self.watch.is_only_heard, streams):
             bad, time = sum(batch.quarantined for batch in batches if batch.stream == name), streams[name].time
-            out.count(name, {"received": len(time) + bad, "quarantined": bad, "expired": len(time)})
+            out.metrics.count_rows(name, {RowOutcome.QUARANTINED: bad, RowOutcome.EXPIRED: len(time)})
             if len(time):
-                out.meet(name, int(time.max()))
+                out.metrics.record("newest_us", int(time.max()), name)
         key, time, arrival = (
             np.concatenate([getattr(rows, field) for rows in streams.values()]) for field in ("key", "time", "arrival")
         )

@@ -15,9 +15,10 @@ from tocsin.plan import Plan, RangeWatch, Silence, Threshold, Watch
 from tocsin.report.recall import Recall, recalls
 from tocsin.rules.ranges import QUERY
 from tocsin.run_directory.manifest import pass_through_shares
-from tocsin.run_directory.progress import unusable_streams
+from tocsin.run_directory.progress import MEMORY_RESULTS, Quality, unusable_streams
 from tocsin.runtime.alert_batch import AlertBatch
-from tocsin.runtime.contract import FATES, Found, Out
+from tocsin.runtime.metrics import OUTCOMES as ROW_OUTCOMES
+from tocsin.runtime.metrics import LatestMetrics, Merge, Metrics
 from tocsin.trace.model import Life, is_of, life_of
 
 # Of more alerts the witnesses are not kept: a picture of one among so many is drawn from its rows anyway.
@@ -126,7 +127,7 @@ class StoreSummary:
     @property
     def parts(self) -> dict[str, int]:
         """What became of the rows; the numbers add up to those received."""
-        found = {name: self.counts.get(name, 0) for name in FATES}
+        found = {name: self.counts.get(name, 0) for name in ROW_OUTCOMES}
         found |= {"expired": found["expired"] - self.passed, "passed": self.passed}
         return {name: number for name in OUTCOMES if (number := found.get(name))}
 
@@ -137,7 +138,7 @@ class Limited:
 
     alert: str
     memory: str
-    found: Found
+    found: Quality
 
 
 @dataclass(frozen=True)
@@ -217,10 +218,12 @@ class Gatherer:
     lives: list[Life] = field(default_factory=list)
     changes: int = 0
     _open: dict[str, Life] = field(default_factory=dict)
-    _sums: Out = field(default_factory=Out)
+    _sums: Metrics = field(default_factory=Metrics)
+    _latest: LatestMetrics = field(default_factory=LatestMetrics)
     _labels: dict[Labels, dict[str, str]] = field(default_factory=dict)
     _waits: dict[str, list[int]] = field(default_factory=dict)
-    _true: Out = field(default_factory=Out)
+    _longest: dict[str, int] = field(default_factory=dict)
+    _true: Metrics = field(default_factory=Metrics)
 
     def take_batch(self, batch: AlertBatch) -> None:
         """Add alert rows. The rows of an alert must be in order."""
@@ -241,37 +244,28 @@ class Gatherer:
         else:
             self.lives.append(life)
 
-    def count(
-        self,
-        counts: Mapping[str, Mapping[str, int]],
-        newest: Mapping[str, int],
-        waits: Mapping[str, Sequence[Any]] = _NONE,
-        results: Mapping[str, Mapping[Any, Any]] = _NONE,
-        memory: Mapping[str, Sequence[Any]] = _NONE,
-    ) -> None:
-        """Take a row of counts; `-stream` among the newest times is its oldest one, negated."""
-        self._sums.add(Out(counts={name: dict(numbers) for name, numbers in counts.items()}, newest=dict(newest)))
-        for alert, (wait_us, recall) in waits.items():
-            self._sums.wait(alert, wait_us, recall)
-            # Where nothing was found, a wait that follows the data has nothing to follow.
-            if alert in results:
-                self._waits.setdefault(alert, []).append(wait_us)
-        self._sums.add(Out(results={alert: dict(periods) for alert, periods in results.items()}))
-        self._sums.add(Out(memory={alert: Found(*found) for alert, found in memory.items()}))
+    def count(self, metrics: Metrics, bucket: int = 0) -> None:
+        """Add the metrics of one call of a bucket."""
+        self._sums.merge(metrics.select(set(Merge) - {Merge.LATEST}))
+        self._latest.receive(bucket, metrics)
+        has_results = metrics.results_by_period()
+        for (alert,), wait_us in metrics.items("wait_us"):
+            self._longest[alert] = max(int(wait_us), self._longest.get(alert, 0))
+            # Without results, a wait that follows the data has nothing to follow.
+            if alert in has_results:
+                self._waits.setdefault(alert, []).append(int(wait_us))
 
-    def take_truth(self, results: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Take results of the same rules over the same rows in order of their time: the truth."""
-        self._true.add(Out(results={alert: dict(periods) for alert, periods in results.items()}))
+    def take_truth(self, metrics: Metrics) -> None:
+        """Add results of the same rules over the same rows in event-time order."""
+        self._true.merge(metrics)
 
     def result(self, dead: Iterable[Mapping[str, Any]] = ()) -> Result:
         """Add up."""
         lives = sorted([*self.lives, *self._open.values()], key=lambda life: (life.start_us, life.alert))
-        sums = {name: numbers for name, numbers in self._sums.counts.items() if name}
-        state_bytes = self._sums.counts.get("", {}).get("state_bytes", 0)
+        sums = {name: numbers for name, numbers in self._sums.section("counts").items() if name}
+        state_bytes = sum(int(size) for _, size in self._sums.items("version_bytes"))
         passing = pass_through_shares(self.plan)
-        times = self._sums.newest
-        oldest = [-time for name, time in times.items() if name.startswith("-")]
-        newest = {name: time for name, time in times.items() if not name.startswith("-")}
+        oldest, newest = self._sums.section("oldest_us").values(), self._sums.section("newest_us")
         rows = tuple(DeadRows(row["stream"], row["reason"], row["count"], tuple(row["samples"])) for row in dead)
         whole = Result(
             self.path,
@@ -291,16 +285,18 @@ class Gatherer:
         return replace(whole, rules=tuple(_summary(rule, mine, whole) for _, rule, mine in whole.by_rule))
 
     def _limited(self) -> Iterator[Limited]:
-        self._sums.drop_recalls({life.alert for life in [*self.lives, *self._open.values()]})
+        latest = self._latest.merged()
+        latest.drop_recalls({life.alert for life in [*self.lives, *self._open.values()]})
+        memory = latest.section("memory")
         for watch in self.plan.watches:
             if watch.budget is not None:
                 for alert in dict.fromkeys(rule.alert for rule in watch.rules):
-                    yield Limited(alert, str(watch.budget.memory), self._sums.memory.get(alert, Found()))
+                    found = {name: memory.get(alert, {}).get(name) for name in MEMORY_RESULTS}
+                    yield Limited(alert, str(watch.budget.memory), found)
 
     def _recalls(self) -> tuple[Recall, ...]:
-        longest = {alert: wait_us for alert, (wait_us, _) in self._sums.waits.items()}
-        found, true = self._sums.results, self._true.results
-        return tuple(recalls(self.plan, found, true, self._waits, longest, self.arriving))
+        found, true = self._sums.results_by_period(), self._true.results_by_period()
+        return tuple(recalls(self.plan, found, true, self._waits, self._longest, self.arriving))
 
 
 def _summary(rule: AnyStep, mine: Sequence[Life], result: Result) -> RuleSummary:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tocsin.delivery.alert_json import parse_seconds
 from tocsin.files import append_line
-from tocsin.runtime.contract import Found, Shares
+from tocsin.runtime.metrics import LARGEST, Merge, Metrics
 
 PROGRESS = "progress.jsonl"
 # Results of a backtest.
@@ -25,50 +25,60 @@ _TAIL = 1 << 22
 # Seconds. If the first rows of a stream are older than this, the stream holds history and has no lag.
 HISTORY_S = 30 * 86_400.0
 
+# Names of the memory results of an alert, in the order of pages and summaries.
+MEMORY_RESULTS = ("predicted", "reached", "error_predicted", "error_reached")
+# Format of a line. Lines of another format are skipped.
+FORMAT = 2
+
 Counts = Mapping[str, int]
-Waits = Mapping[str, tuple[int, float | None]]
-# Memory share of a join (None in a backtest), and its recall under the memory budget.
-MemoryResult = tuple[int | None, Found]
+# Quality of the results of an alert by name; an unknown value is None.
+Quality = Mapping[str, float | None]
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Counts of one micro-batch, or their sum over many.
+class Tally(Metrics):
+    """Metrics of one micro-batch, or totals of a run."""
 
-    Attributes
-    ----------
-    rows
-        Received rows by stream.
-    counts
-        Row outcomes by name. A stream that several rules read with different columns has several names, such as
-        `air(temp)`.
-    alerts
-        Alert events by alert and state.
-    dead
-        Invalid rows by stream, as in `RUN/dead`.
-    state_bytes
-        Change of the state size in bytes; in a total, the state size.
-    batches
-        Micro-batches with rows, alert events or a change of the state size.
-    """
+    __slots__ = ()
 
-    rows: Counts = field(default_factory=dict)
-    counts: Mapping[str, Counts] = field(default_factory=dict)
-    alerts: Mapping[str, Counts] = field(default_factory=dict)
-    dead: Counts = field(default_factory=dict)
-    state_bytes: int = 0
-    batches: int = 0
+    @property
+    def rows(self) -> Counts:
+        """Received rows by stream."""
+        rows: Counts = self.section("rows")
+        return rows
 
-    def plus(self, other: Tally) -> Tally:
-        """Return the sum of two tallies."""
-        return Tally(
-            _add_counts(self.rows, other.rows),
-            add_counts_by_name(self.counts, other.counts),
-            add_counts_by_name(self.alerts, other.alerts),
-            _add_counts(self.dead, other.dead),
-            self.state_bytes + other.state_bytes,
-            self.batches + other.batches,
-        )
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """Row outcomes by input view. A stream that several rules read with different columns has several views."""
+        counts: Mapping[str, Counts] = self.section("counts")
+        return counts
+
+    @property
+    def alerts(self) -> Mapping[str, Counts]:
+        """Alert events by alert and state."""
+        alerts: Mapping[str, Counts] = self.section("alerts")
+        return alerts
+
+    @property
+    def dead(self) -> Counts:
+        """Invalid rows by stream, as in `RUN/dead`."""
+        dead: Counts = self.section("dead")
+        return dead
+
+    @property
+    def state_bytes(self) -> int:
+        """Change of the state size in bytes; in a total, the state size."""
+        return int(self.section("state_bytes"))
+
+    @property
+    def batches(self) -> int:
+        """Micro-batches with rows, alert events or a change of the state size."""
+        return int(self.section("batches"))
+
+    def plus(self, later: Metrics) -> Tally:
+        """Return the totals after later metrics."""
+        whole = self.select(Merge)
+        whole.advance(later)
+        return whole
 
     def firing(self) -> dict[str, int]:
         """Return the number of firing alert instances by alert."""
@@ -90,48 +100,51 @@ class Progress:
         Number of the micro-batch in the run directory.
     time
         When the micro-batch was complete, as text in the format of the alert log.
-    gained, total
-        Counts of the micro-batch, and of all micro-batches so far.
-    newest_us
-        Newest event time so far by stream.
+    gained
+        Sums of the micro-batch.
+    total
+        All metrics of the run so far.
     milliseconds
         Duration of each phase: `detect` is the query, `archive` and `write` are the writing of files.
-    waits
-        For each alert with a reorder wait: the longest wait of all buckets in microseconds, and the lowest estimated
-        in-order recall, or None.
-    memory
-        For each alert with a memory budget: its recall, the worst of all buckets.
-    delays
-        For each stream with an arrival time: the number of rows so far by class of delay (see `delay_histogram`).
-    shares
-        For each alert with a memory budget: the memory share of all buckets, in bytes or in rows.
-    cpu
-        For each alert with a CPU budget: the lowest recent share of processed rows of all buckets, and the lowest
-        recent CPU recall, or None.
     historic
         Streams that contain history (see `historic_streams`).
-    unreadable
-        Number of skipped source files so far by stream.
     """
 
     batch: int
     time: str
     gained: Tally
     total: Tally
-    newest_us: Counts = field(default_factory=dict)
     milliseconds: Counts = field(default_factory=dict)
-    waits: Waits = field(default_factory=dict)
-    memory: Mapping[str, Found] = field(default_factory=dict)
-    delays: Mapping[str, Counts] = field(default_factory=dict)
-    shares: Counts = field(default_factory=dict)
-    cpu: Mapping[str, Shares] = field(default_factory=dict)
     historic: tuple[str, ...] = ()
-    unreadable: Counts = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Completion time in seconds since 1970."""
         return parse_seconds(self.time)
+
+    @property
+    def newest_us(self) -> Counts:
+        """Newest event time so far by stream, in microseconds."""
+        newest: Counts = self.total.section("newest_us")
+        return newest
+
+    @property
+    def waits(self) -> Mapping[str, Quality]:
+        """Longest reorder wait of all buckets (`wait_us`) and lowest estimated in-order recall (`recall`) by alert."""
+        waits: Mapping[str, Quality] = self.total.section("waits")
+        return waits
+
+    @property
+    def memory(self) -> Mapping[str, Quality]:
+        """Results under the memory budget by alert; the worst of all buckets."""
+        memory: Mapping[str, Quality] = self.total.section("memory")
+        return memory
+
+    @property
+    def cpu(self) -> Mapping[str, Quality]:
+        """Lowest recent share of processed rows (`rows`) and lowest CPU recall (`results`) of all buckets by alert."""
+        cpu: Mapping[str, Quality] = self.total.section("cpu")
+        return cpu
 
     @property
     def lag_s(self) -> dict[str, float]:
@@ -144,23 +157,16 @@ class Progress:
 
     def line(self) -> bytes:
         """Return the result as a line of JSON without its line feed."""
-        parts = {
+        parts: dict[str, Any] = {
+            "format": FORMAT,
             "batch": self.batch,
             "time": self.time,
-            "gained": _without_zeros(self.gained),
-            "total": _without_zeros(self.total),
-            "newest_us": self.newest_us,
+            "gained": self.gained.to_json(),
+            "total": self.total.to_json(),
             "lag_seconds": self.lag_s,
             "milliseconds": self.milliseconds,
-            "waits": self.waits,
-            "memory": self.memory,
         }
-        # Not in the tallies, because a reader skips lines whose tallies have a field that it does not know.
-        parts |= {"delays": self.delays} if self.delays else {}
-        parts |= {"shares": self.shares} if self.shares else {}
-        parts |= {"cpu": self.cpu} if self.cpu else {}
         parts |= {"historic": self.historic} if self.historic else {}
-        parts |= {"unreadable": self.unreadable} if self.unreadable else {}
         return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -203,22 +209,26 @@ def last_progress(run_dir: Path | str) -> Progress | None:
     return found[max(found)] if found else None
 
 
-def read_memory_results(run_dir: Path | str) -> dict[str, MemoryResult] | None:
-    """Return the memory results by alert, of the last micro-batch or of a backtest; None without both."""
+def read_memory_results(run_dir: Path | str) -> dict[str, tuple[int | None, Quality]] | None:
+    """Return the memory share and the memory results by alert, of the last micro-batch or of a backtest.
+
+    Return None without both. A backtest has no memory shares.
+    """
     last = last_progress(run_dir)
     if last is not None:
-        return {alert: (last.shares.get(alert), found) for alert, found in last.memory.items()}
+        shares = last.total.section("shares")
+        return {alert: (shares.get(alert), found) for alert, found in last.memory.items()}
     try:
         stored = json.loads((Path(run_dir) / SUMMARY).read_text(encoding="utf-8"))
-        return {one["alert"]: (None, Found(*(one[name] for name in Found._fields))) for one in stored["memory"]}
+        return {one["alert"]: (None, {name: one[name] for name in MEMORY_RESULTS}) for one in stored["memory"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def read_cpu_results(run_dir: Path | str) -> dict[str, Shares]:
+def read_cpu_results(run_dir: Path | str) -> Mapping[str, Quality]:
     """Return the CPU results by alert, of the last micro-batch. A backtest does not record them."""
     last = last_progress(run_dir)
-    return {} if last is None else dict(last.cpu)
+    return {} if last is None else last.cpu
 
 
 def _read_tail(path: Path) -> dict[int, Progress]:
@@ -241,18 +251,24 @@ def parse_progress(lines: Iterable[bytes]) -> Iterator[Progress]:
     for line in lines:
         try:
             stored = json.loads(line)
-            if not isinstance(stored["batch"], int) or not isinstance(stored["time"], str):
+            if stored["format"] != FORMAT or not isinstance(stored["batch"], int):
+                continue
+            if not isinstance(stored["time"], str):
                 continue
             gained, total = Tally(**stored["gained"]), Tally(**stored["total"])
-            waits = {alert: (wait_us, recall) for alert, (wait_us, recall) in stored.get("waits", {}).items()}
-            memory = {alert: Found(*found) for alert, found in stored.get("memory", {}).items()}
-            cpu = {alert: (rows, results) for alert, (rows, results) in stored.get("cpu", {}).items()}
-            delays, shares = stored.get("delays", {}), stored.get("shares", {})
-            historic, files = tuple(map(str, stored.get("historic", ()))), stored.get("unreadable", {})
-            head = stored["batch"], stored["time"], gained, total, stored["newest_us"], stored["milliseconds"]
-            yield Progress(*head, waits, memory, delays, shares, cpu, historic, files)
+            historic = tuple(map(str, stored.get("historic", ())))
+            milliseconds = {str(name): _checked(number) for name, number in stored["milliseconds"].items()}
+            yield Progress(stored["batch"], stored["time"], gained, total, milliseconds, historic)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
+
+
+def _checked(milliseconds: Any) -> int:
+    """Return a stored duration, or raise TypeError."""
+    if not isinstance(milliseconds, int) or not 0 <= milliseconds <= LARGEST:
+        message = f"`milliseconds` must have integers from 0 to 2^62; got {milliseconds!r:.99}"
+        raise TypeError(message)
+    return milliseconds
 
 
 def historic_streams(before: Progress, newest_us: Counts, now_s: float) -> tuple[str, ...]:
@@ -275,11 +291,6 @@ def unusable_streams(
         if parts.get("received", 0) > parts.get("quarantined", 0):
             used.add(stream)
     return tuple(stream for stream in dict.fromkeys(bad) if stream not in used)
-
-
-def _without_zeros(tally: Tally) -> dict[str, Any]:
-    """Return the fields of a tally that are not 0 or empty."""
-    return {name: value for name, value in vars(tally).items() if value}
 
 
 def add_counts_by_name(one: Mapping[str, Counts], other: Mapping[str, Counts]) -> dict[str, dict[str, int]]:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import RunError
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out, Pages
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import EncodedTexts, arrays_size, pack, packed_size, unpack
 
 Key = tuple[str, ...]
@@ -363,10 +364,12 @@ class Shard:
         sections: Sections by the id of their operator.
         leftover: Stored sections that no operator has adopted, by id.
         is_dirty: Whether the page must be written.
+        is_full_width: Whether the page has no short forms. A memory budget counts full width, because the short forms
+            of a page can grow with any row. Its pages then take what the budget counts.
     """
 
     def __init__(self, width: int) -> None:
-        self.keys = KeyTable(width)
+        self.keys, self.is_full_width = KeyTable(width), False
         self.sections: dict[str, Section] = {}
         self.leftover: dict[str, StoredSection] = {}
         self.is_dirty = False
@@ -433,7 +436,7 @@ class Shard:
         for section in self.sections.values():
             arrays |= section.written()
             defaults |= section._defaults
-        return pack(arrays, defaults, sections=self._facts())
+        return pack(arrays, defaults, self.is_full_width, sections=self._facts())
 
     def check(self) -> None:
         """Raise an error if a section does not fit its schema or the keys."""
@@ -621,7 +624,9 @@ class StateRegistry:
                 self._retiring.append(page)
                 with readable(page):
                     for stream, count in rows(page, data).items():
-                        self._expired.count(stream, {"retained": -count, "expired": count})
+                        self._expired.metrics.count_rows(
+                            stream, {RowOutcome.RETAINED: -count, RowOutcome.EXPIRED: count}
+                        )
 
     def retire(self, out: Out) -> None:
         """Retire every section that no pipeline has adopted. A second call has no effect."""

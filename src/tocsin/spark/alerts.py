@@ -16,7 +16,7 @@ from tocsin.rules.durations import MAX_AHEAD, Duration, microseconds
 from tocsin.rules.quality import NO_QUALITY, RUN_KEYS, Quality, parse_quality
 from tocsin.spark.feeds import feeds_of, without_future
 from tocsin.spark.results import alerts as public_alerts
-from tocsin.spark.results import counted, total
+from tocsin.spark.results import counted, merged_metrics
 from tocsin.spark.rows import MOST_BUCKETS
 from tocsin.spark.stateful import LOCAL_DISK_CONF, LOCAL_MASTER_CONF, NO_DATA_BATCHES, SETTINGS, run_stateful
 from tocsin.spark.worker_python import check_worker_python
@@ -84,7 +84,8 @@ def alerts(
         invalid: otherwise one row with a wrong date makes all later rows of its key late. None accepts all times. A
         bounded input is not checked.
     buckets
-        Number of buckets of keys, at most 32,767; default: the number of shuffle partitions. State depends on it.
+        Number of buckets of keys, at most 32,767; default: the number of shuffle partitions. State depends on it: pass
+        the number of the checkpoint if the number of shuffle partitions changes.
     key_ttl
         Evict keys without rows for this processing time and without open alerts. No-data alerts are resolved then.
     idle_timers
@@ -175,7 +176,8 @@ def row_outcomes(metrics: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the row outcomes per stream from the observed metrics of a query (`progress.observedMetrics`)."""
     for name, row in metrics.items():
         if name.startswith(f"{METRICS}_"):
-            return total(row["counts"] or ())[0].counts
+            counts: dict[str, dict[str, int]] = merged_metrics(row["metrics"] or ()).section("counts")
+            return counts
     return {}
 
 

@@ -143,8 +143,8 @@ class Rows:
     frame: DataFrame
 
     def told(self) -> Iterator[AlertBatch | dict[str, Any]]:
-        """Yield alert batches and counts, partition by partition."""
-        for row in self.frame.where(F.col("kind").isin("alerts", "counts")).toLocalIterator():
+        """Yield alert batches and metrics, partition by partition."""
+        for row in self.frame.where(F.col("kind").isin("alerts", "metrics")).toLocalIterator():
             if row["kind"] == "alerts":
                 yield from unpack_alerts(bytes(row["alerts"]))
             else:

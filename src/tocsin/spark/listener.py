@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tocsin.run_directory import Progress
-from tocsin.runtime.contract import FATES
+from tocsin.runtime.metrics import OUTCOMES
 
 log = logging.getLogger("tocsin.run")
 # Told always; other fates where a row has one. Of rows that are there it is told how many there are now.
@@ -63,7 +63,7 @@ def line_of(progress: Progress, more: Mapping[str, float]) -> str:
     """One line of key=value: what the micro-batch gained, and what there is now."""
     gained, whole = progress.gained, progress.total
     parts: dict[str, object] = {"batch": progress.batch, "rows": sum(gained.rows.values())}
-    for name in FATES:
+    for name in OUTCOMES:
         source = whole if name in _NOW else gained
         number = sum(counts.get(name, 0) for counts in source.counts.values())
         parts |= {name: number} if number or name in _COUNTS else {}

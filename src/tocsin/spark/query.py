@@ -22,7 +22,7 @@ from tocsin.spark import blobs
 from tocsin.spark.alerts import check_buckets, check_frames, prepare, rows_of
 from tocsin.spark.carried import carried, carry, column_of
 from tocsin.spark.feeds import WHOLE, micros
-from tocsin.spark.results import alerts, counted, total
+from tocsin.spark.results import alerts, counted, merged_metrics
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.tables import Table
 
@@ -98,7 +98,7 @@ def counts_seen(seen: Observation) -> tuple[dict[str, dict[str, int]], dict[str,
     reasons: dict[str, list[str]] = {}
     for stream, reason in sorted(tuple(row) for row in seen.get["dead"] or ()):
         reasons.setdefault(stream, []).append(reason)
-    return total(seen.get["counts"] or ())[0].counts, reasons
+    return merged_metrics(seen.get["metrics"] or ()).section("counts"), reasons
 
 
 def _frames(names: Sequence[str], given: dict[str, DataFrame], spark: SparkSession | None) -> dict[str, DataFrame]:

@@ -14,26 +14,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tocsin.delivery.alert_json import format_time
-from tocsin.plan import Agreement, Allotment, Plan, Said
+from tocsin.plan import Agreement, Allotment, Plan
 from tocsin.rules import RangeRule, Rule
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.annotations import encode_annotated
 from tocsin.run_directory.checksums import measure_file
 from tocsin.run_directory.dead_letters import StagedRows, format_late_row
-from tocsin.run_directory.progress import add_counts_by_name, historic_streams
+from tocsin.run_directory.progress import historic_streams
 from tocsin.runtime.alert_arrow import unpack_alerts
 from tocsin.runtime.alert_batch import AlertBatch
-from tocsin.runtime.contract import Out
+from tocsin.runtime.metrics import LatestMetrics, Merge
 from tocsin.spark.archive import Archive
-from tocsin.spark.results import delays, hear_buckets, total
-from tocsin.spark.stateful import Delays
-from tocsin.spark.unreadable import UnreadableFiles
+from tocsin.spark.results import read_metrics
+from tocsin.spark.unreadable import UnreadableFile, UnreadableFiles
 
 log = logging.getLogger("tocsin.run")
 # How often a run with nothing to do says so in its progress.
@@ -62,7 +60,8 @@ class Recorder:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log, self.unreadable = run.progress(), unreadable
         self.rules = list(rules)
-        self.agreement, self.allotment, self.said = Agreement(plan.watches), Allotment(plan.watches), Said()
+        self.agreement, self.allotment = Agreement(plan.watches), Allotment(plan.watches)
+        self.latest = LatestMetrics()
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
         self.streams = dict(counted)
         # A row is counted once under each name of its stream.
@@ -103,12 +102,10 @@ class Recorder:
         aside = [StagedRows(**json.loads(text)) for text in found["aside"]]
         dead = self.run.dead.write(number, found["dead"], aside, [file.dead_line for file in files])
         self.run.late.write(number, map(format_late_row, found["late"]))
-        self._control(number, found["stats"])
+        self._control(number, found["report"])
         marks = {"detect": begun, "archive": detected, "write": archived, "": time.monotonic()}
-        out, state_bytes = total(found["counts"])
-        hear_buckets(self.said, found["counts"])
-        gained = self._gained(out, alerts, dead, state_bytes)
-        self._note(number, gained, out, delays(found["counts"]), _spans(marks), Counter(file.stream for file in files))
+        gained = self._gained(found["metrics"], alerts, dead, files)
+        self._note(number, gained, _spans(marks))
 
     def _control(self, batch: int, stats: Iterable[str]) -> None:
         """Let buckets agree on their waits, and divide memory, by what they told; the next micro-batch takes it there.
@@ -122,46 +119,49 @@ class Recorder:
         if rows:
             self.run.write_control_rows(f"agreed-{batch:012}", rows)
 
-    def _gained(self, out: Out, alerts: Iterable[AlertBatch], dead: Mapping[str, int], state_bytes: int) -> Tally:
-        rows = dict.fromkeys(self.shares, 0)
-        for name, parts in out.counts.items():
-            if name in self.streams:  # Others are of rules that are gone, and say what was forgotten.
-                rows[self.streams[name]] += parts.get("received", 0)
-        states: dict[str, dict[str, int]] = {}
-        for batch in alerts:
-            mine = states.setdefault(batch.source.alert, {})
-            for state, count in batch.count_states().items():
-                mine[state] = mine.get(state, 0) + count
-        shared = {stream: number // self.shares[stream] for stream, number in rows.items()}
-        kept = {name: {part: number for part, number in parts.items() if number} for name, parts in out.counts.items()}
-        gained = Tally(shared, kept, states, dead, state_bytes)
-        return gained if gained.is_quiet else replace(gained, batches=1)
-
-    def _note(
+    def _gained(
         self,
-        batch: int,
-        gained: Tally,
-        out: Out,
-        late: Delays,
-        milliseconds: Mapping[str, int],
-        files: Mapping[str, int],
-    ) -> None:
+        metrics: Iterable[str],
+        alerts: Iterable[AlertBatch],
+        dead: Mapping[str, int],
+        files: Iterable[UnreadableFile],
+    ) -> Tally:
+        """Return the metrics of a micro-batch. The latest values of each bucket are stored for the totals."""
+        gained = Tally()
+        for text in metrics:
+            bucket, found = read_metrics(text)
+            gained.merge(found)
+            self.latest.receive(bucket, found)
+        gained = gained.select([Merge.SUM, Merge.MAX]).without_zero_counts()
+        rows = dict.fromkeys(self.shares, 0)
+        for (name,), number in gained.items("received"):
+            if name in self.streams:  # Other views are of removed rules, whose rows have expired.
+                rows[self.streams[name]] += int(number)
+        for stream, number in rows.items():
+            gained.record("rows", number // self.shares[stream], stream)
+        for batch in alerts:
+            for state, number in batch.count_states().items():
+                gained.record("alerts", number, batch.source.alert, state)
+        for stream, number in dead.items():
+            gained.record("dead", number, stream)
+        for file in files:
+            gained.record("unreadable", 1, file.stream)
+        if not gained.is_quiet:
+            gained.record("batches", 1)
+        return gained
+
+    def _note(self, batch: int, gained: Tally, milliseconds: Mapping[str, int]) -> None:
         before = self.log.before(batch) or Progress(-1, "", Tally(), Tally())
-        newest = dict(before.newest_us)
-        for stream, time_us in out.newest.items():
-            newest[stream] = max(time_us, newest.get(stream, time_us))
-        whole = before.total.plus(gained)
-        said = self.said.whole()
-        said.waits = {**before.waits, **out.waits}
-        said.memory, said.cpu = {**before.memory, **said.memory}, {**before.cpu, **said.cpu}
-        said.drop_recalls(whole.alerts)
-        shares = {**before.shares, **self.allotment.shares}
-        now = time.time()
-        more = (said.waits, said.memory, add_counts_by_name(before.delays, late), shares, said.cpu)
-        historic = historic_streams(before, newest, now)
-        unreadable = dict(Counter(before.unreadable) + Counter(files))
-        progress = Progress(batch, format_time(now), gained, whole, newest, milliseconds, *more, historic, unreadable)
-        if gained.is_quiet and not files and time.monotonic() - self._line_at < _QUIET_S:
+        latest = self.latest.merged()
+        for alert, share in self.allotment.shares.items():
+            latest.record("memory_share", share, alert)
+        whole = before.total.plus(gained).plus(latest)
+        whole.drop_recalls(whole.alerts)
+        sums, now = gained.select([Merge.SUM]), time.time()
+        historic = historic_streams(before, whole.section("newest_us"), now)
+        progress = Progress(batch, format_time(now), sums, whole, milliseconds, historic)
+        is_quiet = gained.is_quiet and not gained.section("unreadable")
+        if is_quiet and time.monotonic() - self._line_at < _QUIET_S:
             self.log.record(progress)
         else:
             self.log.add(progress)
@@ -171,7 +171,7 @@ class Recorder:
 
 
 def _texts_by_kind(table: pa.Table) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"counts": [], "late": [], "stats": [], "dead": [], "aside": []}
+    found: dict[str, list[str]] = {"metrics": [], "late": [], "report": [], "dead": [], "aside": []}
     for kind, text in zip(table.column("kind").to_pylist(), table.column("json").to_pylist(), strict=True):
         if text is not None:
             found[kind].append(text)

@@ -9,11 +9,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tocsin.plan import Said
-from tocsin.run_directory.progress import add_counts_by_name
 from tocsin.runtime.alert_arrow import to_arrow, unpack_alerts
-from tocsin.runtime.contract import Out
-from tocsin.spark.stateful import COUNTED
+from tocsin.runtime.metrics import Metrics
 
 _WITNESS = "struct<stream:string,time:timestamp,values:map<string,double>,payload:map<string,string>>"
 _ALERT = (
@@ -34,33 +31,23 @@ def _public_columns(packed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def counted(rows: DataFrame, name: str | Observation, *more: Column) -> DataFrame:
-    """Observe the counts of each call, and more columns, as metrics of the query. `total` adds the counts up.
+    """Observe the metrics of each call, and further columns. `merged_metrics` merges the metrics.
 
-    The metric is one list of texts. Spark would plan an aggregate per stream and count again in each micro-batch.
+    All metrics are one list of texts, because one aggregate per metric would add to the planning of each micro-batch.
     """
-    counts = F.collect_list(F.when(F.col("kind") == "counts", F.col("json"))).alias("counts")
-    return rows.observe(name, counts, *more)
+    metrics = F.collect_list(F.when(F.col("kind") == "metrics", F.col("json"))).alias("metrics")
+    return rows.observe(name, metrics, *more)
 
 
-def delays(texts: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the number of rows by stream and class of delay, over all calls."""
-    whole: dict[str, dict[str, int]] = {}
+def read_metrics(text: str) -> tuple[int, Metrics]:
+    """Return the bucket and the metrics of a call."""
+    row = json.loads(text)
+    return row["bucket"], Metrics(**row["metrics"])
+
+
+def merged_metrics(texts: Iterable[str]) -> Metrics:
+    """Return the metrics of all calls of a micro-batch."""
+    merged = Metrics()
     for text in texts:
-        whole = add_counts_by_name(whole, json.loads(text)["delays"])
-    return whole
-
-
-def hear_buckets(said: Said, texts: Iterable[str]) -> None:
-    """Pass the reports of buckets to `said`."""
-    for one in map(json.loads, texts):
-        said.hear(one["bucket"], one["memory"], one["cpu"])
-
-
-def total(texts: Iterable[str]) -> tuple[Out, int]:
-    """Return the sum of rows of counts, and the growth of the state in bytes."""
-    whole, state_bytes = Out(), 0
-    for text in texts:
-        said = json.loads(text)
-        whole.add(Out(**{part: said[part] for part in COUNTED}))
-        state_bytes += said["state_bytes"]
-    return whole, state_bytes
+        merged.merge(read_metrics(text)[1])
+    return merged

@@ -43,7 +43,7 @@ from tocsin.run_directory import (
     read_manifest,
 )
 from tocsin.run_directory.manifest import build_manifest
-from tocsin.run_directory.progress import add_counts_by_name, unusable_streams
+from tocsin.run_directory.progress import unusable_streams
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
@@ -199,10 +199,18 @@ def _run(
 def _unusable(recorder: Recorder, before: Progress | None, after: Progress | None) -> tuple[str, ...]:
     """Return the streams of which a start read rows or files but could use no row."""
     old, new = (Progress(-1, "", Tally(), Tally()) if progress is None else progress for progress in (before, after))
-    negative = {name: {part: -number for part, number in parts.items()} for name, parts in old.total.counts.items()}
-    pairs = ((new.total.dead, old.total.dead), (new.unreadable, old.unreadable))
-    bad = [stream for now, then in pairs for stream, number in now.items() if number > then.get(stream, 0)]
-    return unusable_streams(recorder.streams.items(), add_counts_by_name(new.total.counts, negative), bad)
+    bad = [
+        stream
+        for name in ("dead", "unreadable")
+        for stream, number in new.total.section(name).items()
+        if number > old.total.section(name).get(stream, 0)
+    ]
+    before_counts = old.total.counts
+    gained = {
+        name: {part: number - before_counts.get(name, {}).get(part, 0) for part, number in parts.items()}
+        for name, parts in new.total.counts.items()
+    }
+    return unusable_streams(recorder.streams.items(), gained, bad)
 
 
 def _first_words(place: RunDir, progress: Progress | None, options: Options) -> str:
@@ -235,7 +243,9 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
         )
         raise RunError(message)
     chosen = partitions_of(options.master, options.conf)
-    partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
+    partitions = before.partitions if before else chosen
+    if PARTITIONS in options.conf and chosen != partitions:
+        log.warning("`%s` has no effect: the run keeps its %d partitions; got %d", PARTITIONS, partitions, chosen)
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
     now = replace(build_manifest(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)

@@ -71,12 +71,9 @@ LOCAL_MASTER_CONF = {
 }
 # The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
 DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
-MAGIC, VERSION = "tocsin-state", 3
+MAGIC, VERSION = "tocsin-state", 4
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
-
-# The parts of an Out that travel as one row of counts.
-COUNTED = ("counts", "newest", "waits", "results", "memory", "cpu")
 
 _RAW = "kind string, json string, alerts binary"
 _COLUMNS = ["kind", "json", "alerts"]
@@ -85,8 +82,8 @@ _COLUMNS = ["kind", "json", "alerts"]
 Delays = Mapping[str, Mapping[str, int]]
 _NO_DELAYS: Delays = {}
 
-# Output row of the operator: a kind (alerts, answer, counts, late, stats, dead, aside), JSON text, and alert batches as
-# bytes. A row of the kind `alerts` has bytes, all other rows have text.
+# Output row of the operator: a kind (alerts, answer, metrics, late, report, dead, aside), JSON text, and alert batches
+# as bytes. A row of the kind `alerts` has bytes, all other rows have text.
 OutputRow = tuple[str, str | None, bytes | None]
 Rows = Sequence[OutputRow]
 
@@ -98,7 +95,6 @@ class Work:
     step: Step
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
-    partitions: int
     # Whether the query acts in silence, where that was chosen; then the time for which no query ran is no silence.
     acts: bool | None = None
     # Tells this query from others that the same worker serves, of other steps or earlier ones.
@@ -107,12 +103,7 @@ class Work:
     @property
     def facts(self) -> dict[str, Any]:
         """What state is bound to; state of anything else is refused."""
-        return {
-            "magic": MAGIC,
-            "version": VERSION,
-            "buckets": len(self.ids),
-            "partitions": self.partitions,
-        }
+        return {"magic": MAGIC, "version": VERSION, "buckets": len(self.ids)}
 
 
 def run_stateful(
@@ -131,7 +122,8 @@ def run_stateful(
 
     With `acts` a query acts in silence, and the time for which none ran is no silence: what is due by the clock waits
     for as long as it would have. A query that is started with another choice than this is refused. State is bound to
-    the buckets and to the session's shuffle partitions; what a step takes over of another's pages is its own affair.
+    the number of buckets, not to the number of shuffle partitions: Spark reads that number from the checkpoint. What a
+    step takes over of another's pages is its own affair.
     `aside` is a folder, seen by driver and workers, for rows not usable that are too many to travel: a row `aside`
     names the file.
     """
@@ -140,9 +132,8 @@ def run_stateful(
     if any(frame.isStreaming != streaming for frame in frames):
         message = "streams must be all streaming or all bounded; got both"
         raise RunError(message)
-    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     kinds = tuple(feed for _, feeds in streams for feed in feeds)
-    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions, acts)
+    work = Work(step, kinds, tuple(bucket_ids(buckets)), acts)
     blobs, number = [], 0
     for frame, feeds in streams:
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
@@ -155,6 +146,7 @@ def run_stateful(
         rows = rows.unionAll(more)
     if streaming:
         return rows.groupBy("bucket").transformWithStateInPandas(_Operator(work), _RAW, "append", "ProcessingTime")
+    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     sorted_rows = rows.repartition(partitions, "bucket").sortWithinPartitions("bucket", "first")
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
 
@@ -231,11 +223,15 @@ class _Operator(StatefulProcessor):
         new_head |= {"query": self.work.query, "now": now_ms, "rested": rested}
         self.pages.updateValue((HEAD,), (json.dumps(new_head).encode(),))
         _sessions.keep_session(self.work.query, key[0], mark, session)
-        stats = [("stats", json.dumps({"bucket": key[0], **told}), None) for told in out.stats]
+        out.metrics.record("state_bytes", gained)
+        for stream, classes in delays.items():
+            for name, rows in classes.items():
+                out.metrics.record("delays", rows, stream, name)
+        reports = [("report", json.dumps({"bucket": key[0], **one}), None) for one in out.reports]
         # The driver worker of each query imports this module, and does without pandas.
         import pandas as pd
 
-        yield pd.DataFrame([*output_rows(out, gained, delays, key[0]), *stats, *dead], columns=_COLUMNS)
+        yield pd.DataFrame([*output_rows(out, key[0]), *reports, *dead], columns=_COLUMNS)
 
     def _write(self, changed: Mapping[str, bytes | None], sizes: Mapping[str, int]) -> dict[str, int]:
         """Store the pages that changed; give the sizes of all."""
@@ -320,12 +316,7 @@ def _check_silence(acts: bool | None) -> None:
 
 def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Refuse state that was not written in this layout."""
-    words = {
-        "magic": "format",
-        "version": "version of the state",
-        "buckets": "number of buckets",
-        "partitions": "number of shuffle partitions",
-    }
+    words = {"magic": "format", "version": "version of the state", "buckets": "number of buckets"}
     for name, word in words.items():
         if head.get(name) != facts[name]:
             message = (
@@ -335,14 +326,13 @@ def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
             raise RunError(message)
 
 
-def output_rows(out: Out, state_bytes: int = 0, delays: Delays = _NO_DELAYS, bucket: int | None = None) -> Rows:
-    """Return the output of a call as rows of the operator: alerts, answers, late and dead rows, and counts."""
+def output_rows(out: Out, bucket: int) -> Rows:
+    """Return the output of a call as rows of the operator: alerts, answers, late and dead rows, and metrics."""
     kinds = {"answer": out.answers, "late": out.late, "dead": out.dead}
     rows: list[OutputRow] = [("alerts", None, data) for data in pack_alerts(out.alerts)]
     rows += [(kind, json.dumps(row), None) for kind, mine in kinds.items() for row in mine]
-    counts = {name: getattr(out, name) for name in COUNTED} | {"state_bytes": state_bytes, "delays": delays}
-    told = out.counts or out.memory or out.cpu or state_bytes
-    return [*rows, ("counts", json.dumps(counts | {"bucket": bucket}), None)] if told else rows
+    metrics = {"bucket": bucket, "metrics": out.metrics.to_json()}
+    return [*rows, ("metrics", json.dumps(metrics), None)] if out.metrics else rows
 
 
 def _delays(pieces: Iterable[Piece], feeds: Sequence[Feed]) -> Delays:
@@ -378,15 +368,16 @@ def run_partition(batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.
     # A stream is in several feeds if several key sets read it; its rows are counted in the first feed.
     first = {feed.stream: feed.key_set for feed in reversed(work.feeds)}
     with RowCounter(EVALUATED) as counter:
-        for _, mine in groupby(rows, key=lambda row: row[0]):
+        for bucket, mine in groupby(rows, key=lambda row: row[0]):
             session = Session(work.step)
             dead: list[OutputRow] = []
             for call in calls(_pieces(mine, work.feeds, dead), work.feeds):
-                yield _record_batch([*output_rows(session.push(call)), *dead])
+                yield _record_batch([*output_rows(session.push(call), bucket), *dead])
                 dead.clear()
                 counter.add(sum(len(batch.time) for batch in call if batch.key_set == first[batch.stream]))
-            ended, pages = session.end(), session.changed_pages()
-            yield _record_batch(output_rows(ended, sum(len(page or b"") for page in pages.values())))
+            ended = session.end()
+            ended.metrics.record("state_bytes", sum(len(page or b"") for page in session.changed_pages().values()))
+            yield _record_batch(output_rows(ended, bucket))
 
 
 def _pieces(

@@ -1,9 +1,7 @@
 """Several plans side by side over one input: each has its own session, state and counts, and rows are read once.
 
-The output of a version is marked with its number: alert batches and rows that its rules reject have `version`. Counts
-have the name `number:store`, waits and results `number:alert`. A row of counts under `number:` alone has the bytes of
-state that the version left at the end. Among the newest times `-stream` is the oldest one of a stream, negated, so that
-it too can be brought together by the largest.
+The output of a version has its number: alert batches and invalid rows have the field `version`, and the first label of
+each metric has the prefix `number:`.
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ from tocsin.errors import RunError
 from tocsin.plan import Plan, RangeWatch, Watch
 from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.session import Session
-
-STATE_BYTES = "state_bytes"
 
 
 @dataclass(frozen=True)
@@ -90,11 +86,10 @@ class _VersionPipeline:
         """Push the rows of this version."""
         mine = [replace(batch, key_set=place) for batch in batches for place in self.places[batch.key_set]]
         given = self.session.push(mine, now_us)
-        given.memory.clear()  # Only the last report of a version counts.
         self._mark(given, out)
         for batch in batches:
             if len(batch.time):
-                out.meet(f"-{batch.stream}", -int(batch.time.min()))
+                out.metrics.record("oldest_us", int(batch.time.min()), f"{self.number}:{batch.stream}")
 
     def on_control(self, message: None, out: Out) -> None:
         """Ignore control rows: `Versions.read_control` accepts no row."""
@@ -108,7 +103,7 @@ class _VersionPipeline:
         self._mark(self.session.end(), out)
         pages = self.session.changed_pages()
         self._pages = {f"{self.number}:{name}": page for name, page in pages.items()}
-        out.count(f"{self.number}:", {STATE_BYTES: sum(len(page or b"") for page in pages.values())})
+        out.metrics.record("version_bytes", sum(len(page or b"") for page in pages.values()), f"{self.number}:")
 
     def next_timer(self) -> int | None:
         """Return None: a bounded input has no timers."""
@@ -124,14 +119,4 @@ class _VersionPipeline:
         number = self.number
         out.alerts += [replace(batch, version=number) for batch in given.alerts]
         out.dead += [{**row, "version": number} for row in given.dead]
-        for name, counts in given.counts.items():
-            out.count(f"{number}:{name}", counts)
-        for name, time_us in given.newest.items():
-            out.meet(name, time_us)
-        for alert, (wait_us, recall) in given.waits.items():
-            out.wait(f"{number}:{alert}", wait_us, recall)
-        for alert, found in given.memory.items():
-            out.remember(f"{number}:{alert}", found)
-        for alert, periods in given.results.items():
-            for start_us, (in_order, in_all) in periods.items():
-                out.find(f"{number}:{alert}", start_us, in_order, in_all)
+        out.metrics.merge(given.metrics.with_prefix(f"{number}:"))

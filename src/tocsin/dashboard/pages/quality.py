@@ -12,7 +12,6 @@ from tocsin.dashboard.pages.words import is_number, objects_in, seconds_text, sh
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import format_duration, format_share
 from tocsin.plan import found_text
-from tocsin.runtime.contract import Found
 
 
 class _Chart(NamedTuple):
@@ -25,29 +24,32 @@ class _Chart(NamedTuple):
 
 
 _CHARTS = (
-    _Chart("Reorder wait (K)", {"wait": "wait"}, seconds_text, 60),
-    _Chart("Estimated in-order recall", {"recall": "recall"}),
-    _Chart("Recall within the memory budget", {"predicted": "predicted", "reached": "measured"}),
-    _Chart("Relative standard error of samples", {"error_predicted": "predicted", "error_reached": "measured"}),
-    _Chart("CPU budget: shares processed and found", {"worked on": "rows processed", "found": "results found"}),
+    _Chart("Reorder wait (K)", {"wait_us": "wait"}, seconds_text, 60),
+    _Chart("Estimated in-order recall", {"wait_recall": "recall"}),
+    _Chart("Recall within the memory budget", {"memory_predicted": "predicted", "memory_reached": "measured"}),
+    _Chart(
+        "Relative standard error of samples",
+        {"memory_error_predicted": "predicted", "memory_error_reached": "measured"},
+    ),
+    _Chart("CPU budget: shares processed and found", {"cpu_rows": "rows processed", "cpu_results": "results found"}),
 )
 
 
 def quality_of(run: RunData, alert: str, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the requested and the measured quality of a rule, and its use of memory and CPU time."""
     asked = [str(rule.get("waits") or rule.get("no_wait") or "") for rule in rules]
-    wait_us, recall = run.last.waits.get(alert, (None, None)) if run.last else (None, None)
+    waits, memory, cpu = (run.last.waits, run.last.memory, run.last.cpu) if run.last else ({}, {}, {})
+    wait, processed = waits.get(alert, {}), cpu.get(alert, {})
+    wait_us = wait.get("wait_us")
     detect = run.last.milliseconds.get("detect") if run.last else None
-    found = run.last.memory.get(alert, Found()) if run.last else Found()
-    bought = run.last.cpu.get(alert, (None, None)) if run.last else (None, None)
     return {
         "cpu": next((str(rule["cpu"]) for rule in rules if rule.get("cpu")), ""),
-        "bought": _cpu_text(*bought),
+        "bought": _cpu_text(processed.get("rows"), processed.get("results")),
         "memory": next((str(rule["memory"]) for rule in rules if rule.get("memory")), ""),
-        "found": found_text(found),
+        "found": found_text(memory.get(alert, {})),
         "asked": next((text for text in asked if text), ""),
         "wait": None if wait_us is None else format_duration(wait_us),
-        "recall": recall,
+        "recall": wait.get("recall"),
         "tested": _tested(run, alert),
         "ends": run.is_backtest,
         "state_bytes": run.last.total.state_bytes if run.last else None,

@@ -38,7 +38,7 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
         raise HTTPException(404, "stream not found in this run")
     mine = [one for one in stores if one.name == name or one.name.startswith(f"{name}(")]
     last = run.last
-    classes = classes_of(last.delays.get(name, {})) if last else []
+    classes = classes_of(last.total.section("delays").get(name, {})) if last else []
     lag = run.history.get(f"lag {name}")
     rows = run.history.get(f"rows {name}")
     title = "Lag: processing time minus newest event time"
@@ -74,7 +74,7 @@ def _clock(run: RunData, name: str) -> dict[str, Any] | None:
     if last is None or name not in last.newest_us:
         return None
     lag = last.lag_s.get(name, 0.0)
-    ahead = last.delays.get(name, {}).get("-1", 0)
+    ahead = last.total.section("delays").get(name, {}).get("-1", 0)
     received = sum(number for stream, number in last.gained.rows.items() if stream == name)
     text = f"{lag_text(abs(lag))} {'after' if lag < 0 else 'before'} the end of the last micro-batch"
     clock = {"newest_us": last.newest_us[name], "lag": text, "is_ahead": lag < 0, "ahead": ahead, "received": received}

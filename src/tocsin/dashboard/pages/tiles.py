@@ -111,8 +111,7 @@ def _sinks(run: RunData) -> list[Tile]:
 def _losses(run: RunData, stores: Sequence[StoreNow]) -> list[Tile]:
     """Return warnings if a budget costs results: shed rows, unprocessed rows, and the CPU recall."""
     found = []
-    told = run.last.memory.values() if run.last else ()
-    reached = min((one.reached for one in told if one.reached is not None), default=None)
+    reached = min((share for _, share in run.last.total.items("memory_reached")), default=None) if run.last else None
     loss = "some results may be lost"
     recall = loss if reached is None else f"{format_share(reached, 'about ')} of the results found recently"
     for outcome, title, note in (
@@ -128,8 +127,9 @@ def _losses(run: RunData, stores: Sequence[StoreNow]) -> list[Tile]:
 
 def _cpu_recall(run: RunData) -> list[Tile]:
     """Return the lowest CPU recall of all rules with a CPU budget, if it is known."""
-    told = run.last.cpu.items() if run.last else ()
-    least = min(((share, alert) for alert, (_, share) in told if share is not None), default=None)
+    told = run.last.cpu if run.last else {}
+    shares = run.last.total.items("cpu_results") if run.last else ()
+    least = min(((share, alert) for (alert,), share in shares), default=None)
     if least is None:
         return []
     note = f"estimated share of the recent results of {least[1][:60]}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from tocsin.dashboard.microbatch import MOST_NUMBER
 from tocsin.formatting import format_duration
+from tocsin.runtime.metrics import LARGEST
 
 
 def is_number(given: Any) -> TypeGuard[float]:
@@ -14,7 +14,7 @@ def is_number(given: Any) -> TypeGuard[float]:
     >>> is_number(2.5), is_number(float("nan")), is_number(10**400), is_number("2")
     (True, False, False, False)
     """
-    return isinstance(given, int | float) and abs(given) <= MOST_NUMBER
+    return isinstance(given, int | float) and abs(given) <= LARGEST
 
 
 def objects_in(given: Any) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from tocsin.operators.retention.dominance import going_dominated
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
 from tocsin.runtime.state_registry import (
@@ -132,7 +133,7 @@ def retire_rows(section: StoredSection, context: RetireContext) -> None:
     """Count the rows of a removed store as expired, under the name that its facts have."""
     rows = len(section.arrays["time"])
     if rows:
-        context.out.count(section.facts, {"retained": -rows, "expired": rows})
+        context.out.metrics.count_rows(section.facts, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
 
 
 class Retention:
@@ -288,11 +289,14 @@ class Retention:
         texts[~is_retained] = rows.texts(source[~is_retained] - len(self.time))
         return texts
 
-    def retain(self, merged: VersionedRows, oldest: Int) -> dict[str, int]:
-        """Store the rows that remain, and return the row outcomes. `oldest` is the oldest useful time of each key."""
+    def retain(self, merged: VersionedRows, oldest: Int) -> dict[RowOutcome, int]:
+        """Store the rows that remain, and return the changes of row outcomes.
+
+        `oldest` is the oldest useful time of each key.
+        """
         new, before = len(merged.probes), len(self.time)
         if not self.store.remember:
-            return {"expired": new}
+            return {RowOutcome.EXPIRED: new}
         at, offsets, expired = find_retained(merged.offsets, merged.time, merged.end, oldest)
         if not self.store.whole:
             self._store_fingerprints(merged, oldest)
@@ -304,11 +308,11 @@ class Retention:
         gained, repeats = len(at) - before, int(merged.is_repeat.sum())
         omitted = new - gained - int(expired[0]) - merged.rejected - repeats
         return {
-            "retained": gained,
-            "expired": int(expired[0]),
-            "omitted": omitted,
-            "shed": merged.rejected,
-            "duplicates": repeats,
+            RowOutcome.RETAINED: gained,
+            RowOutcome.EXPIRED: int(expired[0]),
+            RowOutcome.OMITTED: omitted,
+            RowOutcome.SHED: merged.rejected,
+            RowOutcome.DUPLICATE: repeats,
         }
 
     def _store_fingerprints(self, merged: VersionedRows, oldest: Int) -> None:
