@@ -156,7 +156,7 @@ def serve_calls() -> None:
 
     plan = explain({"r": {"key": [], "ts": [], "value": []}}, Rule("Hot", "r > 30", on=["key"], quality={"wait": WAIT}))
     step = CountedStep(plan)
-    operator = _Operator(Work(step, (_feed(),), tuple(range(BUCKETS)), PARTITIONS, query="benchmark"))
+    operator = _Operator(Work(step, (_feed(),), tuple(range(BUCKETS)), query="benchmark"))
     timers: dict[str, Any] = {"registerTimer": lambda _: None, "deleteTimer": lambda _: None}
     while True:
         try:

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from tocsin.spark.metrics import METRICS
+from tocsin.runtime.metrics import METRICS
 
 # Title, Grafana unit, width of 24, panel type, and the query and legend of each line.
 PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
@@ -63,6 +63,7 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         12,
         "timeseries",
         (
+            ("sum(rate(tocsin_rows_counted_total{$run}[5m]))", "all"),
             ("sum(rate(tocsin_rows_omitted_total{$run}[5m]))", "omitted"),
             ("sum(rate(tocsin_rows_duplicates_total{$run}[5m]))", "duplicates"),
             ("sum(rate(tocsin_rows_expired_total{$run}[5m]))", "expired"),
@@ -95,6 +96,13 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
             ("rate(tocsin_rows_without_limits_total{$run}[5m])", "{{instance}} {{stream}} without limits"),
         ),
     ),
+    (
+        "Rows per second by delay",
+        "rowsps",
+        12,
+        "timeseries",
+        (("sum by (class) (rate(tocsin_rows_by_delay_total{$run}[5m]))", "{{class}}"),),
+    ),
     ("State size", "bytes", 12, "timeseries", (("tocsin_state_bytes{$run}", "{{instance}}"),)),
     (
         "Micro-batch duration",
@@ -123,6 +131,13 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
             ("tocsin_memory_recall_predicted{$run}", "{{instance}} {{alert}} predicted"),
             ("tocsin_memory_recall_measured{$run}", "{{instance}} {{alert}} measured"),
         ),
+    ),
+    (
+        "Memory budget by rule (bytes or rows)",
+        "short",
+        12,
+        "timeseries",
+        (("tocsin_memory_share{$run}", "{{instance}} {{alert}}"),),
     ),
     (
         "Relative standard error of samples under the memory budget",
@@ -192,7 +207,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def _panel(number: int, title: str, unit: str, kind: str, lines: Any, place: dict[str, int]) -> dict[str, Any]:
-    meanings = {metric.name: metric.meaning for metric in METRICS}
+    meanings = {metric.public_name: metric.help for metric in METRICS if metric.exported}
     described = [f"{name}: {text}" for name, text in meanings.items() if any(name in query for query, _ in lines)]
     return {
         "id": number,

@@ -40,7 +40,7 @@ def test_the_time_for_which_no_query_ran_is_no_silence(acts: bool) -> None:
     store, told = Store(), list[int]()
 
     def query() -> _Operator:
-        operator = _Operator(Work(Toy(quiet_us=1_500_000), FEEDS, (0,), 1, acts))
+        operator = _Operator(Work(Toy(quiet_us=1_500_000), FEEDS, (0,), acts))
         operator.init(store)  # type: ignore[arg-type]
         return operator
 

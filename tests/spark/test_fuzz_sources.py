@@ -61,6 +61,7 @@ def test_a_run_counts_every_row_it_was_given(spark: Any, tmp_path: Path) -> None
 
 
 def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Path) -> None:
+    from tocsin.runtime.alert_arrow import unpack_alerts
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import merged_metrics
     from tocsin.spark.sources import read
@@ -83,6 +84,8 @@ def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Pa
     found = spark.table("clocks").collect()
     counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["fuzz"]
     assert (counts["received"], counts.get("late", 0), counts.get("quarantined", 0)) == (66, 0, 0)
-    alerts = [json.loads(row.json) for row in found if row.kind == "alert"]
+    alerts = [
+        one for row in found if row.kind == "alerts" for batch in unpack_alerts(row.alerts) for one in batch.rows()
+    ]
     assert {row["labels"]["machine"] for row in alerts if row["state"] == "firing"} == {f"m{m}" for m in range(20)}
     assert {row["quality"] for row in alerts} == {"exact"}

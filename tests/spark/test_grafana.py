@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tocsin.spark.metrics import METRICS
+from tocsin.runtime.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -20,13 +20,13 @@ GRAFANA = json.loads((EXAMPLES / "grafana.json").read_text())
 RULES = yaml.safe_load((EXAMPLES / "prometheus-rules.yml").read_text())
 # What Prometheus adds to every series, and what a histogram has besides.
 ALWAYS = {"job", "instance", "le"}
-LABELS = {metric.name: set(metric.labels) for metric in METRICS}
+LABELS = {metric.public_name: set(metric.labels) for metric in METRICS if metric.exported}
 
 
 def known(name: str) -> str:
     """The metric of a series; those of a histogram have endings."""
     base = re.sub(r"_(bucket|sum|count)$", "", name)
-    kinds = {metric.name: metric.kind for metric in METRICS}
+    kinds = {metric.public_name: metric.kind for metric in METRICS}
     return base if kinds.get(base) == "histogram" and base != name else name
 
 

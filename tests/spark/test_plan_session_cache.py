@@ -57,7 +57,7 @@ def test_worker_keeps_one_session_per_bucket_when_buckets_move(monkeypatch: pyte
     # The cache of this process has sessions of earlier tests, which it evicts after a minute.
     monkeypatch.setattr("tocsin.spark.stateful._sessions", PlanSessionCache())
     before = count_sessions()
-    operator = _Operator(Work(Toy(), (Feed(0, "r", ("key",), ("value",)),), tuple(range(BUCKETS)), 2))
+    operator = _Operator(Work(Toy(), (Feed(0, "r", ("key",), ("value",)),), tuple(range(BUCKETS))))
     state = [Pages() for _ in range(BUCKETS)]
     for batch in range(20):
         for bucket, pages in enumerate(state):
@@ -72,7 +72,7 @@ def test_worker_reuses_the_session_when_no_other_worker_wrote_the_state(monkeypa
     monkeypatch.setattr(
         Toy, "build_pipelines", lambda step, pages, listener: built.append(step) or [ToyPipeline(step, {})]
     )
-    operator = _Operator(Work(Toy(), (Feed(0, "r", ("key",), ("value",)),), (0,), 1))
+    operator = _Operator(Work(Toy(), (Feed(0, "r", ("key",), ("value",)),), (0,)))
     pages, marks = Pages(), set()
     for _ in range(5):
         call(operator, pages, 0)

@@ -13,6 +13,7 @@ import pytest
 from tocsin import Rule
 from tocsin.errors import PlanError
 from tocsin.rules.rulefile import Source, Stream, Value
+from tocsin.runtime.alert_arrow import unpack_alerts
 
 pytestmark = pytest.mark.spark
 
@@ -295,7 +296,8 @@ def test_text_that_is_not_utf8_is_no_key_and_stops_nothing(spark: Any) -> None:
     found = rows_of({"air": frame}, Rule(alert="Hot", expr="air > 1", on=["machine"])).collect()
     counts = merged_metrics(row.json for row in found if row.kind == "metrics").section("counts")["air"]
     assert (counts["received"], counts["quarantined"]) == (4, 1)
-    assert next(json.loads(row.json)["labels"]["machine"] for row in found if row.kind == "alert") == "m"
+    batches = [batch for row in found if row.kind == "alerts" for batch in unpack_alerts(row.alerts)]
+    assert batches[0].rows()[0]["labels"]["machine"] == "m"
 
 
 def test_an_unknown_kind_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -312,6 +314,7 @@ def test_what_a_rule_does_not_read_travels_to_its_witness(spark: Any, tmp_path: 
     (tmp_path / "in" / "a.json").write_text("\n".join(lines))
     frame = read(spark, stream("json", tmp_path / "in", ("temp", "hum")), streaming=False)
     rules = [Rule("Hot", "air.temp > 5", on=["machine"]), Rule("Damp", "air.temp + air.hum > 1", on=["machine"])]
-    found = [json.loads(row.json) for row in rows_of({"air": frame}, rules, time=TIME, arrival=ARRIVAL).collect()]
-    shown = {row["alert"]: row["witness"][0]["payload"] for row in found if row.get("state") == "firing"}
+    rows = rows_of({"air": frame}, rules, time=TIME, arrival=ARRIVAL).collect()
+    found = [one for row in rows if row.kind == "alerts" for batch in unpack_alerts(row.alerts) for one in batch.rows()]
+    shown = {row["alert"]: row["witness"][0]["payload"] for row in found if row["state"] == "firing"}
     assert shown == {"Hot": {"hum": None}, "Damp": {"site": "x"}}
