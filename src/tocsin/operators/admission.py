@@ -25,7 +25,7 @@ def late_rows(
     wait_us: int | None,
 ) -> list[dict[str, Any]]:
     """Return the marked rows as records. `wait_us` is the reorder wait at their release."""
-    records, rules = [], [_rules_that_read(watch, lane) for lane in watch.lanes]
+    records, rules = [], [_rules_that_read(watch, view) for view in watch.lanes]
     at = np.flatnonzero(marked & (rows.view < len(watch.lanes)))[:MAX_RECORDS]
     for i, view in zip(at.tolist(), rows.view[at].tolist(), strict=True):
         stream, columns = watch.lanes[view]
@@ -45,7 +45,7 @@ def late_rows(
     return records
 
 
-def _rules_that_read(watch: Watch, lane: Lane) -> list[str]:
+def _rules_that_read(watch: Watch, view: Lane) -> list[str]:
     """Return the names of the rules that read an input view."""
-    stores = {i for i, store in enumerate(watch.stores) if store.lane == lane}
+    stores = {i for i, store in enumerate(watch.stores) if store.lane == view}
     return list(dict.fromkeys(rule.alert for rule in watch.rules if not stores.isdisjoint(rule.stores)))

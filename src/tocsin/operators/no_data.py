@@ -202,7 +202,6 @@ class NoDataDetector:
 
     @columns.setter
     def columns(self, columns: NoDataColumns) -> None:
-        """Copy of the state by rule and key."""
         for i, section in enumerate(self.streams):
             section.arrays |= {name: rows[i].copy() for name, rows in zip(columns._fields, columns, strict=True)}
 
