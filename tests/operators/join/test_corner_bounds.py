@@ -37,7 +37,8 @@ def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, li
         mine = rows[watch.stores[i].stream]
         key, value = np.array([k for k, _ in mine], np.int64), np.array([v for _, v in mine], np.float64)
         time = np.arange(len(mine))
-        memory = Retention(watch.stores[i], keys)
+        memory = Retention(watch.stores[i])
+        memory.section.add_keys([(str(number),) for number in range(keys)])
         batch = RowBatch(time * 0, key, time, time, time, Cells(value.reshape(1, -1), time, None))
         segment = memory.merge(batch)
         numbers, apart = need.numbers(segment.values)
