@@ -151,7 +151,9 @@ class Join(CompiledRule):
         super().__init__(rule, stores)
         own_views = [store.lane for store in self.stores]
         # Stream of the rule by view, or -1. The last entry is for rows without a view.
-        self.stream_of = np.array([own_views.index(view) if view in own_views else -1 for view in views] + [-1], np.int64)
+        self.stream_of = np.array(
+            [own_views.index(view) if view in own_views else -1 for view in views] + [-1], np.int64
+        )
         self.corners = CornerBounds(rule)
         schema = join_schema(len(self.stores), self._limits_of)
         self.section = Section(stable_hash(KIND, self.identity.to_json()), schema, owner=self.identity.id)
