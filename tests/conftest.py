@@ -64,10 +64,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session", autouse=True)
-def sift_small_batches() -> Iterator[None]:
-    """Enable the sift for batches of any size, because examples have few rows."""
+def select_cells_of_small_batches() -> Iterator[None]:
+    """Enable the selection of cells for batches of any size, because examples have few rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join_operator, "FEWEST_SIFTED", 0)
+        patch.setattr(join_operator, "MIN_ROWS_FOR_CELLS", 0)
         yield
 
 

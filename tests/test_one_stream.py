@@ -40,7 +40,7 @@ class Called:
 @contextmanager
 def calls(driver: Driver) -> Iterator[Called]:
     """Watch what is handed to the machine of expressions, by the join and by what is computed once per row."""
-    called, combine, evaluate_number = Called(), join_operator.combine, compiled_rule.evaluate_number
+    called, combine, evaluate_number = Called(), join_operator.evaluate_probes, compiled_rule.evaluate_number
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         answer = combine(tuples, probes, *rest, every=every)
@@ -57,7 +57,7 @@ def calls(driver: Driver) -> Iterator[Called]:
         return evaluate_number(part, columns)
 
     with (
-        mock.patch.object(join_operator, "combine", counted),
+        mock.patch.object(join_operator, "evaluate_probes", counted),
         mock.patch.object(compiled_rule, "evaluate_number", counted_number),
     ):
         yield called

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.interim.memory.call_keys import Called
-from tocsin.operators.join.operator import track, track_in_order
+from tocsin.operators.join.operator import advance_watermarks, advance_watermarks_in_order
 from tocsin.plan.operator_chain import KEYS_PER_PAGE
 from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size
@@ -49,7 +49,7 @@ def test_keys_move_up_behind_those_that_were_forgotten(first: list[bool], second
 def test_keys_in_order_move_as_row_by_row(rows: list[tuple[int, int, int]], idle: int) -> None:
     before = [(0, 0, 3), (1, 0, 2), (0, 1, 5)]
     newest, progress = np.full((3, 2), NEVER_SEEN), np.full(3, NEVER_SEEN)
-    track(*np.array(before).T, newest, progress, idle)
+    advance_watermarks(*np.array(before).T, newest, progress, idle)
     is_sorted, first, latest = np.ones(3, np.bool_), np.full(3, NEVER_SEEN), np.full((3, 2), NEVER_SEEN)
     for key in range(3):
         mine = [time for _, of, time in rows if of == key]
@@ -57,9 +57,9 @@ def test_keys_in_order_move_as_row_by_row(rows: list[tuple[int, int, int]], idle
     for lane, key, time in rows:
         latest[key, lane] = max(latest[key, lane], time)
     moved = newest.copy(), progress.copy()
-    in_order = track_in_order((np.array([0, 1]), is_sorted, first, latest), *moved, idle)
+    in_order = advance_watermarks_in_order((np.array([0, 1]), is_sorted, first, latest), *moved, idle)
     taken = [row for row in rows if in_order[row[1]]]
-    late = track(*np.array(taken).reshape(-1, 3).T.astype(np.int64), newest, progress, idle)
+    late = advance_watermarks(*np.array(taken).reshape(-1, 3).T.astype(np.int64), newest, progress, idle)
     assert not late.any()
     assert np.array_equal(moved[0], newest)
     assert np.array_equal(moved[1], progress)

@@ -1,4 +1,4 @@
-"""Late rows as people read them: those too old to be used, and those taken after a later one of their key."""
+"""Admission: records that describe the dropped late rows and the used out-of-order rows of a run."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Bools
 from tocsin.runtime.row_batch import RowBatch
 
-# Of one call and page; the rest is counted.
-MOST = 10_000
+# Largest number of records per call and page. Other rows are only counted.
+MAX_RECORDS = 10_000
 
 
 def late_rows(
     watch: Watch,
     keys: Sequence[tuple[str, ...]],
     rows: RowBatch,
-    which: Bools,
+    marked: Bools,
     reason: str,
     wait_us: int | None,
 ) -> list[dict[str, Any]]:
     """Return the marked rows as records. `wait_us` is the reorder wait at their release."""
-    found, readers = [], [_readers(watch, lane) for lane in watch.lanes]
-    at = np.flatnonzero(which & (rows.view < len(watch.lanes)))[:MOST]
+    records, rules = [], [_rules_that_read(watch, view) for view in watch.lanes]
+    at = np.flatnonzero(marked & (rows.view < len(watch.lanes)))[:MAX_RECORDS]
     for i, view in zip(at.tolist(), rows.view[at].tolist(), strict=True):
         stream, columns = watch.lanes[view]
         cell = rows.cell[i]
-        found.append(
+        records.append(
             {
                 "stream": stream,
                 "reason": reason,
-                "rules": readers[view],
+                "rules": rules[view],
                 "wait_us": wait_us,
                 "key": dict(zip(watch.on, keys[int(rows.key[i])], strict=True)),
                 "time": int(rows.time[i]),
@@ -42,10 +42,10 @@ def late_rows(
                 "payload": rows.texts(np.array([i]))[0],
             }
         )
-    return found
+    return records
 
 
-def _readers(watch: Watch, lane: Lane) -> list[str]:
-    """The alerts of the rules that take the rows of a lane."""
-    stores = {i for i, store in enumerate(watch.stores) if store.lane == lane}
+def _rules_that_read(watch: Watch, view: Lane) -> list[str]:
+    """Return the names of the rules that read an input view."""
+    stores = {i for i, store in enumerate(watch.stores) if store.lane == view}
     return list(dict.fromkeys(rule.alert for rule in watch.rules if not stores.isdisjoint(rule.stores)))

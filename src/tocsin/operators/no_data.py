@@ -1,9 +1,14 @@
-"""Silence: a key whose stream has brought no row for too long, in event time.
+"""No-data detection: an alert for each key with a stream that has no row for too long, in event time.
 
-Idea: per stream watched and key the newest row, and the start of the silence that is open. Event time is the newest row
-of the key in any stream; it passes, row by row, the moment at which a stream should have been heard again.
-Guarantee: the lives of docs/explanation/semantics.md (D60 to D69); one call or many give the same events.
-Cost: O(1) per row and stream watched, three numbers per stream watched and key.
+Algorithm: the state of a rule and key is the newest row of the stream, and the start of the open alert. The event time
+of a key is its newest row in any stream. An alert starts when the event time passes the newest row by more than `for`.
+It ends with the next row of the stream that is new enough.
+
+Guarantees: the alerts of docs/explanation/semantics.md (D60 to D69). The split of rows into calls does not change them.
+
+Complexity: O(1) per row and rule, and three integers per rule and key.
+
+References: docs/explanation/semantics.md (D60 to D69).
 """
 
 from __future__ import annotations
@@ -25,44 +30,63 @@ from tocsin.runtime.alert_batch import FIRING, RESOLVED, AlertBatch, Key
 from tocsin.runtime.contract import NEVER_SEEN, Int
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateArray, StateSchema, StoredSection
 
-# Neither a time nor the start of a life.
+# Marker for a missing time.
 NOT_YET = NEVER_SEEN
 
 
 class NoDataColumns(NamedTuple):
-    """By stream watched and key: the newest row, the start of the open life, and the last row before it."""
+    """State by rule and key.
+
+    Attributes
+    ----------
+    newest
+        Time of the newest row.
+    start
+        Start of the open alert, or NOT_YET.
+    last
+        Time of the last row before the open alert.
+    """
 
     newest: Int
     start: Int
     last: Int
 
 
-@kernel
-def hear(stream: Int, key: Int, time: Int, wanted: Int, for_us: Int, front: Int, quiet: NoDataColumns) -> Int:
-    """Take rows by key and arrival, and give the changes of state: (stream watched, key, start, end, last row).
+KIND = "no_data"
+CLOCK_KIND = "no_data_clock"
+_CLOCK = StateSchema(CLOCK_KIND, (Column("newest", default=NOT_YET), Column("seen")))
+_STREAM = StateSchema(KIND, tuple(Column(name, default=NOT_YET) for name in NoDataColumns._fields))
 
-    `wanted` has the streams watched, `front` the event time of each key; an end of NOT_YET means that the life begins.
+
+@kernel
+def observe_rows(
+    stream: Int, key: Int, time: Int, watched: Int, for_us: Int, event_time: Int, columns: NoDataColumns
+) -> Int:
+    """Update the state by rows, which are ordered by key and arrival, and return the changes of state.
+
+    `watched` has the stream of each rule. `event_time` is the event time of each key. A change has the columns rule,
+    key, start, end and last row. The end is NOT_YET if the alert starts.
     """
-    newest, start, last = quiet.newest, quiet.start, quiet.last
-    most = 2 * wanted.shape[0]
+    newest, start, last = columns.newest, columns.start, columns.last
+    most = 2 * watched.shape[0]
     events, count = np.empty((32 + most, 5), np.int64), 0
     for row in range(key.shape[0]):
         k, now = key[row], time[row]
-        front[k] = max(front[k], now)
+        event_time[k] = max(event_time[k], now)
         if count + most > events.shape[0]:
             events = np.concatenate((events, np.empty_like(events)))
-        for i in range(wanted.shape[0]):
-            is_open, is_known = start[i, k] != NOT_YET, newest[i, k] != NOT_YET
-            if is_known and not is_open and front[k] - newest[i, k] > for_us[i]:
-                count = begin(i, k, for_us[i], quiet, events, count)
+        for i in range(watched.shape[0]):
+            is_open, has_rows = start[i, k] != NOT_YET, newest[i, k] != NOT_YET
+            if has_rows and not is_open and event_time[k] - newest[i, k] > for_us[i]:
+                count = start_alert(i, k, for_us[i], columns, events, count)
                 is_open = True
-            if stream[row] != wanted[i] or (is_known and now <= newest[i, k]):
+            if stream[row] != watched[i] or (has_rows and now <= newest[i, k]):
                 continue
             newest[i, k] = now
-            is_silent = front[k] - now > for_us[i]
-            if is_silent and not is_open:
-                count = begin(i, k, for_us[i], quiet, events, count)
-            elif is_open and not is_silent:
+            is_missing = event_time[k] - now > for_us[i]
+            if is_missing and not is_open:
+                count = start_alert(i, k, for_us[i], columns, events, count)
+            elif is_open and not is_missing:
                 events[count, 0], events[count, 1], events[count, 2] = i, k, start[i, k]
                 events[count, 3], events[count, 4] = max(now, start[i, k]), last[i, k]
                 count += 1
@@ -71,17 +95,44 @@ def hear(stream: Int, key: Int, time: Int, wanted: Int, for_us: Int, front: Int,
 
 
 @kernel
-def begin(i: int, k: int, for_us: int, quiet: NoDataColumns, events: Int, count: int) -> int:
-    """Open a life behind the newest row; give the number of events."""
-    quiet.last[i, k] = quiet.newest[i, k]
-    quiet.start[i, k] = quiet.newest[i, k] + for_us
-    events[count, 0], events[count, 1], events[count, 2] = i, k, quiet.start[i, k]
-    events[count, 3], events[count, 4] = NOT_YET, quiet.last[i, k]
+def start_alert(i: int, k: int, for_us: int, columns: NoDataColumns, events: Int, count: int) -> int:
+    """Open an alert after the newest row, and return the number of events."""
+    columns.last[i, k] = columns.newest[i, k]
+    columns.start[i, k] = columns.newest[i, k] + for_us
+    events[count, 0], events[count, 1], events[count, 2] = i, k, columns.start[i, k]
+    events[count, 3], events[count, 4] = NOT_YET, columns.last[i, k]
     return count + 1
 
 
+@dataclass(frozen=True)
+class ObservedRows:
+    """Rows by key and arrival.
+
+    Attributes
+    ----------
+    stream
+        Number of the stream in the pipeline.
+    key, time
+        Key index and event time.
+    """
+
+    stream: Int
+    key: Int
+    time: Int
+
+
 class NoDataChanges(NamedTuple):
-    """Changes of state of one rule: key, start, end or NOT_YET, and last row before the start."""
+    """Changes of state of one rule.
+
+    Attributes
+    ----------
+    key
+        Key index.
+    start, end
+        Start and end of the alert. The end is NOT_YET if the alert starts.
+    last
+        Time of the last row before the start.
+    """
 
     key: Int
     start: Int
@@ -89,7 +140,7 @@ class NoDataChanges(NamedTuple):
     last: Int
 
 
-# Changes of state by number of the rule.
+# Changes of state with the number of their rule.
 NumberedChanges = Sequence[tuple[int, NoDataChanges]]
 
 
@@ -97,21 +148,6 @@ def _by_rule(events: Int) -> NumberedChanges:
     """Split events (rule, key, start, end, last row) by rule. The events of a rule keep their order."""
     numbers = np.unique(events[:, 0]).tolist()
     return [(i, NoDataChanges(*events[events[:, 0] == i].T[1:])) for i in numbers]
-
-
-@dataclass(frozen=True)
-class ObservedRows:
-    """Rows by key and arrival: number of the stream among those of the watch, key, time."""
-
-    stream: Int
-    key: Int
-    time: Int
-
-
-KIND = "no_data"
-CLOCK_KIND = "no_data_clock"
-_CLOCK = StateSchema(CLOCK_KIND, (Column("newest", default=NOT_YET), Column("seen")))
-_STREAM = StateSchema(KIND, tuple(Column(name, default=NOT_YET) for name in NoDataColumns._fields))
 
 
 def no_data_alerts(
@@ -142,68 +178,70 @@ def retire_no_data(section: StoredSection, context: RetireContext) -> None:
 
 
 class NoDataDetector:
-    """State and work of all silences on one page.
+    """State and work of all no-data rules in one shard.
 
-    The clock is one section, because all silences of a page observe the same rows. Each silence has a section.
+    All rules observe the same rows, so they share one section for event time. Each rule has a section for its alerts.
     """
 
-    front, seen_us = StateArray("newest"), StateArray("seen")
+    event_time, seen_us = StateArray("newest"), StateArray("seen")
 
     def __init__(self, watch: Watch) -> None:
-        self.identities = [silence.identity for silence in watch.silences]
-        self.wanted = np.array([watch.streams.index(silence.stream) for silence in watch.silences], np.int64)
-        self.for_us = np.array([silence.for_us for silence in watch.silences], np.int64)
+        self.identities = [rule.identity for rule in watch.silences]
+        self.watched = np.array([watch.streams.index(rule.stream) for rule in watch.silences], np.int64)
+        self.for_us = np.array([rule.for_us for rule in watch.silences], np.int64)
         self.section = Section(stable_hash(CLOCK_KIND), _CLOCK)
         self.streams = [
             Section(stable_hash(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities
         ]
 
     @property
-    def quiet(self) -> NoDataColumns:
-        """Copy of the state by silence and key."""
+    def columns(self) -> NoDataColumns:
+        """Copy of the state by rule and key."""
         names = NoDataColumns._fields
         return NoDataColumns(*(np.stack([section.arrays[name] for section in self.streams]) for name in names))
 
-    @quiet.setter
-    def quiet(self, quiet: NoDataColumns) -> None:
+    @columns.setter
+    def columns(self, columns: NoDataColumns) -> None:
         for i, section in enumerate(self.streams):
-            section.arrays |= {name: rows[i].copy() for name, rows in zip(quiet._fields, quiet, strict=True)}
+            section.arrays |= {name: rows[i].copy() for name, rows in zip(columns._fields, columns, strict=True)}
 
-    def on_rows(self, heard: ObservedRows, now_us: int | None) -> NumberedChanges:
-        """Hear rows."""
-        self.seen_us[heard.key] = now_us or 0
-        quiet = self.quiet
-        events = hear(heard.stream, heard.key, heard.time, self.wanted, self.for_us, self.front, quiet)
-        self.quiet = quiet
+    def on_rows(self, observed: ObservedRows, now_us: int | None) -> NumberedChanges:
+        """Observe rows, and return the changes of state."""
+        self.seen_us[observed.key] = now_us or 0
+        columns = self.columns
+        events = observe_rows(
+            observed.stream, observed.key, observed.time, self.watched, self.for_us, self.event_time, columns
+        )
+        self.columns = columns
         return _by_rule(events)
 
-    def _listening(self, quiet: NoDataColumns) -> NDArray[np.bool_]:
-        """By silence and key: it was heard of, and is not silent yet."""
-        listening: NDArray[np.bool_] = (quiet.newest != NOT_YET) & (quiet.start == NOT_YET)
-        return listening
+    def _has_data(self, columns: NoDataColumns) -> NDArray[np.bool_]:
+        """Mark by rule and key the streams that have rows and no open alert."""
+        has_data: NDArray[np.bool_] = (columns.newest != NOT_YET) & (columns.start == NOT_YET)
+        return has_data
 
     def on_time(self, now_us: int) -> NumberedChanges:
-        """Begin the silence of keys that had no row of any stream for too long by the clock."""
-        quiet = self.quiet
-        due = self._listening(quiet) & (now_us - self.seen_us > self.for_us[:, None])
-        newest, start, last = quiet
+        """Start the alerts of keys that had no row of any stream for too long in processing time."""
+        columns = self.columns
+        due = self._has_data(columns) & (now_us - self.seen_us > self.for_us[:, None])
+        newest, start, last = columns
         last[due] = newest[due]
         start[due] = (newest + self.for_us[:, None])[due]
         if due.any():
-            self.quiet = quiet
+            self.columns = columns
         rule, key = np.nonzero(due)
         return _by_rule(np.stack([rule, key, start[due], np.full(len(rule), NOT_YET), last[due]], axis=1))
 
     def next_timer(self) -> int | None:
-        """When the clock would begin the next silence."""
-        # A key is silent when its time has passed, not when it has come; more often than each second is not asked.
-        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._listening(self.quiet)]
+        """Return the processing time of the next start of an alert, or None."""
+        # An alert starts after its time has passed. Timers are at least one second apart.
+        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._has_data(self.columns)]
         return int(due.min()) if len(due) else None
 
-    def end_keys(self, gone: NDArray[np.bool_], now_us: int) -> NumberedChanges:
-        """Return the ends of the open alerts of keys that are evicted: their event time, moved on by the clock."""
-        _, start, last = self.quiet
-        ended = self.front + (now_us - self.seen_us)
-        rule, key = np.nonzero((start != NOT_YET) & gone)
+    def end_keys(self, evicted: NDArray[np.bool_], now_us: int) -> NumberedChanges:
+        """Return the ends of the open alerts of evicted keys: event time plus processing time since the last row."""
+        _, start, last = self.columns
+        ended = self.event_time + (now_us - self.seen_us)
+        rule, key = np.nonzero((start != NOT_YET) & evicted)
         starts = start[rule, key]
         return _by_rule(np.stack([rule, key, starts, np.maximum(ended[key], starts), last[rule, key]], axis=1))

@@ -21,7 +21,7 @@ from tocsin.operators.join import operator as join
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle import operator as lifecycle
-from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts, with_doubts
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, add_out_of_domain, lifecycle_alerts
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.witness import Witnesses
@@ -118,7 +118,7 @@ class Page:
         """Add the sections of all operators to the shard."""
         sections = [self.section, *(memory.section for memory in self.remembered)]
         for followed in self.followed:
-            sections += [followed.section, followed.lived.section]
+            sections += [followed.section, followed.lifecycle.section]
         if self.silences is not None:
             sections += [self.silences.section, *self.silences.streams]
         for section in sections:
@@ -164,7 +164,7 @@ class Page:
             why = "it arrived after the reorder wait and was used out of order"
             out.late += late_rows(self.watch, self.keys, rows, taken.behind, why, wait_us)
         self._take(rows, out, wait_us)
-        gave = np.concatenate([followed.gave for followed in self.followed])
+        gave = np.concatenate([followed.result_serials for followed in self.followed])
         results = np.bincount(gave, minlength=len(taken.delay)).astype(np.float64)
         self.learnt.append(Learnt(taken.noted, Gave(rows.view, taken.delay, rows.time, results, ~taken.behind)))
 
@@ -212,11 +212,11 @@ class Page:
         merged = [self._merge(i, of_view[view]) for i, view in enumerate(self.lanes)]
         arrived = BatchSlice(rows, merged, self.lanes, len(self.keys))
         for followed in self.followed:
-            has_times = self.watch.has_emission_times and followed.lived.lives
+            has_times = self.watch.has_emission_times and followed.lifecycle.has_alerts
             emissions = EmissionTimes.of(followed, rows) if has_times else None
-            changes, matches = followed.evaluate(arrived)
+            changes, matches = followed.process(arrived)
             if self.hold is not None:
-                followed.count_left_out(arrived)
+                followed.count_omitted_results(arrived)
             self._report(followed, changes, out, emissions)
             self._report_matches(followed, matches, out)
         self._retain(merged, out)
@@ -232,7 +232,7 @@ class Page:
         floors = [self.newest - self.watch.horizon_us for _ in self.remembered]
         for rule, followed in zip(self.watch.rules, self.followed, strict=True):
             if rule.lag_us:  # A row that is not settled yet does not expire.
-                floors[rule.stores[0]] = np.minimum(floors[rule.stores[0]], followed.progress + 1)
+                floors[rule.stores[0]] = np.minimum(floors[rule.stores[0]], followed.watermark + 1)
         for i, (memory, name) in enumerate(zip(self.remembered, self.watch.store_names, strict=True)):
             if self.tracer is not None:
                 self.tracer.record_reduction(i, merged[i], floors[i])
@@ -251,8 +251,8 @@ class Page:
         """Let a rule wait for nothing up to `progress`; nothing was said until `silence`."""
         if rule.lag_us:
             segment = self._merge(rule.stores[0], no_rows(len(self.watch.stores[rule.stores[0]].columns)))
-            self._report(followed, followed.settle_rest(progress, segment), out)
-        self._report(followed, followed.advance(progress, silence, late_too=True), out)
+            self._report(followed, followed.finalize_rows(progress, segment), out)
+        self._report(followed, followed.advance(progress, silence, with_late=True), out)
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Move the event time of silent keys with the clock, end all waits after `idle_timeout`, and drop dead keys."""
@@ -318,7 +318,7 @@ class Page:
             if busy.any():
                 # A life ends when silence has passed its end, not when it has reached it.
                 wait = np.full(len(busy), max(rule.idle_timeout_us, rule.stale_us + rule.keep_us + 1))
-                wait[followed.waits()] = rule.idle_timeout_us
+                wait[followed.is_waiting()] = rule.idle_timeout_us
                 times.append(int((followed.seen_us + np.maximum(wait, 1_000_000))[busy].min()))
         if self.hold is not None and (timer := self.hold.next_timer()) is not None:
             times.append(timer)
@@ -341,7 +341,7 @@ class Page:
             qualities = self._promises(since - followed.rule.keep_us - followed.rule.stale_us)
             if mine.late:
                 qualities = [f"{one} late" for one in qualities]
-            qualities = with_doubts(qualities, followed.outside(mine.shown))
+            qualities = add_out_of_domain(qualities, followed.outside(mine.shown))
             batch = lifecycle_alerts(followed.identity, self.watch.on, self.keys, mine, qualities)
             if emissions is not None:
                 emitted, firing = np.full(len(batch), NO_TIME), np.flatnonzero((mine.state == FIRING) & (not mine.late))
@@ -352,11 +352,11 @@ class Page:
     def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
-        if followed.chances is None:
+        if followed.match_probabilities is None:
             promises = self._promises(matches.times.min(axis=1))
         else:
-            promises = list(map(_sampled, followed.chances.tolist()))
-        qualities = with_doubts(promises, followed.outside(matches))
+            promises = list(map(_sampled, followed.match_probabilities.tolist()))
+        qualities = add_out_of_domain(promises, followed.outside(matches))
         batch = match_alerts(followed.identity, self.watch.on, self.keys, matches.key, matches, qualities)
         out.alerts.append(batch)
 
@@ -382,11 +382,11 @@ class Page:
         if self.hold is not None:
             self.hold.check()
         if self.silences is not None:
-            assert (self.silences.quiet.newest <= self.silences.front).all()
+            assert (self.silences.columns.newest <= self.silences.event_time).all()
         for followed in self.followed:
-            assert len(followed.lived.is_open()) == len(self.keys)
+            assert len(followed.lifecycle.is_open()) == len(self.keys)
             assert (followed.seen_us <= self.seen_us).all()
-            if followed.lived.lives:
-                alive = followed.lived.machines[0].phase != NONE
-                assert not (alive & (followed.progress == NEVER_SEEN)).any()
-            assert (followed.progress <= followed.newest.max(axis=1)).all()
+            if followed.lifecycle.has_alerts:
+                alive = followed.lifecycle.machines[0].phase != NONE
+                assert not (alive & (followed.watermark == NEVER_SEEN)).any()
+            assert (followed.watermark <= followed.newest.max(axis=1)).all()

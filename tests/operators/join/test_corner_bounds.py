@@ -13,7 +13,7 @@ from tests.test_semantics import run, stories
 from tocsin import Rule
 from tocsin.local import explain
 from tocsin.operators.join import corner_bounds as corners_module
-from tocsin.operators.join.cell_grid import spread
+from tocsin.operators.join.cell_grid import cell_extremes
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.retention.operator import Retention
 from tocsin.rules.limits import Limits
@@ -24,7 +24,7 @@ from tocsin.runtime.row_batch import Cells, RowBatch
 def test_looking_at_corners_changes_nothing(case: Case) -> None:
     found = stories(run(case))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corners_module, "MOST_CORNERS", 0)
+        patch.setattr(corners_module, "MAX_CORNERS", 0)
         assert stories(run(case)) == found
 
 
@@ -37,15 +37,16 @@ def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, li
         mine = rows[watch.stores[i].stream]
         key, value = np.array([k for k, _ in mine], np.int64), np.array([v for _, v in mine], np.float64)
         time = np.arange(len(mine))
-        memory = Retention(watch.stores[i], keys)
+        memory = Retention(watch.stores[i])
+        memory.section.add_keys([(str(number),) for number in range(keys)])
         batch = RowBatch(time * 0, key, time, time, time, Cells(value.reshape(1, -1), time, None))
         segment = memory.merge(batch)
         numbers, apart = need.numbers(segment.values)
         whole = np.where(apart, np.nan, numbers[0]), segment.offsets
-        spans.append(spread(*whole, np.arange(keys), np.zeros(keys, np.int64), 0))
+        spans.append(cell_extremes(*whole, np.arange(keys), np.zeros(keys, np.int64), 0))
     corners = CornerBounds(threshold)
     assert corners.known
-    return corners.hopeless(spans, limits or {}).tolist()
+    return corners.infeasible_cells(spans, limits or {}).tolist()
 
 
 SETTINGS: dict[str, Any] = {"within": "1s", "on": ["m"]}

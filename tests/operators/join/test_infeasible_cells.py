@@ -95,9 +95,9 @@ def test_passing_rows_over_changes_no_alert(
     streams = levels(seed, rows, disorder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_slice, "ROWS_PER_CELL", fewest[0])
-        patch.setattr(join_operator, "FEWEST_SIFTED", fewest[1])
+        patch.setattr(join_operator, "MIN_ROWS_FOR_CELLS", fewest[1])
         found = alerts(streams, rules, []), alerts(streams, rules, cuts)
-        patch.setattr(corner_bounds, "MOST_CORNERS", 0)
+        patch.setattr(corner_bounds, "MAX_CORNERS", 0)
         assert found == (alerts(streams, rules, []), alerts(streams, rules, cuts))
 
 
@@ -107,21 +107,21 @@ def test_with_the_shortest_cells_the_oracles_small_inputs_give_what_they_gave(ca
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_slice, "ROWS_PER_CELL", 0)
         found = stories(run(case, cuts=sorted(set(cuts))))
-        patch.setattr(corner_bounds, "MOST_CORNERS", 0)
+        patch.setattr(corner_bounds, "MAX_CORNERS", 0)
         assert stories(run(case)) == found
 
 
 def tried(streams: dict[str, Any], rule: Rule) -> tuple[int, list[dict[str, Any]]]:
     """How many rows were tried, and what came of it."""
-    count, combine = 0, join_operator.combine
+    count, combine = 0, join_operator.evaluate_probes
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         nonlocal count
-        count += int((~probes.silent).sum())
+        count += int((~probes.partner_only).sum())
         return combine(tuples, probes, *rest, every=every)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join_operator, "combine", counted)
+        patch.setattr(join_operator, "evaluate_probes", counted)
         return count, local.run_local(streams, rule)
 
 

@@ -28,18 +28,18 @@ def drive(
     key, time, truth = (np.array([e[i] for e in evaluations], np.int64) for i in range(3))
     margin = np.array([e[3] for e in evaluations], np.float64)
     events = alert.new_events(len(evaluations), len(lives.phase))
-    alert.drive(lives, key, time, truth, margin, np.arange(len(evaluations)), timing, events)
+    alert.apply_evaluations(lives, key, time, truth, margin, np.arange(len(evaluations)), timing, events)
     return told(events)
 
 
 def settle(lives: alert.AlertStates, timing: alert.Timing, *progress: int) -> list[tuple[int, str, int, int | None]]:
     events = alert.new_events(0, len(lives.phase))
-    alert.settle_all(lives, np.array(progress, np.int64), timing, events)
+    alert.expire_stale_alerts(lives, np.array(progress, np.int64), timing, events)
     return told(events)
 
 
 def test_keys_have_lives_of_their_own() -> None:
-    lives, timing = alert.new_lives(2), alert.Timing(0, 0, 5)
+    lives, timing = alert.new_alert_states(2), alert.Timing(0, 0, 5)
     found = drive(lives, timing, [(0, 1, 1, 1.0), (1, 2, 0, -1.0), (1, 3, 1, 1.0), (0, 4, 0, -1.0)])
     assert found == [(0, "firing", 1, None), (1, "firing", 3, None), (0, "resolved", 1, 4)]
     assert lives.phase.tolist() == [alert.NONE, alert.FIRING]
@@ -47,25 +47,25 @@ def test_keys_have_lives_of_their_own() -> None:
 
 @pytest.mark.parametrize(("progress", "ended"), [(8, []), (9, [(0, "resolved", 1, 8)])])
 def test_progress_ends_a_life_once_it_has_passed_stale_and_keep(progress: int, ended: list[object]) -> None:
-    lives, timing = alert.new_lives(1), alert.Timing(0, 2, 5)  # last 1, silent from 6, kept until 8
+    lives, timing = alert.new_alert_states(1), alert.Timing(0, 2, 5)  # last 1, silent from 6, kept until 8
     drive(lives, timing, [(0, 1, 1, 1.0)])
     assert settle(lives, timing, progress) == ended
 
 
 def test_a_pending_life_ends_inactive_by_silence() -> None:
-    lives, timing = alert.new_lives(1), alert.Timing(3, 2, 5)
+    lives, timing = alert.new_alert_states(1), alert.Timing(3, 2, 5)
     assert drive(lives, timing, [(0, 1, 1, 1.0)]) == [(0, "pending", 1, None)]
     assert settle(lives, timing, 7) == [(0, "inactive", 1, 6)]
 
 
 def test_an_evaluation_back_in_time_ends_the_life_before_it() -> None:
-    lives, timing = alert.new_lives(1), alert.Timing(0, 1, 5)
+    lives, timing = alert.new_alert_states(1), alert.Timing(0, 1, 5)
     found = drive(lives, timing, [(0, 9, 1, 1.0), (0, 2, 1, 1.0)])
     assert found == [(0, "firing", 9, None), (0, "resolved", 9, 15), (0, "firing", 2, None)]
 
 
 def test_the_best_evaluation_is_the_first_of_the_largest_margin_of_this_life() -> None:
-    lives, timing = alert.new_lives(1), alert.Timing(0, 0, 50)
+    lives, timing = alert.new_alert_states(1), alert.Timing(0, 0, 50)
     drive(lives, timing, [(0, 0, 1, 9.0), (0, 1, 0, -1.0), (0, 2, 1, 1.0), (0, 3, 1, 4.0), (0, 4, 1, 4.0)])
     assert (lives.best.tolist(), lives.margin.tolist()) == ([3], [4.0])
 
@@ -86,13 +86,13 @@ def test_alerts_have_distinct_identities_when_starts_are_equal_or_go_back(
         timing = timing._replace(behind_us=alert.FOREVER)
     else:
         story.sort()
-    lives, rows = alert.new_lives(3), []
+    lives, rows = alert.new_alert_states(3), []
     ends = [0, *sorted(min(cut, len(story)) for cut in cuts), len(story)]
     for first, last in itertools.pairwise(ends):
         key, time, truth = (np.array([step[i] for step in story[first:last]], np.int64) for i in range(3))
         margin = np.array([step[3] for step in story[first:last]], np.float64)
         events = alert.new_events(last - first, 3)
-        alert.drive(lives, key, time, truth, margin, np.arange(last - first), timing, events)
+        alert.apply_evaluations(lives, key, time, truth, margin, np.arange(last - first), timing, events)
         rows += events[1 : 1 + int(events[0, 0])].tolist()
     opened: dict[int, tuple[int, ...]] = {}
     seen = list[tuple[int, ...]]()
@@ -112,5 +112,5 @@ def test_alerts_have_distinct_identities_when_starts_are_equal_or_go_back(
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20))
 def test_the_order_is_by_key_then_time_then_position(rows: list[tuple[int, int]]) -> None:
     key, time = (np.array([row[i] for row in rows], np.int64) for i in range(2))
-    order = alert.by_key_and_time(4, key, time)
+    order = alert.order_by_key_and_time(4, key, time)
     assert order.tolist() == sorted(range(len(rows)), key=lambda i: (rows[i][0], rows[i][1], i))

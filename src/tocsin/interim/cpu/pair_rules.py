@@ -17,7 +17,7 @@ from tocsin.expr.syntax_tree import Variable
 from tocsin.interim.cpu.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.interim.cpu.row_log import Key, RowLog
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
-from tocsin.operators.lifecycle.alert_changes import with_doubts
+from tocsin.operators.lifecycle.alert_changes import add_out_of_domain
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.plan.steps import Threshold, Watch
@@ -124,5 +124,5 @@ class PairRules:
             if len(mine):
                 found = Found._make(column[mine] for column in whole)
                 shown = rule.shown(found)
-                qualities = with_doubts(found.quality.tolist(), rule.outside(shown))
+                qualities = add_out_of_domain(found.quality.tolist(), rule.outside(shown))
                 out.alerts.append(match_alerts(rule.identity, self.on, log.keys, found.key, shown, qualities))

@@ -20,7 +20,7 @@ from tocsin.expr.syntax_tree import find_variables
 from tocsin.interim.cpu.row_log import RowLog
 from tocsin.jit import kernel
 from tocsin.operators.join.threshold_join import first_window, last_window
-from tocsin.operators.lifecycle.alert_changes import with_doubts
+from tocsin.operators.lifecycle.alert_changes import add_out_of_domain
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.plan.guided import Guided
@@ -165,7 +165,7 @@ class RowRules:
                 at, time[at], margin[at], np.ones(len(at), np.int64), value[at], time[at][:, None],
                 np.ascontiguousarray(values[at, :width]), texts[at][:, None],
             )  # fmt: skip
-            doubts = with_doubts(quality[at].tolist(), one.outside(values[at]))
+            doubts = add_out_of_domain(quality[at].tolist(), one.outside(values[at]))
             out.alerts.append(match_alerts(one.identity, self.on, log.keys, key[at], shown, doubts))
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tocsin.hashing import key_number
 from tocsin.jit import kernel
-from tocsin.operators.join.operator import bring_on
+from tocsin.operators.join.operator import advance_watermark
 from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
@@ -79,7 +79,7 @@ def fit(came: Came, stand: Stand, charged: Charged, terms: Terms, allowed_latene
             after[r], s = rows[r, k], terms.stream[r, came.lane[i]]
             if in_time and s >= 0:
                 newest[r, k, s] = max(newest[r, k, s], time)
-                bring_on(k, newest[r], progress[r], terms.idle_timeout[r])
+                advance_watermark(k, newest[r], progress[r], terms.idle_timeout[r])
                 after[r] = (0 if progress[r, k] >= until[r, k] else rows[r, k]) + (time > progress[r, k])
                 more += terms.each[r] * (after[r] - rows[r, k]) + _ENTRY * ((after[r] > 0) - noted[r, k])
         if taken + more > left:
@@ -160,7 +160,7 @@ class Waits:
             called = np.full(len(page.keys), -1)
             called[at] = mine
             for r, i in enumerate(self.rules):
-                waiting = page.followed[i].lived.waiting
+                waiting = page.followed[i].lifecycle.waiting
                 key = called[waiting.key]
                 rows[r] += np.bincount(key[key >= 0], minlength=keys)
                 np.maximum.at(until[r], key[key >= 0], waiting.time[key >= 0])
@@ -187,7 +187,7 @@ class Waits:
             for r, i in enumerate(self.rules):
                 followed = page.followed[i]
                 newest[r, mine, : followed.newest.shape[1]] = followed.newest[at]
-                progress[r, mine] = followed.progress[at]
+                progress[r, mine] = followed.watermark[at]
         return Stand(front, newest, progress)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,7 @@
 """Compiled rule: the condition of a rule as a program, its time bounds, and the columns that it reads of each stream.
 
-A subexpression that reads one stream only is computed once per row, before the join (`slots`). The program computes the
-rest for each combination.
+Algorithm: a subexpression that reads one stream only is computed once per row, before the join (`slots`). The program
+computes the rest of the condition for each combination.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tocsin.runtime.contract import Bools, Float
 def compile_rule(
     rule: Threshold, stores: Sequence[Store], *, hoisting: bool = True
 ) -> tuple[Condition, list[list[Any]]]:
-    """Compile the condition; what reads one stream only is computed once per row, in the slots of that stream.
+    """Compile the condition, and hoist the subexpressions that read one stream only into the slots of that stream.
 
-    Without hoisting all is computed for each combination, from the columns. A limit is one number per key, so any row
-    has it: it is read as a value of the first stream.
+    Without hoisting, the program computes the whole condition for each combination. A limit is one number per key, so
+    it is a value of the first stream.
     """
-    whole = _with_limits(rule.condition, rule, stores[0].stream)
-    residual, parts = hoist_subexpressions(whole) if hoisting else (whole, {})
+    condition_with_limits = _with_limits(rule.condition, rule, stores[0].stream)
+    residual, parts = hoist_subexpressions(condition_with_limits) if hoisting else (condition_with_limits, {})
     slots, hoisted, offsets = [], [], [0]
     read = [variable.key for variable in find_variables(residual)]
     for store in stores:
-        mine = [key for key in read if key[0] == store.stream]
-        hoisted.append([parts.get(key, Variable(*key)) for key in mine])
-        slots += mine
+        own_keys = [key for key in read if key[0] == store.stream]
+        hoisted.append([parts.get(key, Variable(*key)) for key in own_keys])
+        slots += own_keys
         offsets.append(len(slots))
     program = compile_expression(residual, slots)
     topology = rule.topology
@@ -50,18 +50,18 @@ def compile_rule(
         args=program.args,
         consts=program.consts,
         depth=program.stack,
-        turn=np.array([_turn(need) for need in rule.needs], np.int64),
+        direction=np.array([_direction(need) for need in rule.needs], np.int64),
     )
     return condition, hoisted
 
 
-def _turn(need: Store) -> int:
-    """By which numbers of a stream a condition becomes truer, as the join wants to know it."""
+def _direction(need: Store) -> int:
+    """Return the direction in which the values of a stream make the condition truer, as in `Condition.direction`."""
     return (need.above_us >= 0) + 2 * (need.below_us >= 0) if len(need.by) < 2 else 0
 
 
 def limit_key(stream: str, number: int) -> Key:
-    """The variable by which the rows of a stream read a limit; no column of a user has such a name."""
+    """Return the variable that represents a limit among the columns of a stream. No user column has this name."""
     return stream, f" limit {number}"
 
 
@@ -73,7 +73,7 @@ def _with_limits(node: Node, rule: Threshold, stream: str) -> Node:
 
 
 class CompiledRule:
-    """The condition of a rule, what of it one row decides alone, and where a witness has the columns of each stream."""
+    """Compiled condition of a rule, its hoisted subexpressions, and the position of each stream in a witness."""
 
     def __init__(self, rule: Threshold, stores: Sequence[Store], *, hoisting: bool = True) -> None:
         self.rule, self.stores, self.identity = rule, [stores[i] for i in rule.stores], rule.identity(stores)
@@ -81,15 +81,15 @@ class CompiledRule:
         self.condition, self.hoisted = compile_rule(rule, self.stores, hoisting=hoisting)
 
     def fill(self, slots: Float, stream: int, values: Sequence[Float], limits: Mapping[Key, Float]) -> None:
-        """Write down what the program reads of rows of one stream: of their columns, and of limits of the first."""
+        """Write the slots of the rows of one stream, from their columns and the limits."""
         store = self.stores[stream]
-        have = dict(zip(store.columns, values, strict=True))
-        columns = {key: have[name] for key, name in self.rule.columns if key[0] == store.stream} | dict(limits)
+        by_name = dict(zip(store.columns, values, strict=True))
+        columns = {key: by_name[name] for key, name in self.rule.columns if key[0] == store.stream} | dict(limits)
         for slot, part in enumerate(self.hoisted[stream]):
             slots[:, slot] = columns[part.key] if isinstance(part, Variable) else evaluate_number(part, columns)
 
     def outside(self, shown: Witnesses) -> Bools:
-        """Tell which witnesses have a value outside the domain that this rule declares for it."""
+        """Mark the witnesses that have a value outside its declared domain."""
         names, outside = [store.stream for store in self.stores], np.zeros(len(shown.key), np.bool_)
         for stream, column, low, high in self.rule.domains:
             i = names.index(stream)

@@ -1,13 +1,15 @@
-"""Corners: name the stretches of time in which a rule cannot be true, from the extremes of the rows around alone.
+"""Corner bounds: proof from cell extremes that a condition is false for all combinations around a cell.
 
-Idea: a margin that is increasing, decreasing or quasiconvex in every stream is largest at a corner of the box that the
-rows span which may be partners. Where it is below 0 at all corners, by more than rounding can bend a proof, no
-combination is true, and none needs to be looked for. Most keys are quiet most of the time.
-Guarantee: a cell that is named has no row that is part of a true combination, if the shapes are as declared, which is
-what omission trusts in too. A corner where the condition is undefined, or a row outside the domain, says nothing.
-Cost: one evaluation per cell and corner.
-Source: ours; that a quasiconvex function is largest at a corner is in Boyd and Vandenberghe, Convex Optimization,
-section 3.4.
+Algorithm: the possible partners of the rows in a cell span a box. A margin that is increasing, decreasing or
+quasiconvex in every stream is largest at a corner of this box. If the margin at each corner is below 0 by more than the
+rounding error of the proof, no combination is true. The join then skips the cell.
+
+Guarantees: an infeasible cell has no row of a true combination, if the declared shapes are correct. Omission has the
+same premise. A cell is feasible if the condition is undefined at a corner or a row is outside its domain.
+
+Complexity: one evaluation of the condition per cell and corner.
+
+References: own method. Boyd and Vandenberghe, Convex Optimization, section 3.4, for the maximum at a corner.
 """
 
 from __future__ import annotations
@@ -19,18 +21,24 @@ import numpy as np
 
 from tocsin.expr.column_evaluation import evaluate_columns
 from tocsin.expr.syntax_tree import Bool, Compare, Key, Node, find_variables
-from tocsin.operators.join.cell_grid import NOBODY, VAGUE, Span
+from tocsin.operators.join.cell_grid import NO_ROWS, UNKNOWN, CellExtremes
 from tocsin.plan.bound import by_numbers, compared_as
 from tocsin.plan.prove import named_by_column
 from tocsin.plan.steps import Store, Threshold
 from tocsin.runtime.contract import Bools, Float
 
-# With more streams, the corners would cost more than they save.
-MOST_CORNERS = 16
+# Largest number of corners. More corners cost more than they save.
+MAX_CORNERS = 16
 
 
 class CornerBounds:
-    """The corners of one rule: `known` if the shape of every stream is, and corners are few."""
+    """Corners of one rule.
+
+    Attributes
+    ----------
+    known
+        Whether the shape of every stream is known and the number of corners is small.
+    """
 
     def __init__(self, rule: Threshold) -> None:
         stores = self.stores = rule.needs
@@ -39,38 +47,41 @@ class CornerBounds:
         self.variables: list[Key] = [compared_as(store).key for store in stores]
         self.condition = by_numbers(named_by_column(rule.condition, dict(rule.columns)), stores)
         read = {variable.key for variable in find_variables(self.condition)} - {limit.variable for limit in rule.limits}
-        self.known = len(stores) > 1 and 0 < corners <= MOST_CORNERS and read <= set(self.variables)
+        self.known = len(stores) > 1 and 0 < corners <= MAX_CORNERS and read <= set(self.variables)
         self.comparisons = list(_comparisons(self.condition))
 
-    def hopeless(self, spans: Sequence[Span], limits: dict[Key, Float]) -> Bools:
-        """Tell for which cells no combination of the rows around them, given per stream, is true."""
-        unsure, nobody = np.zeros(len(spans[0].state), np.bool_), np.zeros(len(spans[0].state), np.bool_)
-        for span in spans:
-            unsure |= span.state == VAGUE
-            nobody |= span.state == NOBODY
-        at = np.flatnonzero(~(unsure | nobody))
-        corners = list(product(*([getattr(span, side)[at] for side in sides] for span, sides in self._sided(spans))))
+    def infeasible_cells(self, extremes: Sequence[CellExtremes], limits: dict[Key, Float]) -> Bools:
+        """Mark the cells in which all combinations with the rows around them are false. `extremes` are by stream."""
+        may_hold, is_empty = np.zeros(len(extremes[0].state), np.bool_), np.zeros(len(extremes[0].state), np.bool_)
+        for part in extremes:
+            may_hold |= part.state == UNKNOWN
+            is_empty |= part.state == NO_ROWS
+        at = np.flatnonzero(~(may_hold | is_empty))
+        corners = list(product(*([getattr(part, side)[at] for side in sides] for part, sides in self._sided(extremes))))
         columns = {key: np.concatenate([corner[i] for corner in corners]) for i, key in enumerate(self.variables)}
         columns |= {key: np.tile(numbers[at], len(corners)) for key, numbers in limits.items()}
-        unsure[at] = self._may_be_true(columns).reshape(len(corners), len(at)).any(axis=0)
-        return ~unsure | nobody
+        may_hold[at] = self._may_be_true(columns).reshape(len(corners), len(at)).any(axis=0)
+        return ~may_hold | is_empty
 
-    def _sided(self, spans: Sequence[Span]) -> Iterator[tuple[Span, list[str]]]:
-        return zip(spans, self.sides, strict=True)
+    def _sided(self, extremes: Sequence[CellExtremes]) -> Iterator[tuple[CellExtremes, list[str]]]:
+        return zip(extremes, self.sides, strict=True)
 
     def _may_be_true(self, columns: dict[Key, Float]) -> Bools:
-        """Tell at which corners the condition is true or undefined; a part that is undefined may be true elsewhere."""
+        """Mark the corners with a true or undefined condition.
+
+        A comparison that is undefined at a corner can be true elsewhere in the box.
+        """
         with np.errstate(invalid="ignore"):
             margin = evaluate_columns(self.condition, columns)[0]  # type: ignore[arg-type]
-            maybe: Bools = ~((margin < -self.rule.rounding) & np.isfinite(margin))
+            may_be_true: Bools = ~((margin < -self.rule.rounding) & np.isfinite(margin))
             for part in self.comparisons:
                 if part is not self.condition:
-                    maybe |= ~np.isfinite(evaluate_columns(part, columns)[0])
-        return maybe
+                    may_be_true |= ~np.isfinite(evaluate_columns(part, columns)[0])
+        return may_be_true
 
 
 def _comparisons(node: Node) -> Iterator[Compare]:
-    """The comparisons of a condition: `or` hides one that is undefined behind one that is not."""
+    """Yield the comparisons of a condition. `or` can hide an undefined comparison."""
     if isinstance(node, Compare):
         yield node
     elif isinstance(node, Bool):
@@ -79,7 +90,7 @@ def _comparisons(node: Node) -> Iterator[Compare]:
 
 
 def _sides(store: Store) -> list[str]:
-    """The extremes that matter of a stream; none where its shape is not known, or rows are compared by several."""
+    """Return the extremes of a stream that bound the condition, or an empty list if its shape or order is unknown."""
     if len(store.by) > 1:
         return []
     return ["largest"] * (store.above_us >= 0) + ["least"] * (store.below_us >= 0)

@@ -1,22 +1,29 @@
-"""Sift: which rows of a call a rule has to try; the rest could only give false evaluations that change nothing.
+"""Infeasible cells: selection of the rows of a call that a rule must evaluate.
 
-Idea: `corners` names the cells in which no combination is true. An evaluation there is false for certain, and a false
-one matters only to a life that no false one has met yet. So behind each stretch that may be true one cell of certain
-falsehood is tried as well, to end what has begun; the others are passed over, and their rows are partners at most.
+The other rows can only have false evaluations that change no alert.
 
-Guarantee: the same alerts, and the same evaluations that wait, as if all rows were tried. Take a key whose rows came in
-time order: its evaluations apply as they arrive, none is late, and those that waited apply before. An evaluation is
-passed over only if progress has reached it, it is false for certain, and since the last true one, or since the start if
-a life was open and not yet met by a false one, another false one was applied; `unsettled` makes sure of the last. Then
-the life is none, or firing on by `keep_firing_for` alone. In the first case a false evaluation does nothing. In the
-second it can end the life at a moment that is fixed already, and so does whatever comes next, or progress, which has
-passed the evaluation in the same call; its margin is below 0, so no witness changes. A rule with `recovery` has
-evaluations that are neither, and a key out of order has late ones: there nothing is passed over unless the whole key is
-without hope, without a life, and without a true evaluation that waits. Then nothing in this call begins a life.
-Partners of a row that is tried lie at most a span away, and the join asks of no others.
+Algorithm: `corner_bounds` marks the cells in which no combination is true. An evaluation there is false. A false
+evaluation only matters for an alert that has no false evaluation yet. So the join also evaluates one infeasible cell
+after each stretch of feasible cells, to end an alert of this stretch. It skips the other infeasible cells. Their rows
+are only partners.
 
-Cost: a few looks at each cell; for what is tried and its partners, what the join costs.
-Source: ours.
+Guarantees: alerts and buffered evaluations are the same as if all rows were evaluated.
+
+- A key in time order applies its evaluations on arrival. None of them is late, and buffered evaluations apply before.
+- The join skips an evaluation only if it is false, not after the watermark, and after an applied false evaluation.
+  This false evaluation must follow the last true evaluation, and it must follow the start of the call if the alert was
+  active. `keys_to_retry` verifies this.
+- So the key has no alert, or its alert fires only because of `keep_firing_for`. Without an alert, a false evaluation
+  has no effect. Otherwise it can only end the alert, at a fixed time. The watermark has passed the evaluation in the
+  same call, so it ends the alert at the same time. The margin is below 0, so no witness changes.
+- A rule with `recovery` has evaluations that are neither true nor false, and an out-of-order key has late evaluations.
+  There the join skips only keys without feasible cells, without an alert and without a buffered true evaluation. No
+  alert of these keys can start in this call.
+- The partners of an evaluated row are at most a span away. The join reads no other partners.
+
+Complexity: a few reads per cell. The join cost applies to evaluated rows and their partners only.
+
+References: own method.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ import numpy as np
 from tocsin.expr.syntax_tree import Key
 from tocsin.jit import kernel
 from tocsin.operators.join.batch_slice import BatchSlice
-from tocsin.operators.join.cell_grid import widen
+from tocsin.operators.join.cell_grid import add_cells_around
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.threshold_join import Evaluations, Probes
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
@@ -39,106 +46,133 @@ from tocsin.runtime.versioned_rows import VersionedRows
 
 
 @kernel
-def rouse(key: Int, number: Int, shift: int, cells: tuple[Bools, Bools], of_keys: tuple[Bools, Bools, Int]) -> Bools:
-    """Tell which cells are to be tried, of those that are `hopeless` or not and `peopled` with new rows or not.
+def cells_to_evaluate(
+    key: Int, number: Int, shift: int, cells: tuple[Bools, Bools], of_keys: tuple[Bools, Bools, Int]
+) -> Bools:
+    """Return the cells that the join must evaluate.
 
-    `of_keys` says whether they came in order and whether something is open, and has their progress.
+    `cells` are two marks per cell: it is infeasible, and it has new rows. `of_keys` has for each key whether its rows
+    are in order, whether it is active, and its watermark.
     """
-    (hopeless, peopled), (in_order, is_open, progress) = cells, of_keys
-    tried, hope, awake = np.zeros(key.shape[0], np.bool_), is_open & ~in_order, is_open.copy()
+    (infeasible, has_new_rows), (in_order, is_active, watermark) = cells, of_keys
+    evaluated, evaluates_all, needs_false = np.zeros(key.shape[0], np.bool_), is_active & ~in_order, is_active.copy()
     for c in range(key.shape[0]):
-        hope[key[c]] |= peopled[c] and not hopeless[c] and not in_order[key[c]]
+        evaluates_all[key[c]] |= has_new_rows[c] and not infeasible[c] and not in_order[key[c]]
     for c in range(key.shape[0]):
         k = key[c]
-        if not peopled[c]:
+        if not has_new_rows[c]:
             continue
-        # What progress has not reached may still end a life that an earlier true evaluation begins.
-        ahead = ((number[c] + 1) << shift) - 1 > progress[k]
-        tried[c] = not hopeless[c] or hope[k] or ahead or awake[k]
-        awake[k] = not hopeless[c]
-    return tried
+        # Before the watermark passes this cell, a true evaluation can still start an alert that this cell ends.
+        is_after_watermark = ((number[c] + 1) << shift) - 1 > watermark[k]
+        evaluated[c] = not infeasible[c] or evaluates_all[k] or is_after_watermark or needs_false[k]
+        needs_false[k] = not infeasible[c]
+    return evaluated
 
 
 @kernel
-def unsettled(probes: tuple[Int, Int], found: Int, truth: Int, passed_over: Int, ends: Int, is_open: Bools) -> Bools:
-    """Name the keys of which rows were passed over though the evaluation before them was not false.
+def keys_to_retry(probes: tuple[Int, Int], found: Int, truth: Int, skipped: Int, ends: Int, is_active: Bools) -> Bools:
+    """Return the keys with skipped rows whose previous evaluation was not false.
 
-    `probes` are key and cell of each; `passed_over` counts such cells before each cell, `ends` has the cells behind the
-    last of each key.
+    `probes` are the key and the cell of each probe. `skipped` counts the skipped cells before each cell. `ends` has the
+    end of the cells of each key.
     """
     key, cell = probes
-    again, awake, seen = np.zeros(is_open.shape[0], np.bool_), is_open.copy(), np.zeros(is_open.shape[0], np.int64)
-    for k in range(is_open.shape[0]):
-        seen[k] = passed_over[ends[k - 1]] if k else 0
+    retry, needs_false, seen = (
+        np.zeros(is_active.shape[0], np.bool_),
+        is_active.copy(),
+        np.zeros(is_active.shape[0], np.int64),
+    )
+    for k in range(is_active.shape[0]):
+        seen[k] = skipped[ends[k - 1]] if k else 0
     for p in range(key.shape[0]):
         k = key[p]
-        again[k] |= awake[k] and passed_over[cell[p]] > seen[k]
-        seen[k] = passed_over[cell[p]]
+        retry[k] |= needs_false[k] and skipped[cell[p]] > seen[k]
+        seen[k] = skipped[cell[p]]
         if found[p]:
-            awake[k] = truth[p] == TRUE
-    for k in range(is_open.shape[0]):
-        again[k] |= awake[k] and passed_over[ends[k]] > seen[k]
-    return again
+            needs_false[k] = truth[p] == TRUE
+    for k in range(is_active.shape[0]):
+        retry[k] |= needs_false[k] and skipped[ends[k]] > seen[k]
+    return retry
 
 
 @kernel
-def gather(starts: Int, wanted: Bools) -> tuple[Int, Int]:
-    """Rows of the wanted cells, and the cell of each."""
+def gather_rows(starts: Int, chosen: Bools) -> tuple[Int, Int]:
+    """Return the rows of the chosen cells, and the cell of each row."""
     count = 0
-    for c in range(wanted.shape[0]):
-        if wanted[c]:
+    for c in range(chosen.shape[0]):
+        if chosen[c]:
             count += starts[c + 1] - starts[c]
     rows, cells, count = np.empty(count, np.int64), np.empty(count, np.int64), 0
-    for c in range(wanted.shape[0]):
-        if wanted[c]:
+    for c in range(chosen.shape[0]):
+        if chosen[c]:
             for row in range(starts[c], starts[c + 1]):
                 rows[count], cells[count] = row, c
                 count += 1
     return rows, cells
 
 
-class Cut(NamedTuple):
-    """What is tried and its partners: which arrival each row is or -1, its cell, whether it is a partner only."""
+class CandidateRows(NamedTuple):
+    """Evaluated rows and their possible partners.
+
+    Attributes
+    ----------
+    segments
+        Rows of each stream of the rule.
+    arrival
+        Arrival of each row, or -1 for a retained row.
+    cell
+        Cell of each row.
+    partner_only
+        Rows that are not evaluated.
+    skipped
+        Number of skipped cells before each cell.
+    ends
+        End of the cells of each key.
+    """
 
     segments: list[VersionedRows]
     arrival: Int
     cell: Int
-    silent: Bools
-    passed_over: Int
+    partner_only: Bools
+    skipped: Int
     ends: Int
 
-    def unsettled(self, probes: Probes, found: Evaluations, is_open: Bools) -> Bools:
-        """Name the keys of which more must be tried."""
+    def keys_to_retry(self, probes: Probes, found: Evaluations, is_active: Bools) -> Bools:
+        """Return the keys that need more evaluated rows."""
         at = (probes.key, self.cell[probes.row])
-        return unsettled(at, found.found, found.truth, self.passed_over, self.ends, is_open)
+        return keys_to_retry(at, found.found, found.truth, self.skipped, self.ends, is_active)
 
 
 class InfeasibleCells:
-    """The cells of a call as one rule sees them."""
+    """Cells of a call for one rule: infeasible cells and cells with new rows."""
 
     def __init__(
         self, arrived: BatchSlice, rule: Threshold, corners: CornerBounds, limits: Mapping[Key, Float]
     ) -> None:
         span_us = rule.topology.span_us
-        self.arrived, self.rule, self.shift = arrived, rule, arrived.shift_for(span_us)
-        self.mesh, self.reach = arrived.mesh(self.shift), -(-span_us >> self.shift)
+        self.arrived, self.rule, self.shift = arrived, rule, arrived.cell_size_log2(span_us)
+        self.grid, self.distance = arrived.cell_grid(self.shift), -(-span_us >> self.shift)
         reads = list(zip(rule.stores, rule.needs, strict=True))
-        spans = [arrived.spread(i, need, self.shift, self.reach) for i, need in reads]
-        self.hopeless = corners.hopeless(spans, {key: numbers[self.mesh.key] for key, numbers in limits.items()})
-        self.peopled = np.logical_or.reduce([arrived.cells_with_new_rows(i, self.shift) for i in rule.stores])
+        extremes = [arrived.cell_extremes(i, need, self.shift, self.distance) for i, need in reads]
+        self.infeasible = corners.infeasible_cells(
+            extremes, {key: numbers[self.grid.key] for key, numbers in limits.items()}
+        )
+        self.has_new_rows = np.logical_or.reduce([arrived.cells_with_new_rows(i, self.shift) for i in rule.stores])
 
-    def cut(self, in_order: Bools, is_open: Bools, progress: Int) -> Cut:
-        """Choose the rows that are tried and those that may be their partners."""
-        mesh, keys = self.mesh, len(progress)
-        tried = rouse(mesh.key, mesh.number, self.shift, (self.hopeless, self.peopled), (in_order, is_open, progress))
-        wanted = widen(tried, mesh.key, mesh.number, self.reach)
+    def select_rows(self, in_order: Bools, is_active: Bools, watermark: Int) -> CandidateRows:
+        """Select the rows to evaluate and their possible partners."""
+        grid, keys = self.grid, len(watermark)
+        evaluated = cells_to_evaluate(
+            grid.key, grid.number, self.shift, (self.infeasible, self.has_new_rows), (in_order, is_active, watermark)
+        )
+        chosen = add_cells_around(evaluated, grid.key, grid.number, self.distance)
         segments, arrivals, cells = [], [], []
         for i in self.rule.stores:
-            rows, cell = gather(mesh.starts[i], wanted)
-            segments.append(self.arrived.segments[i].take(rows, mesh.key[cell]))
-            arrivals.append(self.arrived.arrival_of(i, skipped_too=False)[rows])
+            rows, cell = gather_rows(grid.starts[i], chosen)
+            segments.append(self.arrived.segments[i].take(rows, grid.key[cell]))
+            arrivals.append(self.arrived.arrival_of(i, with_skipped=False)[rows])
             cells.append(cell)
         cell = np.concatenate(cells)
-        passed_over = np.concatenate([[0], np.cumsum(self.peopled & ~tried)])
-        ends = np.searchsorted(mesh.key, np.arange(keys), side="right")
-        return Cut(segments, np.concatenate(arrivals), cell, ~tried[cell], passed_over, ends)
+        skipped = np.concatenate([[0], np.cumsum(self.has_new_rows & ~evaluated)])
+        ends = np.searchsorted(grid.key, np.arange(keys), side="right")
+        return CandidateRows(segments, np.concatenate(arrivals), cell, ~evaluated[cell], skipped, ends)

@@ -1,4 +1,20 @@
-"""Follow one rule over the keys of a page: progress, probes, what is evaluated when; its lives are in `lives.py`."""
+"""Join: evaluations of one rule over the keys of a shard.
+
+Algorithm: each arriving row first advances the watermark of its key, and then is a probe. Four cases exist.
+
+- Usually each arrival is evaluated (`threshold_join`).
+- In a large batch with known shapes, only cells that can change an alert are evaluated (`infeasible_cells`).
+- A reduced rule of one stream evaluates each retained row once, when it is final (`final_rows`).
+- A rule with `emit: all` lists all true combinations.
+
+The evaluations pass to the lifecycle of the rule.
+
+Guarantees: batch boundaries do not change evaluations, alerts or stored state.
+
+Complexity: one step per row for the watermark, and the complexity of `threshold_join` per probe.
+
+References: docs/explanation/semantics.md (D40 to D45).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +31,7 @@ from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.infeasible_cells import InfeasibleCells
-from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, combine
+from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, evaluate_probes
 from tocsin.operators.lifecycle.alert_changes import AlertChanges
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
 from tocsin.operators.lifecycle.operator import Lifecycle
@@ -27,93 +43,123 @@ from tocsin.runtime.contract import NEVER_SEEN, Float, Int
 from tocsin.runtime.state_registry import Column, Derived, Section, StateArray, StateSchema
 from tocsin.runtime.versioned_rows import VersionedRows
 
-# To sift fewer arrivals than this would cost more than to try them all.
-FEWEST_SIFTED = 512
+# Fewest arrivals for the selection of cells. For fewer arrivals, it costs more than it saves.
+MIN_ROWS_FOR_CELLS = 512
+
+KIND = "join"
+
+
+def join_schema(streams: int, limits_of: Callable[[Sequence[tuple[str, ...]]], Float]) -> StateSchema:
+    """Return the schema of a rule: newest time by stream, watermark and last processing time of each key."""
+    newest = Column("newest", default=NEVER_SEEN, width=streams)
+    per_key = (newest, Column("progress", default=NEVER_SEEN), Column("seen"))
+    return StateSchema(KIND, per_key, derived=(Derived("limits", limits_of),))
 
 
 @kernel
-def bring_on(key: int, newest: Int, progress: Int, idle_timeout: int) -> None:
-    """Move the progress of a key to the oldest of its streams that are at most `idle_timeout` behind the newest."""
-    front = NEVER_SEEN
+def advance_watermark(key: int, newest: Int, watermark: Int, idle_timeout: int) -> None:
+    """Advance the watermark of a key to the oldest newest time of its active streams.
+
+    A stream is idle if its newest row is more than `idle_timeout` older than the newest row of the key.
+    """
+    newest_time = NEVER_SEEN
     for s in range(newest.shape[1]):
-        front = max(front, newest[key, s])
-    least = front
+        newest_time = max(newest_time, newest[key, s])
+    least = newest_time
     for s in range(newest.shape[1]):
-        if newest[key, s] != NEVER_SEEN and newest[key, s] >= front - idle_timeout:
+        if newest[key, s] != NEVER_SEEN and newest[key, s] >= newest_time - idle_timeout:
             least = min(least, newest[key, s])
-    progress[key] = max(progress[key], least)
+    watermark[key] = max(watermark[key], least)
 
 
 @kernel
-def track(stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_timeout: int) -> NDArray[np.bool_]:
-    """Move progress with each row; tell which came after progress had passed them. `stream` < 0: not of this rule."""
+def advance_watermarks(
+    stream: Int, key: Int, time: Int, newest: Int, watermark: Int, idle_timeout: int
+) -> NDArray[np.bool_]:
+    """Advance watermarks row by row, and mark the late rows. `stream` is -1 for rows of other rules."""
     late = np.zeros(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
         if stream[i] < 0:
             continue
         k = key[i]
-        late[i] = time[i] < progress[k]
+        late[i] = time[i] < watermark[k]
         newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
-        bring_on(k, newest, progress, idle_timeout)
+        advance_watermark(k, newest, watermark, idle_timeout)
     return late
 
 
 @kernel
-def track_in_order(
-    came: tuple[Int, NDArray[np.bool_], Int, Int], newest: Int, progress: Int, idle_timeout: int
+def advance_watermarks_in_order(
+    times: tuple[Int, NDArray[np.bool_], Int, Int], newest: Int, watermark: Int, idle_timeout: int
 ) -> NDArray[np.bool_]:
-    """Tell which keys came in order, and move these: no row of theirs is late, and the last one brings progress.
+    """Advance the watermarks of keys in time order, and mark these keys.
 
-    `came` is the lane of each stream of the rule; then by key, as in `Arrived`, whether rows came in order of time, the
-    first time, and the newest of each lane.
+    No row of these keys is late, so the newest time of each stream determines the watermark. `times` has the view of
+    each stream of the rule. It also has for each key, as in `BatchSlice`, the time order, the first time and the newest
+    time of each view.
     """
-    lanes, is_sorted, first, latest = came
+    views, is_sorted, first, latest = times
     in_order = np.zeros(newest.shape[0], np.bool_)
     for k in range(newest.shape[0]):
-        front, any_came = NEVER_SEEN, False
-        for i in range(lanes.shape[0]):
-            front = max(front, newest[k, i])
-            any_came |= latest[k, lanes[i]] != NEVER_SEEN
-        in_order[k] = is_sorted[k] and first[k] >= front
-        if in_order[k] and any_came:
-            for i in range(lanes.shape[0]):
-                newest[k, i] = max(newest[k, i], latest[k, lanes[i]])
-            bring_on(k, newest, progress, idle_timeout)
+        newest_time, has_rows = NEVER_SEEN, False
+        for i in range(views.shape[0]):
+            newest_time = max(newest_time, newest[k, i])
+            has_rows |= latest[k, views[i]] != NEVER_SEEN
+        in_order[k] = is_sorted[k] and first[k] >= newest_time
+        if in_order[k] and has_rows:
+            for i in range(views.shape[0]):
+                newest[k, i] = max(newest[k, i], latest[k, views[i]])
+            advance_watermark(k, newest, watermark, idle_timeout)
     return in_order
 
 
 class Joined(NamedTuple):
-    """What the join found: the best of each probe, all true combinations with their scores if asked for."""
+    """Results of the join.
+
+    Attributes
+    ----------
+    evaluations
+        Best combination of each probe.
+    matches, scores
+        All true combinations with margin and value, for `emit: all`.
+    lookup
+        Lookup of the witnesses.
+    """
 
     evaluations: Evaluations
     matches: Int
     scores: Float
-    show: WitnessLookup
-
-
-KIND = "join"
+    lookup: WitnessLookup
 
 
 class Join(CompiledRule):
-    """State and work of one rule on one page."""
+    """State and work of one rule in one shard.
 
-    newest, progress, seen_us = StateArray("newest"), StateArray("progress"), StateArray("seen")
+    Attributes
+    ----------
+    result_serials
+        Serial number of the row that completed each result of the last call.
+    match_probabilities
+        Inclusion probability of each match of the last call, or None if rows are not sampled.
+    observer
+        Function that receives all evaluations while a trace is recorded, or None.
+    """
 
-    def __init__(self, rule: Threshold, stores: Sequence[Store], lanes: Sequence[Lane]) -> None:
+    newest, watermark, seen_us = StateArray("newest"), StateArray("progress"), StateArray("seen")
+
+    def __init__(self, rule: Threshold, stores: Sequence[Store], views: Sequence[Lane]) -> None:
         super().__init__(rule, stores)
-        mine = [store.lane for store in self.stores]
-        # Stream of the rule by view, or -1. The last entry is for rows that no view can use.
-        self.stream_of = np.array([mine.index(lane) if lane in mine else -1 for lane in lanes] + [-1], np.int64)
+        own_views = [store.lane for store in self.stores]
+        # Stream of the rule by view, or -1. The last entry is for rows without a view.
+        self.stream_of = np.array(
+            [own_views.index(view) if view in own_views else -1 for view in views] + [-1], np.int64
+        )
         self.corners = CornerBounds(rule)
-        newest = Column("newest", default=NEVER_SEEN, width=len(self.stores))
-        per_key = (newest, Column("progress", default=NEVER_SEEN), Column("seen"))
-        schema = StateSchema(KIND, per_key, derived=(Derived("limits", self._limits_of),))
+        schema = join_schema(len(self.stores), self._limits_of)
         self.section = Section(stable_hash(KIND, self.identity.to_json()), schema, owner=self.identity.id)
-        self.lived = Lifecycle(rule, self.identity, len(self.stores), int(self.value_offsets[-1]))
-        # The ranks of the rows of the last call that gave results, once for each.
-        self.gave = np.zeros(0, np.int64)
-        self.chances: Float | None = None
-        # Receiver of all evaluations while a trace is recorded.
+        self.lifecycle = Lifecycle(rule, self.identity, len(self.stores), int(self.value_offsets[-1]))
+        self.result_serials = np.zeros(0, np.int64)
+        self.match_probabilities: Float | None = None
         self.observer: Callable[[Probes, Evaluations, NDArray[np.bool_], WitnessLookup], None] | None = None
 
     @property
@@ -127,147 +173,149 @@ class Join(CompiledRule):
         limits = np.array([limit.of(keys) for limit in self.rule.limits], np.float64)
         return np.ascontiguousarray(limits.reshape(len(self.rule.limits), len(keys)).T)
 
-    def evaluate(self, arrived: BatchSlice) -> tuple[list[AlertChanges], Witnesses]:
-        """Join the arrivals and drive the lives: changes of state, and all true combinations if the rule asks so."""
+    def process(self, arrived: BatchSlice) -> tuple[list[AlertChanges], Witnesses]:
+        """Join the arrivals, and return the changes of alert states and, for `emit: all`, the matches."""
         segments = [arrived.segments[i] for i in self.rule.stores]
         if self.rule.lag_us:
             at = arrived.positions(self.rule.stores[0])
             arrivals = arrived.arrivals
-            changes = self._settle(arrivals.key[at], segments[0])
+            changes = self._process_final_rows(arrivals.key[at], segments[0])
             # The rows that will be evaluated are not known yet, so each new row counts as a result.
-            self.gave = segments[0].begin[segments[0].probes]
-            return changes, self.lived.no_witnesses(0)
-        in_order, late = self._track(arrived)
-        if self.corners.known and len(late) >= FEWEST_SIFTED:
-            return self._sift(arrived, in_order, late)
-        # A rule of one stream evaluates every row, whatever the rules that share its store leave out.
-        alone = len(segments) == 1
-        arrival = np.concatenate([arrived.arrival_of(i, skipped_too=alone) for i in self.rule.stores])
-        probes, at = self._arrived_among(arrived, arrival, np.zeros(len(arrival), np.bool_))
-        return self._judge(probes, late[at], segments)
+            self.result_serials = segments[0].begin[segments[0].probes]
+            return changes, self.lifecycle.no_witnesses(0)
+        in_order, late = self._advance_watermarks(arrived)
+        if self.corners.known and len(late) >= MIN_ROWS_FOR_CELLS:
+            return self._evaluate_feasible_cells(arrived, in_order, late)
+        # A rule of one stream evaluates every row. Other rules that share its input may omit rows.
+        is_single = len(segments) == 1
+        arrival = np.concatenate([arrived.arrival_of(i, with_skipped=is_single) for i in self.rule.stores])
+        probes, at = self._probes_among(arrived, arrival, np.zeros(len(arrival), np.bool_))
+        return self._evaluate_probes(probes, late[at], segments)
 
-    def count_left_out(self, arrived: BatchSlice) -> None:
-        """Count among what rows gave what those would have that came behind and were left out at once.
+    def count_omitted_results(self, arrived: BatchSlice) -> None:
+        """Count the results of out-of-order rows that were omitted on arrival.
 
-        Nobody is told, for what excuses them was; but a recall counts results, and late rows must not seem to have few.
+        They emit no alert. The recall estimate needs them. Without them, late rows would seem to have few results.
         """
         stores = self.rule.stores
-        left = np.concatenate([self._left_out(arrived, i) for i in stores])
-        if len(stores) == 1 or not len(left):  # A rule of one stream evaluates every row.
+        omitted = np.concatenate([self._omitted_arrivals(arrived, i) for i in stores])
+        if len(stores) == 1 or not len(omitted):  # A rule of one stream evaluates every row.
             return
         keys = np.zeros(arrived.keys, np.bool_)
-        keys[arrived.arrivals.key[left]] = True
+        keys[arrived.arrivals.key[omitted]] = True
         segments, arrivals = [], []
         for i in stores:
-            of = np.repeat(np.arange(arrived.keys), np.diff(arrived.segments[i].offsets))
-            rows = np.flatnonzero(keys[of])
-            segments.append(arrived.segments[i].take(rows, of[rows]))
-            arrivals.append(arrived.arrival_of(i, skipped_too=True)[rows])
+            key_of = np.repeat(np.arange(arrived.keys), np.diff(arrived.segments[i].offsets))
+            rows = np.flatnonzero(keys[key_of])
+            segments.append(arrived.segments[i].take(rows, key_of[rows]))
+            arrivals.append(arrived.arrival_of(i, with_skipped=True)[rows])
         arrival = np.concatenate(arrivals)
-        probes, _ = self._arrived_among(arrived, arrival, ~np.isin(arrival, left))
+        probes, _ = self._probes_among(arrived, arrival, ~np.isin(arrival, omitted))
         tuples = self._tuples(segments)
-        truth = combine(tuples, probes, self.condition, arrived.keys, every=False)[0].truth
-        self.gave = np.concatenate([self.gave, tuples.rank[probes.row[truth == TRUE]]])
+        truth = evaluate_probes(tuples, probes, self.condition, arrived.keys, every=False)[0].truth
+        self.result_serials = np.concatenate([self.result_serials, tuples.serial[probes.row[truth == TRUE]]])
 
-    def _left_out(self, arrived: BatchSlice, store: int) -> Int:
+    def _omitted_arrivals(self, arrived: BatchSlice, store: int) -> Int:
         return arrived.positions(store)[arrived.segments[store].is_covered]
 
-    def _arrived_among(self, arrived: BatchSlice, arrival: Int, silent: NDArray[np.bool_]) -> tuple[Probes, Int]:
-        """The rows that are arrivals, in order of arrival, and which of these each is."""
+    def _probes_among(self, arrived: BatchSlice, arrival: Int, partner_only: NDArray[np.bool_]) -> tuple[Probes, Int]:
+        """Return the rows that are arrivals as probes, in arrival order, and the arrival of each probe."""
         row = np.flatnonzero(arrival >= 0)
         row = row[np.argsort(arrival[row], kind="stable")]
         at = arrival[row]
-        return Probes(self.stream_of[arrived.arrivals.view[at]], arrived.arrivals.key[at], row, silent[row]), at
+        return Probes(self.stream_of[arrived.arrivals.view[at]], arrived.arrivals.key[at], row, partner_only[row]), at
 
-    def _track(self, arrived: BatchSlice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Move progress; tell which keys came in order for this rule, and which arrivals came after progress."""
-        arrivals, lanes = arrived.arrivals, [arrived.views[i] for i in self.rule.stores]
-        came = (np.array(lanes), arrived.in_order, arrived.first, arrived.newest)
-        in_order = track_in_order(came, self.newest, self.progress, self.rule.idle_timeout_us)
+    def _advance_watermarks(self, arrived: BatchSlice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Advance watermarks. Mark the keys in time order and the late arrivals."""
+        arrivals, views = arrived.arrivals, [arrived.views[i] for i in self.rule.stores]
+        times = (np.array(views), arrived.in_order, arrived.first, arrived.newest)
+        in_order = advance_watermarks_in_order(times, self.newest, self.watermark, self.rule.idle_timeout_us)
         late = np.zeros(len(arrivals.key), np.bool_)
         if not in_order.all():
             at = np.flatnonzero(~in_order[arrivals.key])
             mine = self.stream_of[arrivals.view[at]]
-            late[at] = track(
-                mine, arrivals.key[at], arrivals.time[at], self.newest, self.progress, self.rule.idle_timeout_us
+            late[at] = advance_watermarks(
+                mine, arrivals.key[at], arrivals.time[at], self.newest, self.watermark, self.rule.idle_timeout_us
             )
         return in_order, late
 
-    def _sift(
+    def _evaluate_feasible_cells(
         self, arrived: BatchSlice, in_order: NDArray[np.bool_], late: NDArray[np.bool_]
     ) -> tuple[list[AlertChanges], Witnesses]:
-        """Join what may change something, and no more of the other rows than partners of those."""
+        """Evaluate the rows that can change an alert. Retry with more rows if a skipped row can matter."""
         limits = {limit.variable: numbers for limit, numbers in zip(self.rule.limits, self.limits, strict=True)}
-        sift = InfeasibleCells(arrived, self.rule, self.corners, limits)
+        cells = InfeasibleCells(arrived, self.rule, self.corners, limits)
         in_order = in_order & (self.rule.recovery is None)
-        is_open = np.where(in_order, self.lived.is_unmet(), self.lived.is_open() | self.lived.is_unmet())
+        is_active = np.where(
+            in_order, self.lifecycle.is_active(), self.lifecycle.is_open() | self.lifecycle.is_active()
+        )
         while True:
-            cut = sift.cut(in_order, is_open, self.progress)
-            probes, at = self._arrived_among(arrived, cut.arrival, cut.silent)
-            joined = self._join(probes, cut.segments)
-            again = cut.unsettled(probes, joined.evaluations, is_open)
-            if not again.any():
-                return self._conclude(probes, late[at], joined)
-            in_order, is_open = in_order & ~again, is_open | again
+            candidates = cells.select_rows(in_order, is_active, self.watermark)
+            probes, at = self._probes_among(arrived, candidates.arrival, candidates.partner_only)
+            joined = self._join(probes, candidates.segments)
+            retry = candidates.keys_to_retry(probes, joined.evaluations, is_active)
+            if not retry.any():
+                return self._apply_results(probes, late[at], joined)
+            in_order, is_active = in_order & ~retry, is_active | retry
 
-    def _settle(self, key: Int, segment: VersionedRows) -> list[AlertChanges]:
+    def _process_final_rows(self, key: Int, segment: VersionedRows) -> list[AlertChanges]:
         """Process the arrivals of a reduced rule of one stream, and evaluate the rows that become final."""
         rows = (segment.offsets, segment.time, segment.begin, segment.end)
         arrived = (key, segment.probes)
-        settled, late = settle(arrived, rows, self.newest[:, 0], self.progress, self.rule.lag_us)
-        return self._judge_settled(settled, late, segment)
+        final, late = settle(arrived, rows, self.newest[:, 0], self.watermark, self.rule.lag_us)
+        return self._evaluate_final_rows(final, late, segment)
 
-    def settle_rest(self, progress: Int, segment: VersionedRows) -> list[AlertChanges]:
-        """Learn that no row will come up to `progress`, and judge the remembered rows that it settles."""
-        key = np.repeat(np.arange(len(self.progress)), np.diff(segment.offsets))
-        settled = np.flatnonzero((segment.time > self.progress[key]) & (segment.time <= progress[key]))
-        self.progress = np.maximum(self.progress, progress)
-        return self._judge_settled(settled, np.zeros(len(settled), np.bool_), segment)
+    def finalize_rows(self, watermark: Int, segment: VersionedRows) -> list[AlertChanges]:
+        """Advance the watermark without rows, and evaluate the retained rows that become final."""
+        key = np.repeat(np.arange(len(self.watermark)), np.diff(segment.offsets))
+        final = np.flatnonzero((segment.time > self.watermark[key]) & (segment.time <= watermark[key]))
+        self.watermark = np.maximum(self.watermark, watermark)
+        return self._evaluate_final_rows(final, np.zeros(len(final), np.bool_), segment)
 
-    def _judge_settled(self, settled: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChanges]:
-        """Call the condition on settled rows, and on no others; they are ordered by key."""
-        key = np.searchsorted(segment.offsets, settled, side="right") - 1
+    def _evaluate_final_rows(self, final: Int, late: NDArray[np.bool_], segment: VersionedRows) -> list[AlertChanges]:
+        """Evaluate final rows, which are ordered by key."""
+        key = np.searchsorted(segment.offsets, final, side="right") - 1
         probes = Probes(np.zeros(len(key), np.int64), key, np.arange(len(key)), np.zeros(len(key), np.bool_))
-        return self._judge(probes, late, [segment.as_new(settled, key)])[0]
+        return self._evaluate_probes(probes, late, [segment.as_new(final, key)])[0]
 
-    def _judge(
+    def _evaluate_probes(
         self, probes: Probes, late: NDArray[np.bool_], segments: Sequence[VersionedRows]
     ) -> tuple[list[AlertChanges], Witnesses]:
-        """Evaluate the best combination of each probe, or all true ones, and let them drive the lives."""
-        return self._conclude(probes, late, self._join(probes, segments))
+        """Evaluate probes, and apply their evaluations to the alerts."""
+        return self._apply_results(probes, late, self._join(probes, segments))
 
     def _join(self, probes: Probes, segments: Sequence[VersionedRows]) -> Joined:
         tuples, every = self._tuples(segments), self.rule.emit == "all"
-        evaluations, matches, scores = combine(tuples, probes, self.condition, len(self.progress), every=every)
+        evaluations, matches, scores = evaluate_probes(tuples, probes, self.condition, len(self.watermark), every=every)
         return Joined(
             evaluations, matches, scores, WitnessLookup(self.value_offsets, tuples, segments, bases_of(segments))
         )
 
-    def _conclude(
+    def _apply_results(
         self, probes: Probes, late: NDArray[np.bool_], joined: Joined
     ) -> tuple[list[AlertChanges], Witnesses]:
-        show, rank = joined.show, joined.show.tuples.rank
+        lookup, serial = joined.lookup, joined.lookup.tuples.serial
         if self.observer is not None:
-            self.observer(probes, joined.evaluations, late, show)
+            self.observer(probes, joined.evaluations, late, lookup)
         true = probes.row[joined.evaluations.truth == TRUE]
-        self.gave = rank[joined.matches].max(axis=1) if self.rule.emit == "all" else rank[true]
+        self.result_serials = serial[joined.matches].max(axis=1) if self.rule.emit == "all" else serial[true]
         if self.rule.emit == "all":
-            self.chances = self._chances(joined)
-            return [], show.matches(joined.matches, joined.scores)
-        time = show.tuples.time[probes.row]
-        return self._live(joined.evaluations, time, probes.key, late, show), self.lived.no_witnesses(0)
+            self.match_probabilities = self._match_probabilities(joined)
+            return [], lookup.matches(joined.matches, joined.scores)
+        time = lookup.tuples.time[probes.row]
+        return self._update_alerts(joined.evaluations, time, probes.key, late, lookup), self.lifecycle.no_witnesses(0)
 
-    def _chances(self, joined: Joined) -> Float | None:
-        """Where results are sampled, with which chance each is there: that of its row which came first."""
-        parts = [segment.probability for segment in joined.show.segments]
+    def _match_probabilities(self, joined: Joined) -> Float | None:
+        """Return the inclusion probability of each match if rows are sampled: the probability of its oldest arrival."""
+        parts = [segment.probability for segment in joined.lookup.segments]
         if any(part is None for part in parts) or not len(joined.matches):
             return None
-        chance = np.concatenate([part for part in parts if part is not None])
-        first = joined.show.tuples.rank[joined.matches].argmin(axis=1)
-        return np.asarray(chance[joined.matches[np.arange(len(first)), first]], np.float64)
+        probability = np.concatenate([part for part in parts if part is not None])
+        first = joined.lookup.tuples.serial[joined.matches].argmin(axis=1)
+        return np.asarray(probability[joined.matches[np.arange(len(first)), first]], np.float64)
 
     def _tuples(self, segments: Sequence[VersionedRows]) -> Tuples:
-        """Rows of all streams of the rule, one behind the other, with the slots that the program reads."""
+        """Return the rows of all streams of the rule in one sequence, with their slots."""
         bases = bases_of(segments)
         offsets = [segment.offsets[:-1] + base for segment, base in zip(segments, bases[:-1], strict=True)]
         slots = np.zeros((int(bases[-1]), max(1, int(np.diff(self.condition.slot_offsets).max()))))
@@ -280,41 +328,43 @@ class Join(CompiledRule):
             np.concatenate([segment.begin for segment in segments]),
             np.concatenate([segment.end for segment in segments]),
             slots,
-            np.concatenate([_number(need, segment) for need, segment in zip(self.rule.needs, segments, strict=True)]),
+            np.concatenate(
+                [_comparison_values(need, segment) for need, segment in zip(self.rule.needs, segments, strict=True)]
+            ),
         )
 
     def _limits(self, counts: Int) -> dict[Key, Float]:
-        """The limits of each row of the first stream, which has so many of each key."""
+        """Return the limits of each row of the first stream. `counts` is the number of its rows by key."""
         stream = self.stores[0].stream
         return {limit_key(stream, i): np.repeat(numbers, counts) for i, numbers in enumerate(self.limits)}
 
-    def _live(
-        self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], show: WitnessLookup
+    def _update_alerts(
+        self, evaluations: Evaluations, time: Int, key: Int, late: NDArray[np.bool_], lookup: WitnessLookup
     ) -> list[AlertChanges]:
-        return self.lived.take(evaluations, (time, key), late, show, self.progress)
+        return self.lifecycle.process(evaluations, (time, key), late, lookup, self.watermark)
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
-        """Learn that no stream is waited for up to `progress`, and that nothing was said until `silence`."""
-        self.progress = np.maximum(self.progress, progress)
-        return self.lived.advance(self.progress, silence, late_too=late_too)
+    def advance(self, watermark: Int, idle_until: Int, *, with_late: bool) -> list[AlertChanges]:
+        """Advance the watermark, apply buffered evaluations, and end alerts that are stale at `idle_until`."""
+        self.watermark = np.maximum(self.watermark, watermark)
+        return self.lifecycle.advance(self.watermark, idle_until, with_late=with_late)
 
-    def waits(self) -> NDArray[np.bool_]:
-        """Keys for which progress is waited for: by evaluations, or by rows that are not settled."""
-        waits: NDArray[np.bool_] = (self.newest[:, 0] > self.progress) & (self.rule.lag_us > 0)
-        waits[self.lived.waiting.key] = True
-        return waits
+    def is_waiting(self) -> NDArray[np.bool_]:
+        """Mark the keys with buffered evaluations or with rows that are not final."""
+        is_waiting: NDArray[np.bool_] = (self.newest[:, 0] > self.watermark) & (self.rule.lag_us > 0)
+        is_waiting[self.lifecycle.waiting.key] = True
+        return is_waiting
 
     def busy(self) -> NDArray[np.bool_]:
-        """Keys that have an open life, or something that waits."""
-        return self.waits() | self.lived.is_open()
+        """Mark the keys that are waiting or have an alert."""
+        return self.is_waiting() | self.lifecycle.is_open()
 
 
-def _number(need: Store, segment: VersionedRows) -> Float:
-    """What rows are compared by; NaN for those of which nothing is known: no proof speaks of them."""
+def _comparison_values(need: Store, segment: VersionedRows) -> Float:
+    """Return the comparison value of each row, or NaN if no proof covers the row."""
     numbers, apart = need.numbers(segment.values)
     return np.where(apart, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
 
 
 def bases_of(segments: Sequence[VersionedRows]) -> Int:
-    """Where the rows of each stream begin when they stand one behind the other, and where the last ones end."""
+    """Return the position of the first row of each stream in one sequence of all rows, and the number of rows."""
     return np.concatenate([[0], np.cumsum([len(segment.time) for segment in segments])])

@@ -1,1 +1,1 @@
-"""Lifecycle: evaluations drive the alerts of a rule."""
+"""Lifecycle: evaluations move the alerts of a rule through their states."""

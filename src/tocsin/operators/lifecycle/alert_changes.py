@@ -86,8 +86,11 @@ def lifecycle_alerts(
     )
 
 
-def with_doubts(qualities: Sequence[str], outside: Bools) -> list[str]:
+def add_out_of_domain(qualities: Sequence[str], outside: Bools) -> list[str]:
     """Add `out-of-domain` to the quality of rows that have a value outside its domain."""
     if not outside.any():
         return list(qualities)
-    return [f"{one} out-of-domain" if odd else one for one, odd in zip(qualities, outside.tolist(), strict=True)]
+    return [
+        f"{one} out-of-domain" if is_outside else one
+        for one, is_outside in zip(qualities, outside.tolist(), strict=True)
+    ]

@@ -1,10 +1,16 @@
-"""Alert: evaluations of a key, in event-time order, drive its life: pending, firing, resolved, inactive.
+"""Alert state machine: evaluations of a key, in event-time order, move its alert through its states.
 
-Idea: a small machine per (rule, key), and a second one for late evaluations; time comes only from evaluations and
-progress, never from a clock.
-Guarantee: the lives of docs/explanation/semantics.md (D46 to D53); applying evaluations in one call or in many gives
-the same events.
-Cost: O(1) per evaluation. Source: Prometheus's life cycle (`for`, `keep_firing_for`) moved to event time.
+The states are pending, firing, resolved and inactive.
+
+Algorithm: each rule has one machine per key, and a second machine for late evaluations. Time advances only with
+evaluations and watermarks, never with processing time.
+
+Guarantees: the alerts of docs/explanation/semantics.md (D46 to D53). The split of evaluations into calls does not
+change the events.
+
+Complexity: O(1) per evaluation.
+
+References: the alert states of Prometheus (`for`, `keep_firing_for`), here in event time.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from tocsin.runtime.contract import Float, Int
 NONE, PENDING, FIRING, KEEPING = 0, 1, 2, 3
 # Changes of state: positions in `alert_batch.STATES`.
 TO_PENDING, TO_FIRING, TO_RESOLVED, TO_INACTIVE = 0, 1, 2, 3
-# What an evaluation says: HOLDING is not true, but not yet past the recovery threshold either.
+# Truth of an evaluation. HOLDING: not true, but on the firing side of the recovery threshold.
 FALSE, TRUE, HOLDING = 0, 1, 2
 STORED = -1
 FOREVER = 1 << 62
@@ -30,7 +36,16 @@ FOREVER = 1 << 62
 class Timing(NamedTuple):
     """Durations of a rule in microseconds.
 
-    `behind_us` is the largest distance of the start of an alert before the latest start of its key.
+    Attributes
+    ----------
+    for_us
+        Duration of a true condition before the alert fires.
+    keep_us
+        Duration of firing after the condition became false.
+    stale_us
+        Time without evaluations until the alert is stale.
+    behind_us
+        Largest distance of the start of an alert before the latest start of its key.
     """
 
     for_us: int
@@ -40,12 +55,29 @@ class Timing(NamedTuple):
 
 
 class AlertStates(NamedTuple):
-    """One machine per key: phase, start of the life, last evaluation, since when it only keeps firing, best evaluation.
+    """State of the alert of each key.
 
-    `latest` is the latest start of any alert of the key. With `start`, `sequence` identifies an alert: it is 0 for the
-    first alert and increases by 1 with each alert that does not start after `latest`. `fires` is the firing time, or
-    NO_TIME before the alert fires.
-    `best` is the number of an evaluation of this call, or STORED from before it; `margin` is that evaluation's.
+    Attributes
+    ----------
+    phase
+        NONE, PENDING, FIRING or KEEPING. An alert in phase KEEPING fires only because of `keep_firing_for`.
+    start
+        Start of the alert.
+    latest
+        Latest start of any alert of the key.
+    sequence
+        0 for the first alert of the key. It increases by 1 with each alert that does not start after `latest`. `start`
+        and `sequence` identify an alert.
+    fires
+        Firing time, or NO_TIME before the alert fires.
+    last
+        Time of the last evaluation.
+    since
+        Start of phase KEEPING.
+    best
+        Number of the best evaluation in this call, or STORED if an earlier call had the best evaluation.
+    margin
+        Margin of the best evaluation.
     """
 
     phase: Int
@@ -59,18 +91,18 @@ class AlertStates(NamedTuple):
     margin: Float
 
 
-def new_lives(keys: int) -> AlertStates:
-    """Machines without a life."""
+def new_alert_states(keys: int) -> AlertStates:
+    """Return the states of keys without an alert."""
     phase, start, sequence, last, since = (np.zeros(keys, np.int64) for _ in range(5))
     latest, fires = np.full(keys, NO_TIME), np.full(keys, NO_TIME)
     return AlertStates(phase, start, latest, sequence, fires, last, since, np.full(keys, STORED), np.zeros(keys))
 
 
 def new_events(evaluations: int, keys: int) -> Int:
-    """Return a table for changes of state; its first cell holds the number of changes.
+    """Return a table for changes of state. Its first cell holds the number of changes.
 
-    The columns are key, event, start, sequence number, firing time, end and best evaluation.
-    An evaluation ends at most one life and begins or promotes at most one; progress ends at most one per key.
+    The columns are key, event, start, sequence number, firing time, end and best evaluation. An evaluation ends at most
+    one alert, and it starts or promotes at most one alert. The watermark ends at most one alert per key.
     """
     events = np.empty((1 + 2 * evaluations + keys, 7), np.int64)
     events[0, 0] = 0
@@ -78,147 +110,151 @@ def new_events(evaluations: int, keys: int) -> Int:
 
 
 @kernel
-def add_event(lives: AlertStates, key: int, event: int, end: int, events: Int) -> None:
-    """Write down a change of state; `end` is NO_TIME before the alert ends."""
+def add_event(states: AlertStates, key: int, event: int, end: int, events: Int) -> None:
+    """Append a change of state. `end` is NO_TIME before the alert ends."""
     events[0, 0] += 1
     at = events[0, 0]
     events[at, 0] = key
     events[at, 1] = event
-    events[at, 2] = lives.start[key]
-    events[at, 3] = lives.sequence[key]
-    events[at, 4] = lives.fires[key]
+    events[at, 2] = states.start[key]
+    events[at, 3] = states.sequence[key]
+    events[at, 4] = states.fires[key]
     events[at, 5] = end
-    events[at, 6] = lives.best[key]
+    events[at, 6] = states.best[key]
 
 
 @kernel
-def begin(lives: AlertStates, key: int, time: int, timing: Timing, events: Int) -> None:
+def start_alert(states: AlertStates, key: int, time: int, timing: Timing, events: Int) -> None:
     """Start an alert, and number it among the alerts that may have the same start."""
-    if time <= lives.latest[key]:
-        lives.sequence[key] += 1
+    if time <= states.latest[key]:
+        states.sequence[key] += 1
     else:
-        if time - lives.latest[key] > timing.behind_us:
-            lives.sequence[key] = 0
-        lives.latest[key] = time
-    lives.start[key], lives.fires[key] = time, NO_TIME
+        if time - states.latest[key] > timing.behind_us:
+            states.sequence[key] = 0
+        states.latest[key] = time
+    states.start[key], states.fires[key] = time, NO_TIME
     if timing.for_us > 0:
-        lives.phase[key] = PENDING
-        add_event(lives, key, TO_PENDING, NO_TIME, events)
+        states.phase[key] = PENDING
+        add_event(states, key, TO_PENDING, NO_TIME, events)
     else:
-        fire(lives, key, timing, events)
+        fire_alert(states, key, timing, events)
 
 
 @kernel
-def fire(lives: AlertStates, key: int, timing: Timing, events: Int) -> None:
+def fire_alert(states: AlertStates, key: int, timing: Timing, events: Int) -> None:
     """Move an alert to firing. Its firing time does not depend on the time of the evaluation that moves it."""
-    lives.phase[key] = FIRING
-    lives.fires[key] = lives.start[key] + timing.for_us
-    add_event(lives, key, TO_FIRING, NO_TIME, events)
+    states.phase[key] = FIRING
+    states.fires[key] = states.start[key] + timing.for_us
+    add_event(states, key, TO_FIRING, NO_TIME, events)
 
 
 @kernel
-def settle(lives: AlertStates, key: int, until: int, timing: Timing, events: Int) -> None:
-    """End what silence ends before `until`."""
-    phase = lives.phase[key]
-    silent = lives.last[key] + timing.stale_us
-    if phase == PENDING and silent < until:
-        lives.phase[key] = NONE
-        add_event(lives, key, TO_INACTIVE, silent, events)
+def expire_stale_alert(states: AlertStates, key: int, until: int, timing: Timing, events: Int) -> None:
+    """End an alert that staleness ends before `until`."""
+    phase = states.phase[key]
+    stale_at = states.last[key] + timing.stale_us
+    if phase == PENDING and stale_at < until:
+        states.phase[key] = NONE
+        add_event(states, key, TO_INACTIVE, stale_at, events)
         return
-    if phase == FIRING and silent < until:
-        lives.phase[key] = KEEPING
-        lives.since[key] = silent
-    kept = lives.since[key] + timing.keep_us
-    if lives.phase[key] == KEEPING and kept < until:
-        lives.phase[key] = NONE
-        add_event(lives, key, TO_RESOLVED, kept, events)
+    if phase == FIRING and stale_at < until:
+        states.phase[key] = KEEPING
+        states.since[key] = stale_at
+    keep_end = states.since[key] + timing.keep_us
+    if states.phase[key] == KEEPING and keep_end < until:
+        states.phase[key] = NONE
+        add_event(states, key, TO_RESOLVED, keep_end, events)
 
 
 @kernel
-def evaluate(lives: AlertStates, key: int, time: int, truth: int, timing: Timing, events: Int) -> None:
-    """Drive one life by one evaluation; only a life that fires is held by one that is holding."""
-    phase = lives.phase[key]
+def apply_evaluation(states: AlertStates, key: int, time: int, truth: int, timing: Timing, events: Int) -> None:
+    """Update one alert by one evaluation. A HOLDING evaluation only continues an alert that fires."""
+    phase = states.phase[key]
     true = truth == TRUE or (truth == HOLDING and phase == FIRING)
     if true and phase == NONE:
-        begin(lives, key, time, timing, events)
-    elif true and phase == PENDING and time - lives.start[key] >= timing.for_us:
-        fire(lives, key, timing, events)
+        start_alert(states, key, time, timing, events)
+    elif true and phase == PENDING and time - states.start[key] >= timing.for_us:
+        fire_alert(states, key, timing, events)
     elif true and phase == KEEPING:
-        lives.phase[key] = FIRING
+        states.phase[key] = FIRING
     elif not true and phase == PENDING:
-        lives.phase[key] = NONE
-        add_event(lives, key, TO_INACTIVE, time, events)
+        states.phase[key] = NONE
+        add_event(states, key, TO_INACTIVE, time, events)
     elif not true and phase == FIRING and timing.keep_us == 0:
-        lives.phase[key] = NONE
-        add_event(lives, key, TO_RESOLVED, time, events)
+        states.phase[key] = NONE
+        add_event(states, key, TO_RESOLVED, time, events)
     elif not true and phase == FIRING:
-        lives.phase[key] = KEEPING
-        lives.since[key] = time
-    lives.last[key] = time
+        states.phase[key] = KEEPING
+        states.since[key] = time
+    states.last[key] = time
 
 
 @kernel
-def drive(
-    lives: AlertStates, key: Int, time: Int, truth: Int, margin: Float, number: Int, timing: Timing, events: Int
+def apply_evaluations(
+    states: AlertStates, key: Int, time: Int, truth: Int, margin: Float, number: Int, timing: Timing, events: Int
 ) -> None:
-    """Drive lives by evaluations in the order that applies; one that goes back in time ends the life before it."""
-    phase, last, best, best_margin = lives.phase, lives.last, lives.best, lives.margin
+    """Apply evaluations in the given order. An evaluation back in time first ends the open alert of its key."""
+    phase, last, best, best_margin = states.phase, states.last, states.best, states.margin
     for i in range(key.shape[0]):
         k = key[i]
         if phase[k] == NONE and truth[i] != TRUE:
             last[k] = time[i]
             continue
-        # Most of what is left: a life that fires goes on.
+        # Most common case: the alert continues to fire.
         if phase[k] == FIRING and truth[i] == TRUE and last[k] <= time[i] <= last[k] + timing.stale_us:
             last[k] = time[i]
             if margin[i] > best_margin[k]:
                 best[k], best_margin[k] = number[i], margin[i]
             continue
-        settle(lives, k, FOREVER if time[i] < lives.last[k] else time[i], timing, events)
-        begins = truth[i] == TRUE and lives.phase[k] == NONE
-        if begins or (lives.phase[k] != NONE and margin[i] > lives.margin[k]):
-            lives.best[k] = number[i]
-            lives.margin[k] = margin[i]
-        evaluate(lives, k, time[i], truth[i], timing, events)
+        expire_stale_alert(states, k, FOREVER if time[i] < states.last[k] else time[i], timing, events)
+        starts = truth[i] == TRUE and states.phase[k] == NONE
+        if starts or (states.phase[k] != NONE and margin[i] > states.margin[k]):
+            states.best[k] = number[i]
+            states.margin[k] = margin[i]
+        apply_evaluation(states, k, time[i], truth[i], timing, events)
 
 
 @kernel
-def settle_all(lives: AlertStates, progress: Int, timing: Timing, events: Int) -> None:
-    """Let progress end the lives that have been silent."""
-    for key in range(progress.shape[0]):
-        if lives.phase[key] != NONE:
-            settle(lives, key, progress[key], timing, events)
+def expire_stale_alerts(states: AlertStates, watermark: Int, timing: Timing, events: Int) -> None:
+    """End the alerts that are stale at the watermark of their key."""
+    for key in range(watermark.shape[0]):
+        if states.phase[key] != NONE:
+            expire_stale_alert(states, key, watermark[key], timing, events)
 
 
 @kernel
-def of_interest(
+def relevant_evaluations(
     found: Int,
     late: NDArray[np.bool_],
     key: Int,
     time: Int,
     truth: Int,
-    lives: AlertStates,
-    progress: Int,
-    waiting: Int,
+    states: AlertStates,
+    watermark: Int,
+    buffered_keys: Int,
 ) -> Int:
-    """Timely evaluations that can change something: they must wait, or their key has a life or begins one."""
-    open_keys = lives.phase != NONE
-    for k in waiting:
+    """Return the timely evaluations that can change a state.
+
+    An evaluation is relevant if it is after the watermark. It is also relevant if its key has an open alert, a buffered
+    evaluation or a true evaluation in this call.
+    """
+    open_keys = states.phase != NONE
+    for k in buffered_keys:
         open_keys[k] = True
     for i in range(key.shape[0]):
         if found[i] and truth[i] == TRUE and not late[i]:
             open_keys[key[i]] = True
     chosen, count = np.empty(key.shape[0], np.int64), 0
     for i in range(key.shape[0]):
-        if found[i] and not late[i] and (open_keys[key[i]] or time[i] > progress[key[i]]):
+        if found[i] and not late[i] and (open_keys[key[i]] or time[i] > watermark[key[i]]):
             chosen[count] = i
             count += 1
     return chosen[:count].copy()
 
 
 @kernel
-def by_key_and_time(keys: int, key: Int, time: Int) -> Int:
-    """Order of evaluations by (key, time, position); nearly linear when times are nearly sorted."""
+def order_by_key_and_time(keys: int, key: Int, time: Int) -> Int:
+    """Return the order of evaluations by (key, time, position). The cost is linear if times are nearly sorted."""
     offsets = np.zeros(keys + 1, np.int64)
     for k in key:
         offsets[k + 1] += 1

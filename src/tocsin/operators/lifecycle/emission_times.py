@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.operators.join.operator import Join, bring_on
+from tocsin.operators.join.operator import Join, advance_watermark
 from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int
 from tocsin.runtime.row_batch import RowBatch
@@ -20,7 +20,7 @@ from tocsin.runtime.row_batch import RowBatch
 
 @kernel
 def track_watermarks(
-    stream: Int, key: Int, time: Int, newest: Int, progress: Int, idle_timeout_us: int, lag_us: int
+    stream: Int, key: Int, time: Int, newest: Int, key_watermark: Int, idle_timeout_us: int, lag_us: int
 ) -> tuple[Int, Int]:
     """Return the watermark and the newest event time of the key after each row. `stream` is -1 for unused rows."""
     watermark, newest_time = np.empty(key.shape[0], np.int64), np.empty(key.shape[0], np.int64)
@@ -30,10 +30,10 @@ def track_watermarks(
             newest[k, stream[i]] = max(newest[k, stream[i]], time[i])
         newest_time[i] = newest[k].max()
         if stream[i] >= 0 and lag_us > 0:
-            progress[k] = max(progress[k], newest_time[i] - lag_us)
+            key_watermark[k] = max(key_watermark[k], newest_time[i] - lag_us)
         elif stream[i] >= 0:
-            bring_on(k, newest, progress, idle_timeout_us)
-        watermark[i] = progress[k]
+            advance_watermark(k, newest, key_watermark, idle_timeout_us)
+        watermark[i] = key_watermark[k]
     return watermark, newest_time
 
 
@@ -45,12 +45,12 @@ class EmissionTimes(NamedTuple):
     newest_time: Int
 
     @classmethod
-    def of(cls, followed: Join, arrivals: RowBatch) -> EmissionTimes:
+    def of(cls, join: Join, arrivals: RowBatch) -> EmissionTimes:
         """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
-        newest, progress, rule = followed.newest.copy(), followed.progress.copy(), followed.rule
-        stream = followed.stream_of[arrivals.view]
+        newest, key_watermark, rule = join.newest.copy(), join.watermark.copy(), join.rule
+        stream = join.stream_of[arrivals.view]
         times = track_watermarks(
-            stream, arrivals.key, arrivals.time, newest, progress, rule.idle_timeout_us, rule.lag_us
+            stream, arrivals.key, arrivals.time, newest, key_watermark, rule.idle_timeout_us, rule.lag_us
         )
         return cls(arrivals.key, *times)
 

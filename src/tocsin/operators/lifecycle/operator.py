@@ -1,4 +1,15 @@
-"""Lives of one rule over the keys of a page: evaluations that wait for progress, two life machines, their witnesses."""
+"""Lifecycle: the alert states of one rule in one shard, their best witnesses, and buffered evaluations.
+
+Algorithm: two state machines per key, one for timely and one for late evaluations. A late evaluation applies on
+arrival. A timely evaluation waits until the watermark of its key reaches its time. Then it applies in event-time
+order.
+
+Guarantees: the split of rows into calls changes neither alerts nor witnesses nor stored state.
+
+Complexity: O(1) per evaluation, a sort of the due evaluations, and one witness lookup per changed alert.
+
+References: docs/explanation/semantics.md (D46 to D53).
+"""
 
 from __future__ import annotations
 
@@ -40,8 +51,8 @@ def witness_columns(prefix: str, streams: int, values: int) -> list[Column]:
 
 
 def lifecycle_schema(streams: int, values: int) -> StateSchema:
-    """Return the schema of a rule with alert instances: two machines, their best witnesses, waiting evaluations."""
-    new, per_key = alert.new_lives(1)._asdict(), list[Column]()
+    """Return the schema of a rule with alerts: two machines, their best witnesses, and buffered evaluations."""
+    new, per_key = alert.new_alert_states(1)._asdict(), list[Column]()
     for machine in range(_MACHINES):
         per_key += [
             Column(f"life{machine}.{name}", column.dtype.type, column[0].item()) for name, column in new.items()
@@ -54,32 +65,34 @@ def lifecycle_schema(streams: int, values: int) -> StateSchema:
 def retire_alerts(section: StoredSection, context: RetireContext) -> None:
     """End the open alerts of a removed rule at their last evaluation, or at their event time."""
     rule, arrays = Identity.of_json(section.facts), section.arrays
-    if context.is_adopted or not arrays:  # A rule that emits all has no alert instances.
+    if context.is_adopted or not arrays:  # A rule with `emit: all` has no alerts.
         return
     for machine in range(_MACHINES):
-        lives = alert.AlertStates(*(arrays[f"life{machine}.{name}"] for name in alert.AlertStates._fields))
+        states = alert.AlertStates(*(arrays[f"life{machine}.{name}"] for name in alert.AlertStates._fields))
         best = Witnesses(*(arrays[f"best{machine}.{column.name}"] for column in fields(Witnesses)))
-        at = (lives.phase != alert.NONE).nonzero()[0]
+        at = (states.phase != alert.NONE).nonzero()[0]
         if not len(at):
             continue
-        is_pending = lives.phase[at] == alert.PENDING
+        is_pending = states.phase[at] == alert.PENDING
         state = np.where(is_pending, INACTIVE, RESOLVED).astype(np.int8)
-        fires = np.where(is_pending, NO_TIME, lives.fires[at])
-        end = np.where(lives.phase[at] == alert.KEEPING, lives.since[at], lives.last[at])
-        changes = AlertChanges(at, state, lives.start[at], fires, end, lives.sequence[at], machine == 1, best.take(at))
+        fires = np.where(is_pending, NO_TIME, states.fires[at])
+        end = np.where(states.phase[at] == alert.KEEPING, states.since[at], states.last[at])
+        changes = AlertChanges(
+            at, state, states.start[at], fires, end, states.sequence[at], machine == 1, best.take(at)
+        )
         qualities = [f"exact{' late' * machine} rule-changed"] * len(at)
         context.out.alerts.append(lifecycle_alerts(rule, context.on, context.names, changes, qualities))
 
 
 class Lifecycle:
-    """The lives of evaluations in order and of late ones, what each shows, and evaluations that wait.
+    """Alert states of one rule, with their witnesses and buffered evaluations.
 
-    A rule that emits all has no lives: only its keys are counted.
+    A rule with `emit: all` has no alert states. Its section only counts keys.
     """
 
     def __init__(self, rule: Threshold, identity: Identity, streams: int, values: int) -> None:
         self.rule, self.width = rule, (streams, values)
-        schema = lifecycle_schema(streams, values) if self.lives else StateSchema(KIND)
+        schema = lifecycle_schema(streams, values) if self.has_alerts else StateSchema(KIND)
         self.section = Section(stable_hash(KIND, identity.to_json()), schema, identity.to_json(), identity.id)
         timing = alert.Timing(rule.for_us, rule.keep_us, rule.stale_us)
         # By machine. Only late alerts start in any order.
@@ -87,19 +100,19 @@ class Lifecycle:
 
     @property
     def machines(self) -> list[alert.AlertStates]:
-        """The machines of evaluations in order and of late evaluations."""
+        """Alert states by machine: timely evaluations, then late evaluations."""
         arrays, names = self.section.arrays, alert.AlertStates._fields
         return [alert.AlertStates(*(arrays[f"life{i}.{name}"] for name in names)) for i in range(_MACHINES)]
 
     @property
     def bests(self) -> list[Witnesses]:
-        """The best witness of each key, by machine."""
+        """Best witness of each key, by machine."""
         return [self._witnesses(f"best{i}") for i in range(_MACHINES)]
 
     @property
     def waiting(self) -> Witnesses:
-        """The evaluations that wait."""
-        return self._witnesses("waiting") if self.lives else self.no_witnesses(0)
+        """Timely evaluations after the watermark of their key."""
+        return self._witnesses("waiting") if self.has_alerts else self.no_witnesses(0)
 
     @waiting.setter
     def waiting(self, rows: Witnesses) -> None:
@@ -110,90 +123,102 @@ class Lifecycle:
         return Witnesses(*(self.section.arrays[f"{prefix}.{column.name}"] for column in fields(Witnesses)))
 
     @property
-    def lives(self) -> bool:
-        """Tell whether alerts of this rule live."""
+    def has_alerts(self) -> bool:
+        """Whether the rule has alert states."""
         return self.rule.emit != "all"
 
     def no_witnesses(self, rows: int) -> Witnesses:
-        """Empty rows for what is shown of this rule."""
+        """Return a number of empty witness rows for this rule."""
         return Witnesses.none(rows, *self.width)
 
     def is_open(self) -> NDArray[np.bool_]:
-        """Keys that have a life."""
-        if not self.lives:
+        """Mark the keys that have an alert."""
+        if not self.has_alerts:
             return np.zeros(self.section.keys, np.bool_)
-        is_open: NDArray[np.bool_] = np.logical_or(*(lives.phase != alert.NONE for lives in self.machines))
+        is_open: NDArray[np.bool_] = np.logical_or(*(states.phase != alert.NONE for states in self.machines))
         return is_open
 
-    def is_unmet(self) -> NDArray[np.bool_]:
-        """Keys with a life in order that no false evaluation has met yet, or with a true one that waits."""
-        if not self.lives:
+    def is_active(self) -> NDArray[np.bool_]:
+        """Mark the keys with a state that a false evaluation can change.
+
+        These keys have a timely alert that is pending or firing, or a buffered true evaluation.
+        """
+        if not self.has_alerts:
             return np.zeros(self.section.keys, np.bool_)
         phase, waiting = self.machines[0].phase, self.waiting
-        unmet: NDArray[np.bool_] = (phase == alert.PENDING) | (phase == alert.FIRING)
-        unmet[waiting.key[waiting.truth == alert.TRUE]] = True
-        return unmet
+        is_active: NDArray[np.bool_] = (phase == alert.PENDING) | (phase == alert.FIRING)
+        is_active[waiting.key[waiting.truth == alert.TRUE]] = True
+        return is_active
 
-    def take(
+    def process(
         self,
         evaluations: Evaluations,
-        when: tuple[Int, Int],
+        time_and_key: tuple[Int, Int],
         late: NDArray[np.bool_],
-        show: WitnessLookup,
-        progress: Int,
+        lookup: WitnessLookup,
+        watermark: Int,
     ) -> list[AlertChanges]:
-        """Let evaluations at some (time, key) drive the lives: late ones at once, others as progress reaches them."""
-        time, key = when
+        """Apply evaluations at (time, key): late evaluations now, timely evaluations up to the watermark."""
+        time, key = time_and_key
         found = evaluations.found == 1
         holding = found & (evaluations.truth == alert.FALSE) & self.rule.holds(evaluations.value)
         evaluations.truth[holding] = alert.HOLDING
-        behind = np.flatnonzero(found & late)
-        truth, margin = evaluations.truth[behind], evaluations.margin[behind]
-        events = alert.new_events(len(behind), 0)
-        alert.drive(self.machines[1], key[behind], time[behind], truth, margin, behind, self.timings[1], events)
-        changes = self._changes(1, events, (evaluations, show), when, self.waiting)
-        ahead = alert.of_interest(
-            evaluations.found, late, key, time, evaluations.truth, self.machines[0], progress, self.waiting.key
+        late_rows = np.flatnonzero(found & late)
+        truth, margin = evaluations.truth[late_rows], evaluations.margin[late_rows]
+        events = alert.new_events(len(late_rows), 0)
+        alert.apply_evaluations(
+            self.machines[1], key[late_rows], time[late_rows], truth, margin, late_rows, self.timings[1], events
         )
-        return changes + self._drive(evaluations, when, ahead, show, progress)
+        changes = self._changes(1, events, (evaluations, lookup), time_and_key, self.waiting)
+        timely = alert.relevant_evaluations(
+            evaluations.found, late, key, time, evaluations.truth, self.machines[0], watermark, self.waiting.key
+        )
+        return changes + self._apply_until_watermark(evaluations, time_and_key, timely, lookup, watermark)
 
-    def _drive(
-        self, evaluations: Evaluations, when: tuple[Int, Int], ahead: Int, show: WitnessLookup, progress: Int
+    def _apply_until_watermark(
+        self,
+        evaluations: Evaluations,
+        time_and_key: tuple[Int, Int],
+        timely: Int,
+        lookup: WitnessLookup,
+        watermark: Int,
     ) -> list[AlertChanges]:
-        """Apply what progress has reached, in event-time order; the rest waits."""
-        (time, key), old = when, self.waiting
+        """Apply evaluations up to the watermark in event-time order, and buffer the others."""
+        (time, key), old = time_and_key, self.waiting
         count = len(time)
-        number = np.concatenate([count + np.arange(len(old.key)), ahead])
-        keys, times = np.concatenate([old.key, key[ahead]]), np.concatenate([old.time, time[ahead]])
-        truth = np.concatenate([old.truth, evaluations.truth[ahead]])
-        margin = np.concatenate([old.margin, evaluations.margin[ahead]])
-        ripe = times <= progress[keys]
-        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(progress), keys[ripe], times[ripe])]
-        lives, timing, events = self.machines[0], self.timings[0], alert.new_events(len(due), len(progress))
-        alert.drive(lives, keys[due], times[due], truth[due], margin[due], number[due], timing, events)
-        alert.settle_all(lives, progress, timing, events)
-        changes = self._changes(0, events, (evaluations, show), when, old)
-        rest = number[~ripe]
-        new = show.evaluations(evaluations, rest[rest < count], time, key)
+        number = np.concatenate([count + np.arange(len(old.key)), timely])
+        keys, times = np.concatenate([old.key, key[timely]]), np.concatenate([old.time, time[timely]])
+        truth = np.concatenate([old.truth, evaluations.truth[timely]])
+        margin = np.concatenate([old.margin, evaluations.margin[timely]])
+        is_due = times <= watermark[keys]
+        due = np.flatnonzero(is_due)[alert.order_by_key_and_time(len(watermark), keys[is_due], times[is_due])]
+        states, timing, events = self.machines[0], self.timings[0], alert.new_events(len(due), len(watermark))
+        alert.apply_evaluations(states, keys[due], times[due], truth[due], margin[due], number[due], timing, events)
+        alert.expire_stale_alerts(states, watermark, timing, events)
+        changes = self._changes(0, events, (evaluations, lookup), time_and_key, old)
+        rest = number[~is_due]
+        new = lookup.evaluations(evaluations, rest[rest < count], time, key)
         self.waiting = old.take(rest[rest >= count] - count).joined(new)
         return changes
 
-    def advance(self, progress: Int, silence: Int, *, late_too: bool) -> list[AlertChanges]:
-        """Apply what waits up to `progress`, and end what nothing was said of until `silence`."""
+    def advance(self, watermark: Int, idle_until: Int, *, with_late: bool) -> list[AlertChanges]:
+        """Apply evaluations up to `watermark`, then end alerts that are stale at `max(watermark, idle_until)`."""
         old = self.waiting
         if not len(old.key) and not self.is_open().any():
             return []
-        ripe = old.time <= progress[old.key]
-        due = np.flatnonzero(ripe)[alert.by_key_and_time(len(progress), old.key[ripe], old.time[ripe])]
-        now, quiet = old.take(due), np.maximum(progress, silence)
-        events = alert.new_events(len(due), len(progress))
-        alert.drive(self.machines[0], now.key, now.time, now.truth, now.margin, due, self.timings[0], events)
-        alert.settle_all(self.machines[0], quiet, self.timings[0], events)
+        is_due = old.time <= watermark[old.key]
+        due = np.flatnonzero(is_due)[alert.order_by_key_and_time(len(watermark), old.key[is_due], old.time[is_due])]
+        now, expiry = old.take(due), np.maximum(watermark, idle_until)
+        events = alert.new_events(len(due), len(watermark))
+        alert.apply_evaluations(
+            self.machines[0], now.key, now.time, now.truth, now.margin, due, self.timings[0], events
+        )
+        alert.expire_stale_alerts(self.machines[0], expiry, self.timings[0], events)
         changes = self._changes(0, events, None, (_NOTHING, _NOTHING), old)
-        self.waiting = old.take(~ripe)
-        if late_too:
-            events = alert.new_events(0, len(progress))
-            alert.settle_all(self.machines[1], quiet, self.timings[1], events)
+        self.waiting = old.take(~is_due)
+        if with_late:
+            events = alert.new_events(0, len(watermark))
+            alert.expire_stale_alerts(self.machines[1], expiry, self.timings[1], events)
             changes += self._changes(1, events, None, (_NOTHING, _NOTHING), old)
         return changes
 
@@ -201,33 +226,33 @@ class Lifecycle:
         self,
         machine: int,
         events: Int,
-        fresh: tuple[Evaluations, WitnessLookup] | None,
-        when: tuple[Int, Int],
+        new_rows: tuple[Evaluations, WitnessLookup] | None,
+        time_and_key: tuple[Int, Int],
         old: Witnesses,
     ) -> list[AlertChanges]:
-        """Give each change of state its witness, and store the witnesses of lives that go on."""
+        """Return changes of state with their witnesses, and store the best witnesses of open alerts."""
         rows = events[1 : 1 + int(events[0, 0])]
-        lives, best = self.machines[machine], self.bests[machine]
-        renewed = np.flatnonzero((lives.phase != alert.NONE) & (lives.best != alert.STORED))
-        if not len(rows) and not len(renewed):
+        states, best = self.machines[machine], self.bests[machine]
+        improved = np.flatnonzero((states.phase != alert.NONE) & (states.best != alert.STORED))
+        if not len(rows) and not len(improved):
             return []
-        numbers = np.unique(np.concatenate([rows[:, -1], lives.best[renewed]]))
+        numbers = np.unique(np.concatenate([rows[:, -1], states.best[improved]]))
         numbers = numbers[numbers != alert.STORED]
-        count = len(when[0])
+        count = len(time_and_key[0])
         table = old.take(numbers[numbers >= count] - count)
-        if fresh is not None:
-            evaluations, show = fresh
-            table = show.evaluations(evaluations, numbers[numbers < count], *when).joined(table)
+        if new_rows is not None:
+            evaluations, lookup = new_rows
+            table = lookup.evaluations(evaluations, numbers[numbers < count], *time_and_key).joined(table)
         changes = []
         if len(rows):
             changes.append(self._with_witnesses(machine, rows, table, np.searchsorted(numbers, rows[:, -1])))
-        if len(renewed):
-            at = np.searchsorted(numbers, lives.best[renewed])
+        if len(improved):
+            at = np.searchsorted(numbers, states.best[improved])
             for column, newer in zip(best.columns(), table.columns(), strict=True):
-                column[renewed] = newer[at]
-            lives.best[renewed] = alert.STORED
-        # What a life that is over has shown is of no use; whether it was stored at all depends on the cut into calls.
-        best.payload[lives.phase == alert.NONE] = None
+                column[improved] = newer[at]
+            states.best[improved] = alert.STORED
+        # Only some batch boundaries store the payload of an ended alert. Without it, the state is equal for all.
+        best.payload[states.phase == alert.NONE] = None
         return changes
 
     def _with_witnesses(self, machine: int, rows: Int, table: Witnesses, place: Int) -> AlertChanges:

@@ -1,4 +1,4 @@
-"""Witness: what an alert shows of the rows that raised it."""
+"""Witness: the rows that an alert shows, with the margin and the value of their evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,21 @@ from tocsin.runtime.versioned_rows import VersionedRows
 
 @dataclass
 class Witnesses:
-    """Evaluations with all that an alert shows: one row each, a column per stream or value."""
+    """Evaluations with all values that an alert shows. Each evaluation is one row.
+
+    Attributes
+    ----------
+    key, time
+        Key index, and event time of the evaluation.
+    margin, truth, value
+        Result of the condition.
+    times
+        Event time of the row of each stream.
+    values
+        Values of the columns of all streams.
+    payload
+        Payload of the row of each stream.
+    """
 
     key: Int
     time: Int
@@ -30,29 +44,41 @@ class Witnesses:
 
     @classmethod
     def none(cls, rows: int, streams: int, values: int) -> Witnesses:
-        """Empty rows."""
+        """Return a number of empty rows."""
         whole = [np.zeros(rows, np.int64) for _ in range(3)]
         texts = np.full((rows, streams), None, dtype=object)
         times, numbers = np.zeros((rows, streams), np.int64), np.zeros((rows, values))
         return cls(whole[0], whole[1], np.zeros(rows), whole[2], np.zeros(rows), times, numbers, texts)
 
     def take(self, at: Any) -> Witnesses:
-        """Some of the rows."""
+        """Return the rows at some positions."""
         return Witnesses(*(column[at] for column in self.columns()))
 
     def columns(self) -> list[NDArray[Any]]:
-        """The columns in order."""
+        """Return the columns in the order of the fields."""
         return [self.key, self.time, self.margin, self.truth, self.value, self.times, self.values, self.payload]
 
     def joined(self, other: Witnesses) -> Witnesses:
-        """These rows, then the others."""
+        """Return these rows, followed by the other rows."""
         pairs = zip(self.columns(), other.columns(), strict=True)
         return Witnesses(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True)
 class WitnessLookup:
-    """Looks up what a witness shows: times, raw values and payload of the chosen rows."""
+    """Lookup of times, values and payload of the rows of a combination.
+
+    Attributes
+    ----------
+    value_offsets
+        Position of the first value of each stream in a witness.
+    tuples
+        Rows of all streams, as the join reads them.
+    segments
+        Rows of each stream.
+    bases
+        Position of the first row of each stream among `tuples`.
+    """
 
     value_offsets: Int
     tuples: Tuples
@@ -60,12 +86,12 @@ class WitnessLookup:
     bases: Int
 
     def evaluations(self, evaluations: Evaluations, at: Int, time: Int, key: Int) -> Witnesses:
-        """Some evaluations of this batch."""
+        """Return the witnesses of some evaluations of this batch."""
         scores = (evaluations.margin[at], evaluations.truth[at], evaluations.value[at])
         return self._rows(key[at], time[at], scores, evaluations.witness[at])
 
     def matches(self, matches: Int, scores: Float) -> Witnesses:
-        """All true combinations."""
+        """Return the witnesses of all true combinations."""
         offsets = self.segments[0].offsets
         first = matches[:, 0] if len(matches) else np.zeros(0, np.int64)
         key = np.searchsorted(offsets, first, side="right") - 1
