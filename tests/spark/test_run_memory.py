@@ -103,10 +103,11 @@ def test_memory_is_kept_to_and_follows_demand_through_a_restart(
     received = sum(last.total.rows.values())
     assert received == 2 * PER_SECOND * SECONDS
     assert 0 < shed < received
-    assert last.shares["Pair"] <= MEMORY
+    share = last.total.section("shares")["Pair"]
+    assert share <= MEMORY
     assert main(["explain", str(tmp_path / "rules.yaml"), "Pair", "--run-dir", str(tmp_path / "run")]) == 0
     found = found_text(last.memory["Pair"])
-    assert f"  Pair: share {last.shares['Pair']:,} bytes; {found}\n" in capsys.readouterr().out
+    assert f"  Pair: share {share:,} bytes; {found}\n" in capsys.readouterr().out
     files = sorted((tmp_path / "run" / "alerts").rglob("*.jsonl"))
     log = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert {row["quality"].split()[0] for row in log} == {"exact", "subset"}
@@ -135,7 +136,7 @@ def test_a_backtest_says_what_its_memory_finds(spark: Any, tmp_path: Path) -> No
     text = (tmp_path / "report.html").read_text()
     assert "Recall under memory budgets" in text
     assert f"<td>{pair['reached']:.3g}</td>" in text
-    assert read_memory_results(tmp_path / "run")["Pair"][1].reached == pair["reached"]
+    assert read_memory_results(tmp_path / "run")["Pair"][1]["reached"] == pair["reached"]
 
 
 def exact(folder: Path) -> Counter[str]:

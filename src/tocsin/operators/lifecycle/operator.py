@@ -17,6 +17,7 @@ from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Threshold
 from tocsin.runtime.alert_batch import INACTIVE, NO_TIME, RESOLVED
 from tocsin.runtime.contract import Int
+from tocsin.runtime.metrics import quality_text
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateSchema, StoredSection, Table
 
 _NOTHING = np.zeros(0, np.int64)
@@ -67,7 +68,7 @@ def retire_alerts(section: StoredSection, context: RetireContext) -> None:
         fires = np.where(is_pending, NO_TIME, lives.fires[at])
         end = np.where(lives.phase[at] == alert.KEEPING, lives.since[at], lives.last[at])
         changes = AlertChanges(at, state, lives.start[at], fires, end, lives.sequence[at], machine == 1, best.take(at))
-        qualities = [f"exact{' late' * machine} rule-changed"] * len(at)
+        qualities = [quality_text(is_late=machine == 1, end="rule-changed")] * len(at)
         context.out.alerts.append(lifecycle_alerts(rule, context.on, context.names, changes, qualities))
 
 
