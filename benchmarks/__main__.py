@@ -18,6 +18,7 @@ BENCHMARKS = {
     "edge": "`tocsin edge`: bytes sent by maximum delay, speed without Numba, start-up time",
     "fuzz-sources": "random invalid rows in each kind of source: each row must have an outcome",
     "long-run": "CPU seconds per micro-batch of a continuous run, with both compilers of the JVM and with one",
+    "many-keys": "10^6 keys in the local engine: CPU time per row and bytes of state per key, for two versions in turn",
     "many-rules": "1,000 rules over 10 streams in the local engine: retained rows and time, compared with single runs",
     "memory": "joins with a memory budget: recall by policy, ALLOC, speed; figures of Srivastava and Widom",
     "order-speed": "the reorder stage: rows per second with statistics, and the cost of a wait for a rule",

@@ -142,7 +142,7 @@ def _paths(mine: Rule) -> tuple[Callable[[Out], Any], Callable[[Any, Any, int], 
     from tocsin.spark.stateful import output_rows
 
     def operator(out: Out) -> Any:
-        return pa.Table.from_pandas(pd.DataFrame(output_rows(out, 0, {}, 0), columns=["kind", "json", "alerts"]))
+        return pa.Table.from_pandas(pd.DataFrame(output_rows(out, 0), columns=["kind", "json", "alerts"]))
 
     def recorder(table: Any, writer: Any, number: int) -> int:
         packed = [data for data in table.column("alerts").to_pylist() if data is not None]

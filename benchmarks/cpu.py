@@ -19,10 +19,10 @@ import numpy as np
 from benchmarks import cpu_rows
 from benchmarks.parts import run
 from tocsin import Rule, local
+from tocsin.interim.cpu.join_pipeline import PromisingPipeline
+from tocsin.interim.cpu.row_counts import count_partners
+from tocsin.interim.cpu.row_log import RowLog
 from tocsin.plan import Plan, make_plan, unit_nanoseconds
-from tocsin.plan.promising import PromisingPipeline
-from tocsin.plan.row_counts import count_partners
-from tocsin.plan.row_log import RowLog
 from tocsin.rules.quality import Cpu, Quality
 from tocsin.runtime.contract import Batch, Int
 from tocsin.runtime.session import Session

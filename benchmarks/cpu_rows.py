@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin import Rule, local
+from tocsin.interim.cpu.selection_pipeline import EVALUATE, ROW, WRITE
 from tocsin.plan import Plan, make_plan, unit_nanoseconds
-from tocsin.plan.one_stream import EVALUATE, ROW, WRITE
 from tocsin.rules.quality import Cpu, Quality
 from tocsin.runtime.contract import Batch
 from tocsin.runtime.session import Session
@@ -142,7 +142,7 @@ _COSTED = {
 
 
 def row_costs(part: str, *, quick: bool) -> list[Row]:
-    """What a row, a rule on a row, and a result take in units: `plan/one_stream.py` has them, rounded."""
+    """Return the cost in units of a row, of a rule on a row, and of a result."""
     count, tries = (4_000, 1) if quick else (20_000, 5)
     unit_ns = min(unit_nanoseconds() for _ in range(tries))
     taken: dict[str, tuple[float, int]] = {}

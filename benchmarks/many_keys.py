@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--against", type=Path, metavar="PATH", help="a worktree of the older version, with its .venv")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of a steady micro-batch")
+    parser.add_argument("--rows", type=int, default=250_000, help="rows of a steady micro-batch")
     parser.add_argument("--fills", type=int, default=4, help="micro-batches that bring every key once per stream")
     parser.add_argument("--batches", type=int, default=4, help="steady micro-batches")
     parser.add_argument("--quick", action="store_true", help="few keys, once: only to see that it runs")

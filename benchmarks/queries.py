@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parts import run
+from tocsin.interim.cpu.stream_query import UNIT_NS, Select
 from tocsin.plan import Anytime, selection_unit_nanoseconds
-from tocsin.plan.select import UNIT_NS, Select
 from tocsin.runtime.contract import Batch
 from tocsin.runtime.session import Session
 from tocsin.stages.promising.anytime_join import AnytimeJoin

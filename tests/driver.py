@@ -8,12 +8,13 @@ from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tocsin import Rule, local
+from tocsin.interim.cpu.limited_pipeline import LimitedPipeline
 from tocsin.plan import Plan, make_plan
-from tocsin.plan.limited import LimitedPipeline
-from tocsin.plan.watch import KeyedPipeline
+from tocsin.plan.keyed_pipeline import KeyedPipeline
 from tocsin.runtime.contract import Batch, Out, Step
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
@@ -36,6 +37,12 @@ def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: st
         for array in (batch.key, batch.time, batch.arrival, *batch.values.values()):
             array.flags.writeable = False
     return parts
+
+
+def use_small_pages(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """Limit the number of keys of a page for one test, so that few keys fill several pages."""
+    for module in ("called", "page", "shed", "waits", "watch"):
+        monkeypatch.setattr(f"tocsin.plan.{module}.KEYS_PER_PAGE", keys)
 
 
 def watch_logics(session: Session) -> list[KeyedPipeline]:

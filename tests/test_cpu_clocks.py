@@ -17,7 +17,7 @@ from tests.durations import us
 from tests.example_counts import ENGINE
 from tests.test_cpu import Columns, matches, pairs, run_plan, unlimited
 from tocsin import local
-from tocsin.plan import row_log
+from tocsin.interim.cpu import row_log
 from tocsin.runtime.metrics import OUTCOMES
 
 FOREVER = "100000d"

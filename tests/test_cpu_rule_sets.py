@@ -15,8 +15,8 @@ from tests.one_stream import Columns, results
 from tests.test_cpu import matches, run_plan
 from tocsin import Rule, local
 from tocsin.cli.arguments import check_file
+from tocsin.interim.cpu.selection_pipeline import OneStreamPipeline
 from tocsin.plan import Plan, plan_file
-from tocsin.plan.one_stream import OneStreamPipeline
 from tocsin.rules.limits import Limits
 from tocsin.rules.quality import Cpu, Quality
 from tocsin.runtime.metrics import OUTCOMES

@@ -58,7 +58,7 @@ def test_importing_tocsin_imports_no_heavy_library(capsys: pytest.CaptureFixture
 
 
 def test_spark_worker_modules_do_not_import_sqlglot() -> None:
-    code = "import sys, tocsin.spark.stateful, tocsin.plan.select; print('sqlglot' in sys.modules)"
+    code = "import sys, tocsin.spark.stateful, tocsin.interim.cpu.stream_query; print('sqlglot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
-from tests.driver import settled, stories
+from tests.driver import settled, stories, use_small_pages
 from tocsin import Rule, local
-from tocsin.plan.page import KEYS_PER_PAGE
+from tocsin.plan.operator_chain import KEYS_PER_PAGE
 
 
-def test_thousands_of_keys_are_each_as_if_alone() -> None:
+def test_thousands_of_keys_are_each_as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_pages(monkeypatch, 4096)
     random, keys, rows = np.random.default_rng(7), 5_000, 30_000
-    assert keys > KEYS_PER_PAGE
     streams = {}
     for name in ("a", "b"):
         machine = random.integers(0, keys, rows)

@@ -14,8 +14,8 @@ import pytest
 from tests.driver import Driver, parts_of, plan_of, settled, stories, watch_logics
 from tocsin import NoData, PlanError, Rule, RuleError, local
 from tocsin.columns import EPOCH
+from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
 from tocsin.plan import Plan
-from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.runtime.contract import Out
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session

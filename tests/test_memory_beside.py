@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tocsin
-from tests.driver import settled, stories, watch_logics
+from tests.driver import settled, stories, use_small_pages, watch_logics
 from tests.test_memory import Columns, matches, pairs, run, zipf_streams
 from tocsin import Rule, local
 from tocsin.rules.limits import Limits
@@ -31,8 +31,9 @@ def evenly(rows: int, keys: int) -> Columns:
 
 
 @pytest.mark.parametrize("memory", ["500KB", "3000 rows"])
-def test_keys_of_more_than_one_page_share_the_memory(memory: str) -> None:
+def test_keys_of_more_than_one_page_share_the_memory(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """4,500 keys fill two pages; with bytes keys are forgotten when they have nothing left, and the second page too."""
+    use_small_pages(monkeypatch, 4096)
     streams = evenly(9000, 4500)
     rule = Rule(
         "pair", "a + b > 1", within="6s", on="machine", emit="all", allowed_lateness="0s", quality={"memory": memory}

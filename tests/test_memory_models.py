@@ -15,8 +15,8 @@ from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
 from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
-from tocsin.plan.budgeted import BudgetedPipeline
-from tocsin.plan.worth import Worth
+from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
+from tocsin.interim.memory.row_utility import Worth
 from tocsin.stages.memory import frequency, policy
 from tocsin.stages.memory.age import AgeCurve
 from tocsin.stages.memory.curves import RateCurve, divide, together

@@ -32,7 +32,7 @@ def test_with_memory_enough_rows_of_one_time_give_what_they_give_without(
     more: dict[str, Any], model: dict[str, Any] | None, emit: str
 ) -> None:
     limited, plain = found(more, "10MB", emit=emit, model=model), found(more, None, emit=emit)
-    assert limited.alerts == plain.alert_rows()
+    assert limited.alerts == plain.alerts
     assert limited.alerts
 
 

@@ -16,9 +16,10 @@ from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import PlanError, Rule
 from tocsin.hashing import row_fingerprints, unit_numbers
-from tocsin.plan import make_plan, worth
-from tocsin.plan.sample import Sampler
-from tocsin.plan.traces import Traces
+from tocsin.interim.memory import row_utility
+from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.sampled_row_log import Traces
+from tocsin.plan import make_plan
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.stages.memory.monitor import Monitor
 from tocsin.stages.memory.sampling import PPS_CLUSTER
@@ -74,7 +75,7 @@ def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them(memo
 def test_weights_add_up_to_the_results_where_rows_are_taken_by_the_results_of_their_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worth, "EVERY", 300)
+    monkeypatch.setattr(row_utility, "EVERY", 300)
     stated: dict[str, Any] = {"within": "100ms", "on": "machine", "emit": "all", "allowed_lateness": "0s"}
     rule = Rule("pair", "a + b > 0", quality={"model": {"by": "key"}}, **stated)
     # The standard error of a run is some 0.06.

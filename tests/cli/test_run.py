@@ -111,7 +111,6 @@ def test_run_rejects_a_directory_with_incompatible_state(capsys: pytest.CaptureF
     assert line.endswith("run with the earlier settings, or use a new run directory")
     manifest.write(Path("run"))
     assert "`buckets` was 2 and is now 5" in failure_of(capsys, "--buckets", "5")
-    assert "`partitions` was 2 and is now 7" in failure_of(capsys, "--conf", "spark.sql.shuffle.partitions=7")
 
 
 def test_run_rejects_the_directory_of_a_backtest(capsys: pytest.CaptureFixture[str]) -> None:

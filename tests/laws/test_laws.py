@@ -26,7 +26,9 @@ from tests.test_semantics import _in_oracle_form as in_oracle_form
 from tests.test_semantics import stories as semantic_stories
 from tests.test_waiting import in_the_order_taken, usable
 from tocsin import jit
-from tocsin.plan import RANGES, row_log, worth
+from tocsin.interim.cpu import row_log
+from tocsin.interim.memory import row_utility
+from tocsin.plan import RANGES
 from tocsin.plan.budget import Budget
 from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.state_codec import unpack
@@ -39,7 +41,7 @@ SECOND = 1_000_000
 def steps_for_few_rows() -> Iterator[None]:
     """Let the engine judge its models and evict stale rows after a few rows, so that small inputs reach these steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worth, "EVERY", 50)
+        patch.setattr(row_utility, "EVERY", 50)
         patch.setattr(row_log, "FEWEST_STALE", 1)
         patch.setattr(Budget, "traces", 5)
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.plan.test_shared_wait import NAME, PLAN, SECOND, START, control
-from tocsin.plan.agree import Agreement
+from tocsin.interim.reorder.wait_agreement import Agreement
 
 
 def told(bucket: int, time_s: float, delay_s: float = 1.0, watch: str = NAME) -> tuple[int, dict[str, Any]]:

@@ -11,11 +11,11 @@ from tests.driver import parts_of, watch_logics
 from tests.naive import memory as naive
 from tests.test_memory import zipf_streams
 from tocsin import Rule, RunError
+from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
+from tocsin.interim.memory.memory_rebalancing import Allotment, Sampled, Told
 from tocsin.plan import make_plan
-from tocsin.plan.allot import Allotment, Sampled, Told
-from tocsin.plan.budgeted import BudgetedPipeline
 from tocsin.rules.quality import parse_quality
-from tocsin.runtime.session import Session
+from tocsin.runtime.session import Session, store_pages
 
 BUCKETS = 4
 COLUMNS = {name: list(columns) for name, columns in zipf_streams(1, 1, 0).items()}
@@ -252,9 +252,11 @@ def test_a_watch_that_gets_another_name_takes_its_share_along_at_once() -> None:
     session = Session(one)
     session.push(parts_of(one, zipf_streams(20, 5, 0), (), "arrival")[0])
     session.control([share_of(one, 50_000)])
-    again = Session(two, stored(session))
+    pages = stored(session)
+    again = Session(two, pages)
     again.push([])
-    assert watch_logics(Session(two, stored(again)))[0].room.share == 50_000
+    store_pages(pages, again.changed_pages())
+    assert watch_logics(Session(two, pages))[0].room.share == 50_000
 
 
 def test_a_bucket_that_cannot_shrink_yet_is_not_asked_again_and_again() -> None:

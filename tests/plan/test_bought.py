@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.plan.bought import Bought, Totals
+from tocsin.interim.cpu.cpu_recall import Bought, Totals
 from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.runtime.metrics import quality_text
 from tocsin.stages.promising.elapsed import elapse, new_elapsed

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.interim.memory.call_keys import Called
 from tocsin.operators.join.operator import track, track_in_order
-from tocsin.plan.called import Called
-from tocsin.plan.page import KEYS_PER_PAGE
+from tocsin.plan.operator_chain import KEYS_PER_PAGE
 from tocsin.runtime.contract import NEVER_SEEN
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size
 from tocsin.runtime.state_registry import name_bytes

@@ -80,7 +80,7 @@ def test_state_is_not_moved_when_a_rule_gains_or_loses_a_wait_or_a_budget() -> N
         session = Session(plan(replace(plain, quality=quality)), pages)
         assert session.changed_pages().keys() <= {"m/pace", "m/memory"}
         out = session.push([])
-        assert not out.alerts
+        assert not out.alert_rows()
         store_pages(pages, session.changed_pages())
         assert set(pages) <= {"m/0", "m/pace", "m/memory"}
     # The retained row is still found.

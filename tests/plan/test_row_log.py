@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tocsin.errors import RunError
+from tocsin.interim.cpu.new_rows import NewRows
+from tocsin.interim.cpu.row_log import MOST_STALE, ROWS_PER_PAGE, RowLog
 from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
-from tocsin.plan.new_rows import NewRows
-from tocsin.plan.row_log import MOST_STALE, ROWS_PER_PAGE, RowLog
 from tocsin.runtime.contract import Float
 
 

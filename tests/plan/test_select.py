@@ -19,7 +19,7 @@ from stages.promising.test_windows import asked
 from tests.driver import Driver
 from tests.example_counts import ENGINE
 from tocsin.errors import RunError
-from tocsin.plan.select import KINDS, Select
+from tocsin.interim.cpu.stream_query import KINDS, Select
 from tocsin.runtime.contract import Batch, Out
 from tocsin.runtime.session import Session
 from tocsin.runtime.state_codec import pack

@@ -10,10 +10,10 @@ import pytest
 
 from tests.driver import parts_of, plan_of
 from tocsin import Rule, RunError
+from tocsin.interim.reorder.wait_agreement import Agreement
+from tocsin.interim.reorder.wait_controller import MOST_PENDING, Pace
 from tocsin.plan import Plan
-from tocsin.plan.agree import Agreement
-from tocsin.plan.pace import MOST_PENDING, Pace
-from tocsin.plan.watch import PACE
+from tocsin.plan.keyed_pipeline import PACE
 from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.delivery.alert_json import alert_from_row, encode_alert, encode_batch
+from tocsin.interim.ranges.key_requests import Reached
+from tocsin.interim.ranges.matured_requests import Elements, request_alerts
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.operators.no_data import NOT_YET, NoDataChanges, no_data_alerts
 from tocsin.plan.identity import Identity
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.reached import Elements, request_alerts
-from tocsin.plan.report import AlertChanges, lifecycle_alerts
-from tocsin.plan.standing import Reached
 from tocsin.runtime.alert_arrow import SCHEMA, pack_alerts, to_arrow, unpack_alerts
 from tocsin.runtime.alert_batch import (
     FIRING,

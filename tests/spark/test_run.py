@@ -324,6 +324,16 @@ def test_a_run_is_stopped_fails_is_refused_and_goes_on_each_time(inside: InProce
     check_alerts(inside.folder, ["firing"])
 
 
+def test_run_keeps_its_partitions_when_the_setting_has_changed(
+    inside: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside.run(stop_after=1)
+    inside.run(conf={"spark.sql.shuffle.partitions": "3"})
+    assert "`spark.sql.shuffle.partitions` has no effect: the run keeps its 2 partitions; got 3" in caplog.messages
+    assert json.loads((inside.folder / "run" / "manifest.json").read_text())["partitions"] == 2
+    check_alerts(inside.folder, ["firing"])
+
+
 def test_a_busy_port_and_a_folder_elsewhere_are_one_sentence(inside: InProcess) -> None:
     with receiver() as server:
         port = server.server_address[1]

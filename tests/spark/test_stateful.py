@@ -145,16 +145,21 @@ def test_a_timer_fires_when_the_input_has_stopped(session: Any, tmp_path: Path) 
         query.stop()
 
 
-def test_bucket_ids_spread_by_sparks_own_hash(session: Any) -> None:
+def test_bucket_ids_have_consecutive_hashes_in_spark(session: Any) -> None:
     from pyspark.sql import functions as F
 
-    from tocsin.spark.buckets import bucket_ids, spark_hash
+    from tocsin.spark.buckets import bucket_ids
+    from tocsin.spark.rows import MOST_BUCKETS
 
-    numbers = session.range(50).select(F.col("id").cast("int").alias("n"), F.hash(F.col("id").cast("int")).alias("h"))
-    assert all(spark_hash(row.n) == row.h for row in numbers.collect())
-    for partitions in (1, 2, 3, 8):
-        places = [spark_hash(number) % partitions for number in bucket_ids(24, partitions)]
-        assert {places.count(p) for p in range(partitions)} == {24 // partitions}
+    ids = bucket_ids(MOST_BUCKETS)
+    numbers = session.createDataFrame(pa.table({"n": pa.array(ids, pa.int32())}))
+    hashes = [row.h for row in numbers.select(F.hash("n").alias("h")).collect()]
+    assert ids[0] == 0
+    assert hashes == list(range(hashes[0], hashes[0] + MOST_BUCKETS))
+    assert min(hashes) >= 0
+    for partitions in (1, 2, 3, 7, 8):
+        places = [h % partitions for h in hashes[:24]]
+        assert {places.count(p) for p in range(partitions)} <= {24 // partitions, -(-24 // partitions)}
 
 
 def test_spark_computes_the_bucket_of_a_key(session: Any) -> None:
@@ -171,14 +176,14 @@ def test_spark_computes_the_bucket_of_a_key(session: Any) -> None:
 def test_state_must_bear_our_mark() -> None:
     from tocsin.spark.stateful import check_head
 
-    facts = {"magic": "m", "version": 1, "buckets": 1, "partitions": 1}
+    facts = {"magic": "m", "version": 1, "buckets": 1}
     with pytest.raises(RunError, match="version of the state 1; got 2"):
         check_head({**facts, "version": 2}, facts)
 
 
-def test_state_is_rejected_when_it_has_version_2() -> None:
+def test_state_is_rejected_when_its_bucket_numbers_depend_on_partitions() -> None:
     from tocsin.spark.stateful import VERSION, check_head
 
-    facts = {"magic": "m", "version": VERSION, "buckets": 1, "partitions": 1}
-    with pytest.raises(RunError, match=r"version of the state 3; got 2: .* start with a new checkpoint"):
-        check_head({**facts, "version": 2}, facts)
+    facts = {"magic": "m", "version": VERSION, "buckets": 1}
+    with pytest.raises(RunError, match=r"version of the state 4; got 3: .* start with a new checkpoint"):
+        check_head({**facts, "version": 3, "partitions": 1}, facts)

@@ -1,8 +1,8 @@
-"""Matches: all combinations of rows for which a rule with `emit: all` is true, as one alert batch.
+"""Matches: all true combinations of rows of a rule with `emit: all`, as one alert batch.
 
 Guarantee: the identity of a match depends only on the rule, the key and the rows of the combination. Every engine and
-every call therefore gives a combination the same identity. The sign of zero is removed, because rows that differ only
-in this sign are equal.
+every call therefore computes the same identity for a combination. The sign of zero is removed, because rows that
+differ only in this sign are equal.
 
 Complexity: about 2 us per match.
 """
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tocsin.operators.lifecycle.alert_changes import alert_source
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
-from tocsin.plan.report import alert_source
 from tocsin.runtime.alert_batch import MATCH, AlertBatch, Key, ShownPayload, distinct_keys, match_ids, text_array
 from tocsin.runtime.contract import Int
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
-from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Watch
 from tocsin.runtime.alert_batch import FIRING, RESOLVED, AlertBatch, Key
 from tocsin.runtime.contract import NEVER_SEEN, Int

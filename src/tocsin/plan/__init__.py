@@ -7,20 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tocsin.plan.agree import Agreement
-    from tocsin.plan.allot import Allotment
+    from tocsin.interim.cpu.stream_query import Select
+    from tocsin.interim.memory.memory_rebalancing import Allotment
+    from tocsin.interim.ranges.active_requests import Alive, alive_requests
+    from tocsin.interim.ranges.range_pipeline import RANGES
+    from tocsin.interim.ranges.request_columns import Asked, assign_shards, read_requests
+    from tocsin.interim.reorder.wait_agreement import Agreement
     from tocsin.plan.anytime import Anytime
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
     from tocsin.plan.changes import describe_plan, plan_changes
     from tocsin.plan.file import plan_file
-    from tocsin.plan.listed import Alive, alive_requests
     from tocsin.plan.plan import Plan
-    from tocsin.plan.ranged import RANGES
     from tocsin.plan.ranges import RangeWatch
-    from tocsin.plan.request_columns import Asked, assign_shards, read_requests
     from tocsin.plan.resolve import make_plan
-    from tocsin.plan.select import Select
     from tocsin.plan.shown import range_object, rules_shown, watch_object
     from tocsin.plan.steps import Silence, Store, Threshold, Watch
 
@@ -56,28 +56,28 @@ __all__ = [
 # Module of each public name. It is imported at the first use of the name: `run_local` needs only a part of the plan,
 # and operators import the specifications in `plan/steps.py` before the rest of the plan.
 _HOMES = {
-    "Agreement": "tocsin.plan.agree",
-    "Alive": "tocsin.plan.listed",
-    "Allotment": "tocsin.plan.allot",
+    "Agreement": "tocsin.interim.reorder.wait_agreement",
+    "Alive": "tocsin.interim.ranges.active_requests",
+    "Allotment": "tocsin.interim.memory.memory_rebalancing",
     "Anytime": "tocsin.plan.anytime",
-    "Asked": "tocsin.plan.request_columns",
+    "Asked": "tocsin.interim.ranges.request_columns",
     "Plan": "tocsin.plan.plan",
-    "RANGES": "tocsin.plan.ranged",
+    "RANGES": "tocsin.interim.ranges.range_pipeline",
     "RangeWatch": "tocsin.plan.ranges",
-    "Select": "tocsin.plan.select",
+    "Select": "tocsin.interim.cpu.stream_query",
     "Silence": "tocsin.plan.steps",
     "Store": "tocsin.plan.steps",
     "Threshold": "tocsin.plan.steps",
     "Watch": "tocsin.plan.steps",
-    "alive_requests": "tocsin.plan.listed",
+    "alive_requests": "tocsin.interim.ranges.active_requests",
     "describe_plan": "tocsin.plan.changes",
     "found_text": "tocsin.plan.budget",
     "make_plan": "tocsin.plan.resolve",
-    "assign_shards": "tocsin.plan.request_columns",
+    "assign_shards": "tocsin.interim.ranges.request_columns",
     "plan_changes": "tocsin.plan.changes",
     "plan_file": "tocsin.plan.file",
     "range_object": "tocsin.plan.shown",
-    "read_requests": "tocsin.plan.request_columns",
+    "read_requests": "tocsin.interim.ranges.request_columns",
     "rules_shown": "tocsin.plan.shown",
     "selection_unit_nanoseconds": "tocsin.plan.calibrate",
     "unit_nanoseconds": "tocsin.plan.calibrate",

@@ -1,7 +1,7 @@
 """Divide: how much memory, or processor time, each watch and each bucket has, before anything is known of the streams.
 
 What a run may use is divided evenly between the watches that share it, that of a watch evenly between buckets. Where
-an engine carries control rows (`allot.py`), shares of memory then follow demand.
+an engine carries control rows (`memory_rebalancing.py`), shares of memory then follow demand.
 """
 
 from __future__ import annotations

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tocsin.plan import promising_pages, ranged
-from tocsin.plan.agree import Control, read_control
-from tocsin.plan.allot import Share, read_share
-from tocsin.plan.budgeted import BudgetedPipeline
-from tocsin.plan.one_stream import OneStreamPipeline
-from tocsin.plan.page import KINDS
-from tocsin.plan.promising import PromisingPipeline
-from tocsin.plan.promising_pages import PROMISING
-from tocsin.plan.ranged import RANGES, RangePipeline
-from tocsin.plan.watch import PARTS, KeyedPipeline
+from tocsin.interim.cpu import page_names
+from tocsin.interim.cpu.join_pipeline import PromisingPipeline
+from tocsin.interim.cpu.page_names import PROMISING
+from tocsin.interim.cpu.selection_pipeline import OneStreamPipeline
+from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
+from tocsin.interim.memory.memory_rebalancing import Share, read_share
+from tocsin.interim.ranges import range_pipeline
+from tocsin.interim.ranges.range_pipeline import RANGES, RangePipeline
+from tocsin.interim.reorder.wait_agreement import Control, read_control
+from tocsin.plan.keyed_pipeline import PARTS, KeyedPipeline
+from tocsin.plan.operator_chain import KINDS
 from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.state_registry import StateRegistry
 
@@ -41,12 +42,13 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
         promising.append((PromisingPipeline if is_of_pairs else OneStreamPipeline)(i, watch, of_promising))
     ranges = [RangePipeline(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, len(plan.watches))]
     registry.adopt_family(
-        of_ranges, lambda page: ranged.parts_of(page)[0], {one.name for one in plan.ranges}, ranged.retained_rows
+        of_ranges,
+        lambda page: range_pipeline.parts_of(page)[0],
+        {one.name for one in plan.ranges},
+        range_pipeline.retained_rows,
     )
     joins = {watch.apart for watch in limited.values()}
-    registry.adopt_family(
-        of_promising, lambda page: promising_pages.parts_of(page)[0], joins, promising_pages.retained_rows
-    )
+    registry.adopt_family(of_promising, lambda page: page_names.parts_of(page)[0], joins, page_names.retained_rows)
     return [RetiredState(registry, watches), *watches, *promising, *ranges]
 
 

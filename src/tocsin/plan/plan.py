@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from tocsin.hashing import stable_hash
-from tocsin.plan.agree import Control
-from tocsin.plan.allot import Share
+from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.interim.reorder.wait_agreement import Control
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
@@ -52,11 +52,11 @@ class Plan:
         return read_message(row)
 
     def sharing(self) -> Plan:
-        """The same plan for an engine that lets buckets agree on their waits (`agree.py`), where they can."""
+        """The same plan for an engine that lets buckets agree on their waits (`wait_agreement.py`), where they can."""
         return replace(self, watches=tuple(_sharing(watch) for watch in self.watches))
 
     def over(self, buckets: int, *, told: bool = False) -> Plan:
-        """The same plan with what may be kept divided over buckets; `told`: shares then follow demand (`allot.py`)."""
+        """Return this plan with memory divided over buckets. With `told`, shares follow demand."""
         return replace(self, watches=over_buckets(self.watches, buckets, told=told))
 
     def with_emission_times(self) -> Plan:

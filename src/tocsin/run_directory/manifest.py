@@ -43,7 +43,8 @@ class Manifest:
     archive
         Folder of the archive of received rows; None without an archive.
     buckets, partitions
-        Number of buckets of keys, and number of Spark partitions. The state depends on both.
+        Number of buckets of keys, and number of Spark partitions. The state depends on the buckets. Spark keeps the
+        partitions of its checkpoint.
     started
         Times of the starts: the first one and the last ones.
     changes
@@ -196,7 +197,7 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
 
 
 def find_incompatibilities(before: Manifest, now: Manifest) -> list[str]:
-    """Return a message for each change of streams, buckets or partitions that the state of a run does not survive.
+    """Return a message for each change of streams or buckets that the state of a run does not survive.
 
     The planner reports changes of rules.
     """
@@ -208,7 +209,6 @@ def find_incompatibilities(before: Manifest, now: Manifest) -> list[str]:
             messages.append(
                 f"stream {name!r} had source {before_text} and now has source {now_text} (rename the stream)"
             )
-    for name in ("buckets", "partitions"):
-        if getattr(before, name) != getattr(now, name):
-            messages.append(f"`{name}` was {getattr(before, name)} and is now {getattr(now, name)}")
+    if before.buckets != now.buckets:
+        messages.append(f"`buckets` was {before.buckets} and is now {now.buckets}")
     return messages

@@ -34,6 +34,9 @@ _FEWEST_CELLS = 32
 # An array is mostly equal to its default if at most one in this number of cells differs.
 _SPARSE = 8
 _HEADER_BYTES = 96
+# Largest number in the longest short type.
+_MOST = 2**32 - 1
+_NOWHERE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,13 @@ class EncodedTexts:
 Arrays = Mapping[str, NDArray[Any] | EncodedTexts]
 
 
-def pack(arrays: Arrays, defaults: Mapping[str, Any] | None = None, /, **facts: Any) -> bytes:
+def pack(
+    arrays: Arrays, defaults: Mapping[str, Any] | None = None, is_full_width: bool = False, /, **facts: Any
+) -> bytes:
     """Encode arrays (int64, int32, float64, bool, or objects that are text or None) and JSON values to bytes.
 
-    `defaults` has the value of most cells of an array, by the name of the array.
+    `defaults` has the value of most cells of an array, by the name of the array. With `is_full_width` no array has a
+    short form.
     """
     known = defaults or {}
     head: dict[str, Any] = {"facts": facts, "arrays": []}
@@ -60,13 +66,13 @@ def pack(arrays: Arrays, defaults: Mapping[str, Any] | None = None, /, **facts: 
         if isinstance(array, EncodedTexts):
             kind, data = _TEXT, [array.data]
         elif array.dtype == object:
-            kind, (more, data) = _TEXT, _encode_texts(array)
+            kind, (more, data) = _TEXT, _encode_texts(array, is_full_width)
         else:
             kind = np.dtype(array.dtype).str
             if kind not in _KINDS:
                 message = f"array `{name}` must have one of the types {', '.join(_KINDS)}; got {kind}"
                 raise TypeError(message)
-            more, data = _encode_cells(array, known.get(name))
+            more, data = _encode_cells(array, known.get(name), is_full_width)
         head["arrays"].append([name, kind, list(array.shape), sum(map(len, data)), *more])
         body += data
     text = json.dumps(head).encode()
@@ -77,34 +83,34 @@ def pack(arrays: Arrays, defaults: Mapping[str, Any] | None = None, /, **facts: 
     return b"".join([MAGIC, VERSION.to_bytes(2, "little"), checksum.to_bytes(4, "little"), *page])
 
 
-def _encode_texts(array: NDArray[Any]) -> tuple[list[Any], list[bytes]]:
+def _encode_texts(array: NDArray[Any], is_full_width: bool) -> tuple[list[Any], list[bytes]]:
     """Return the header of a text array after its size, and its bytes."""
     texts = array.ravel().tolist()
     count = len(texts) - texts.count(None)
-    if not _is_sparse(count, len(texts)):
+    if is_full_width or not _is_sparse(count, len(texts)):
         return [], [json.dumps(texts).encode()]
-    at = np.array([i for i, text in enumerate(texts) if text is not None] if count else [], np.int64)
-    kind, positions = _unsigned(at, len(texts))
-    return [[None, count, kind]], [positions, json.dumps([texts[i] for i in at.tolist()]).encode()]
+    at = [i for i, text in enumerate(texts) if text is not None] if count else []
+    kind, positions = _unsigned(np.array(at, np.int64), len(texts))
+    return [[None, count, kind]], [positions, json.dumps([texts[i] for i in at]).encode()]
 
 
-def _encode_cells(array: NDArray[Any], default: Any) -> tuple[list[Any], list[bytes]]:
+def _encode_cells(array: NDArray[Any], default: Any, is_full_width: bool) -> tuple[list[Any], list[bytes]]:
     """Return the header of a numeric array after its size, and its bytes."""
     cells = np.ascontiguousarray(array)
-    if cells.size < _FEWEST_CELLS or cells.itemsize < 8:
+    if is_full_width or cells.size < _FEWEST_CELLS or cells.itemsize < 8:
         return [], [cells.tobytes()]
     if default is not None:
         # Bits are compared, because -0.0 equals 0.0 and NaN differs from itself.
         flat = cells.reshape(-1).view(np.int64)
-        differs = flat != np.array([default], cells.dtype).view(np.int64)[0]
+        differs = flat != _bits(default, cells.dtype.str)
         count = int(np.count_nonzero(differs))
         if _is_sparse(count, cells.size):
-            at = np.flatnonzero(differs) if count else np.zeros(0, np.int64)
+            at = differs.nonzero()[0] if count else _NOWHERE
             kind, positions = _unsigned(at, cells.size)
             return [[default, count, kind]], [positions, flat[at].tobytes()]
     if cells.dtype == np.int64:
         low, high = int(cells.min()), int(cells.max())
-        if high - low <= np.iinfo(np.uint32).max:
+        if high - low <= _MOST:
             kind, data = _unsigned(cells - low, high - low + 1)
             return [[low, kind]], [data]
     return [], [cells.tobytes()]
@@ -112,13 +118,19 @@ def _encode_cells(array: NDArray[Any], default: Any) -> tuple[list[Any], list[by
 
 def _is_sparse(count: int, cells: int) -> bool:
     """Return whether an array is written sparse if `count` of its cells differ from the default."""
-    return cells >= _FEWEST_CELLS and count * _SPARSE <= cells <= np.iinfo(np.uint32).max
+    return cells >= _FEWEST_CELLS and count * _SPARSE <= cells <= _MOST
 
 
 def _unsigned(numbers: NDArray[np.int64], end: int) -> tuple[str, bytes]:
     """Return the shortest type for numbers from 0 to below `end`, and their bytes."""
-    kind = next(kind for kind, short in _SHORT.items() if end - 1 <= np.iinfo(short).max)
+    kind = "|u1" if end <= 1 << 8 else "<u2" if end <= 1 << 16 else "<u4"
     return kind, numbers.astype(_SHORT[kind]).tobytes()
+
+
+@lru_cache(maxsize=256)
+def _bits(default: Any, kind: str) -> int:
+    """Return the bits of a default as an integer."""
+    return int(np.array([default], kind).view(np.int64)[0])
 
 
 def packed_size(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> int:

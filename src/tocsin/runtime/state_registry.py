@@ -364,10 +364,12 @@ class Shard:
         sections: Sections by the id of their operator.
         leftover: Stored sections that no operator has adopted, by id.
         is_dirty: Whether the page must be written.
+        is_full_width: Whether the page has no short forms. A memory budget counts full width, because the short forms
+            of a page can grow with any row. Its pages then take what the budget counts.
     """
 
     def __init__(self, width: int) -> None:
-        self.keys = KeyTable(width)
+        self.keys, self.is_full_width = KeyTable(width), False
         self.sections: dict[str, Section] = {}
         self.leftover: dict[str, StoredSection] = {}
         self.is_dirty = False
@@ -434,7 +436,7 @@ class Shard:
         for section in self.sections.values():
             arrays |= section.written()
             defaults |= section._defaults
-        return pack(arrays, defaults, sections=self._facts())
+        return pack(arrays, defaults, self.is_full_width, sections=self._facts())
 
     def check(self) -> None:
         """Raise an error if a section does not fit its schema or the keys."""

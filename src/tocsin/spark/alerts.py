@@ -84,7 +84,8 @@ def alerts(
         invalid: otherwise one row with a wrong date makes all later rows of its key late. None accepts all times. A
         bounded input is not checked.
     buckets
-        Number of buckets of keys, at most 32,767; default: the number of shuffle partitions. State depends on it.
+        Number of buckets of keys, at most 32,767; default: the number of shuffle partitions. State depends on it: pass
+        the number of the checkpoint if the number of shuffle partitions changes.
     key_ttl
         Evict keys without rows for this processing time and without open alerts. No-data alerts are resolved then.
     idle_timers

@@ -1,35 +1,40 @@
-"""Bucket ids: numbers of buckets that Spark distributes evenly over its partitions."""
+"""Bucket ids: the numbers of the buckets in Spark, which distributes them evenly over any number of partitions.
+
+The numbers are part of the state format. They do not depend on the number of partitions, so a tool that moves state to
+another number of partitions keeps them.
+
+Algorithm: Spark places a bucket by Murmur3 of its number, modulo the partitions. Murmur3 of a 32-bit number can be
+inverted, so `bucket_ids` computes numbers with consecutive hashes. Plain numbers are not balanced: Spark assigns 0 to 3
+in a ratio of 3:1 to two partitions.
+"""
 
 from __future__ import annotations
 
-
-def bucket_ids(buckets: int, partitions: int) -> list[int]:
-    """Return an id per bucket so that Spark assigns nearly the same number of buckets to each partition.
-
-    Consecutive numbers are not balanced: Spark assigns 0 to 3 in a ratio of 3:1 to two partitions. The first id is
-    always 0, so that state of another number of buckets or partitions is found and rejected.
-    """
-    ids, load, number = [0], [0] * partitions, 0
-    load[spark_hash(0) % partitions] += 1
-    while len(ids) < buckets:
-        number += 1
-        at = spark_hash(number) % partitions
-        if load[at] == min(load):
-            ids.append(number)
-            load[at] += 1
-    return ids
+_MASK = 0xFFFFFFFF
+# Murmur3 of 0 with Spark's seed. The first id is 0, so that state of another number of buckets is found and rejected.
+_FIRST_HASH = 933_211_791
+# Constants of Murmur3. Factors are inverses modulo 2^32.
+_SEED, _ADDEND, _LENGTH = 42, 0xE6546B64, 4
+_C1, _C2, _FIVE, _M1, _M2 = (pow(c, -1, 1 << 32) for c in (0xCC9E2D51, 0x1B873593, 5, 0x85EBCA6B, 0xC2B2AE35))
 
 
-def spark_hash(number: int) -> int:
-    """Return Spark's hash of an integer: Murmur3 with the seed 42, as a signed number."""
-    mask = 0xFFFFFFFF
+def bucket_ids(buckets: int) -> list[int]:
+    """Return the number that each bucket has in Spark, as a signed 32-bit number."""
+    return [_number_with_hash(_FIRST_HASH + bucket) for bucket in range(buckets)]
 
-    def rotate(x: int, by: int) -> int:
-        return (x << by | x >> 32 - by) & mask
 
-    k = rotate(number * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
-    h = (rotate(42 ^ k, 13) * 5 + 0xE6546B64) & mask ^ 4
-    h = (h ^ h >> 16) * 0x85EBCA6B & mask
-    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+def _number_with_hash(h: int) -> int:
+    """Return the number whose Murmur3 hash with Spark's seed is `h`. Each step of the hash is undone in reverse."""
     h ^= h >> 16
-    return h - (1 << 32) if h >> 31 else h
+    h = h * _M2 & _MASK
+    h ^= h >> 13 ^ h >> 26
+    h = h * _M1 & _MASK
+    h ^= h >> 16 ^ _LENGTH
+    h = (h - _ADDEND) * _FIVE & _MASK
+    k = _rotate(h, 32 - 13) ^ _SEED
+    number = _rotate(k * _C2 & _MASK, 32 - 15) * _C1 & _MASK
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _rotate(x: int, by: int) -> int:
+    return (x << by | x >> 32 - by) & _MASK

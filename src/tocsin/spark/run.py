@@ -243,7 +243,9 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
         )
         raise RunError(message)
     chosen = partitions_of(options.master, options.conf)
-    partitions = before.partitions if before and PARTITIONS not in options.conf else chosen
+    partitions = before.partitions if before else chosen
+    if PARTITIONS in options.conf and chosen != partitions:
+        log.warning("`%s` has no effect: the run keeps its %d partitions; got %d", PARTITIONS, partitions, chosen)
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
     now = replace(build_manifest(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)

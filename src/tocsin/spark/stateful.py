@@ -71,7 +71,7 @@ LOCAL_MASTER_CONF = {
 }
 # The module that Spark runs to set up the state variables of a query. It prints five lines about its progress.
 DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
-MAGIC, VERSION = "tocsin-state", 3
+MAGIC, VERSION = "tocsin-state", 4
 # The entry beside the pages that says what they belong to.
 HEAD = "head"
 
@@ -95,7 +95,6 @@ class Work:
     step: Step
     feeds: tuple[Feed, ...]
     ids: tuple[int, ...]
-    partitions: int
     # Whether the query acts in silence, where that was chosen; then the time for which no query ran is no silence.
     acts: bool | None = None
     # Tells this query from others that the same worker serves, of other steps or earlier ones.
@@ -104,12 +103,7 @@ class Work:
     @property
     def facts(self) -> dict[str, Any]:
         """What state is bound to; state of anything else is refused."""
-        return {
-            "magic": MAGIC,
-            "version": VERSION,
-            "buckets": len(self.ids),
-            "partitions": self.partitions,
-        }
+        return {"magic": MAGIC, "version": VERSION, "buckets": len(self.ids)}
 
 
 def run_stateful(
@@ -128,7 +122,8 @@ def run_stateful(
 
     With `acts` a query acts in silence, and the time for which none ran is no silence: what is due by the clock waits
     for as long as it would have. A query that is started with another choice than this is refused. State is bound to
-    the buckets and to the session's shuffle partitions; what a step takes over of another's pages is its own affair.
+    the number of buckets, not to the number of shuffle partitions: Spark reads that number from the checkpoint. What a
+    step takes over of another's pages is its own affair.
     `aside` is a folder, seen by driver and workers, for rows not usable that are too many to travel: a row `aside`
     names the file.
     """
@@ -137,9 +132,8 @@ def run_stateful(
     if any(frame.isStreaming != streaming for frame in frames):
         message = "streams must be all streaming or all bounded; got both"
         raise RunError(message)
-    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     kinds = tuple(feed for _, feeds in streams for feed in feeds)
-    work = Work(step, kinds, tuple(bucket_ids(buckets, partitions)), partitions, acts)
+    work = Work(step, kinds, tuple(bucket_ids(buckets)), acts)
     blobs, number = [], 0
     for frame, feeds in streams:
         columns = dict.fromkeys(column for feed in feeds for column in feed.columns)
@@ -152,6 +146,7 @@ def run_stateful(
         rows = rows.unionAll(more)
     if streaming:
         return rows.groupBy("bucket").transformWithStateInPandas(_Operator(work), _RAW, "append", "ProcessingTime")
+    partitions = int(frames[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     sorted_rows = rows.repartition(partitions, "bucket").sortWithinPartitions("bucket", "first")
     return sorted_rows.mapInArrow(_bounded(work), _RAW)
 
@@ -321,12 +316,7 @@ def _check_silence(acts: bool | None) -> None:
 
 def check_head(head: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Refuse state that was not written in this layout."""
-    words = {
-        "magic": "format",
-        "version": "version of the state",
-        "buckets": "number of buckets",
-        "partitions": "number of shuffle partitions",
-    }
+    words = {"magic": "format", "version": "version of the state", "buckets": "number of buckets"}
     for name, word in words.items():
         if head.get(name) != facts[name]:
             message = (

@@ -16,12 +16,12 @@ from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.join.infeasible_cells import InfeasibleCells
 from tocsin.operators.join.threshold_join import Evaluations, Probes, Tuples, combine
+from tocsin.operators.lifecycle.alert_changes import AlertChanges
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
 from tocsin.operators.lifecycle.operator import Lifecycle
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
 from tocsin.operators.retention.final_rows import settle
 from tocsin.plan.identity import Lane
-from tocsin.plan.report import AlertChanges
 from tocsin.plan.steps import Store, Threshold
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
 from tocsin.runtime.state_registry import Column, Derived, Section, StateArray, StateSchema

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tocsin.hashing import stable_hash
 from tocsin.operators.join.threshold_join import Evaluations
 from tocsin.operators.lifecycle import alert_state_machine as alert
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
 from tocsin.plan.identity import Identity
-from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Threshold
 from tocsin.runtime.alert_batch import INACTIVE, NO_TIME, RESOLVED
 from tocsin.runtime.contract import Int

@@ -9,8 +9,8 @@ says; UNIFORM is not among them: with what its counters take it would hardly eve
 --only ways`).
 Guarantee: a result is in the sample with the chance of the row of it that came first, which stands with it; so the sum
 of 1 / chance over the sample is an unbiased number of results, also where p fell (the number of the first row that does
-not fit is where the threshold would be if a chosen row had been certain), and where rows come again soon (`traces.py`).
-Cuts into calls do not show.
+not fit is where the threshold would be if a chosen row had been certain), and where rows come again soon
+(`sampled_row_log.py`). Cuts into calls do not show.
 Cost: 8 bytes per row, 16 for each value that the models count, and the traces; O(M log M) to make room.
 Source: Srivastava, Widom, VLDB 2004, section 4.3; Ting, "Adaptive Threshold Sampling", SIGMOD 2022.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.plan.traces import Traces
+from tocsin.interim.memory.sampled_row_log import Traces
 from tocsin.runtime.contract import Float, Int
 from tocsin.stages.memory.approach import Aggregate, Expectation, choose, error_curve, error_with
 from tocsin.stages.memory.curves import told

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tocsin.hashing import key_number
 from tocsin.jit import kernel
 from tocsin.operators.join.operator import bring_on
-from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Int

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.hashing import stable_hash
+from tocsin.interim.reorder import reorder_buffer as hold
+from tocsin.interim.reorder.reorder_buffer import Hold, Taken
+from tocsin.interim.reorder.wait_controller import Gave, Learnt, Pace
 from tocsin.jit import kernel
 from tocsin.operators import no_data
 from tocsin.operators.admission import late_rows
@@ -17,6 +20,7 @@ from tocsin.operators.join import operator as join
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle import operator as lifecycle
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.witness import Witnesses
@@ -24,11 +28,7 @@ from tocsin.operators.matches import match_alerts
 from tocsin.operators.no_data import NoDataDetector, NumberedChanges, ObservedRows, no_data_alerts
 from tocsin.operators.retention import operator as retention
 from tocsin.operators.retention.operator import Retention
-from tocsin.plan import hold
-from tocsin.plan.hold import Hold, Taken
-from tocsin.plan.pace import Gave, Learnt, Pace
 from tocsin.plan.page_tracer import PageTracer
-from tocsin.plan.report import AlertChanges, lifecycle_alerts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.runtime.alert_batch import FIRING, NO_TIME
@@ -47,7 +47,7 @@ from tocsin.runtime.state_registry import (
 )
 from tocsin.runtime.versioned_rows import VersionedRows
 
-KEYS_PER_PAGE = 4096
+KEYS_PER_PAGE = 32_768
 
 
 @kernel
@@ -87,6 +87,7 @@ class Page:
 
     def __init__(self, watch: Watch, shard: Shard) -> None:
         self.watch, self.shard = watch, shard
+        shard.is_full_width = watch.budget is not None
         self.section = Section(stable_hash(ADMISSION_KIND), _ADMISSION)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.remembered = [Retention(store, name) for store, name in stores]

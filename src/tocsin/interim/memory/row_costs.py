@@ -2,7 +2,7 @@
 
 Idea: a row is charged all that it can add to a page: its columns and its text, as often as it is remembered, and the
 texts of witnesses that it may come into. A key that is not known yet is charged apart, by its first row, and so is an
-evaluation that may wait (`waits.py`).
+evaluation that may wait (`waiting_charges.py`).
 Guarantee: no row takes more than it was charged; so the bound holds for bytes of state and not for an estimate of them.
 Cost: one JSON text per row that has one.
 """

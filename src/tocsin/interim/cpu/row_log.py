@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from tocsin.errors import RunError
 from tocsin.hashing import key_numbers, row_fingerprints
-from tocsin.plan.new_rows import COLUMNS, NewRows, no_rows
-from tocsin.plan.rolling import Rolling
-from tocsin.plan.row_counts import count_fresh, count_partners, find_alike, find_stale
+from tocsin.interim.cpu.new_rows import COLUMNS, NewRows, no_rows
+from tocsin.interim.cpu.rolling_columns import Rolling
+from tocsin.interim.cpu.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.runtime.payload import payload_alike
 from tocsin.runtime.row_batch import Texts

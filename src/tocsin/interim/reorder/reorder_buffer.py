@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.hashing import stable_hash
+from tocsin.interim.reorder.wait_controller import Noted
 from tocsin.jit import kernel
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
-from tocsin.plan.pace import Noted
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch

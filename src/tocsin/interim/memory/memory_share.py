@@ -1,7 +1,8 @@
 """Room: how much a bucket of a watch may keep, and what is given up so that it does.
 
 Idea: before rows are taken, as much room is made as they can take at the most. What goes is what is worth least
-(`shed.py`), by models that are learnt from the rows (`worth.py`), or what a sample does without (`sample.py`).
+(`load_shedding.py`), by models that are learnt from the rows (`row_utility.py`), or what a sample does without
+(`row_sampling.py`).
 Guarantee: `left` is never more than what is free, so whoever takes no more than that keeps to the share; nothing is
 given up while everything fits: before the first rows go, the next one finds no room (in bytes, a few do).
 Cost: room is made for a sixteenth of the share at a time, so rows are sorted some 16 times for as many as fit.
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.interim.memory.load_shedding import Shedder
+from tocsin.interim.memory.row_costs import RowCosts
+from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.row_utility import worth_of
+from tocsin.interim.memory.waiting_charges import Came, Waits
 from tocsin.operators.retention.operator import NO_TEXT
-from tocsin.plan.costs import RowCosts
-from tocsin.plan.page import Page
-from tocsin.plan.sample import Sampler
-from tocsin.plan.shed import Shedder
+from tocsin.plan.operator_chain import Page
 from tocsin.plan.steps import Watch
-from tocsin.plan.waits import Came, Waits
-from tocsin.plan.worth import worth_of
 from tocsin.runtime.bucket_clock import Clock
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out
 from tocsin.runtime.metrics import QualityLoss

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.plan.ranged import RANGES, facts_of, parts_of
+from tocsin.interim.ranges.key_requests import KeyQueries
+from tocsin.interim.ranges.range_pipeline import RANGES, facts_of, parts_of
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.standing import KeyQueries
 from tocsin.rules.ranges import ACTION, ID
 from tocsin.runtime.contract import Pages
 from tocsin.runtime.payload import shown_payload

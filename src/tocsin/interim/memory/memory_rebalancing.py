@@ -2,8 +2,10 @@
 
     bucket → Out.reports → Allotment (in the engine, between calls) → control rows → on_control of that bucket
 
-Idea: every bucket tells its share, how much it would use, and which share of its results memory buys (`worth.py`; where
-no model fits, as many as memory), or, where results are sampled, with which error (`sample.py`; where no model fits,
+Idea: every bucket tells its share, how much it would use, and which share of its results memory buys
+(`row_utility.py`; where
+no model fits, as many as memory), or, where results are sampled, with which error (`row_sampling.py`; where no model
+fits,
 that of rows which all give equally many). ALLOC then finds the memory of each join so that the least recall by weight
 is as large, and the largest weighted error as small, as can be. Recall and error cannot be weighed against each other:
 joins that sample and joins that do not have pools of their own, in proportion to what they would use. Within a join,

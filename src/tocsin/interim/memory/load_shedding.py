@@ -1,7 +1,7 @@
 """Shed: give up remembered rows of a watch until it fits, those first that are worth least.
 
-Idea: the rows of all pages are put together, lane by lane, and sorted by what they are worth (`worth.py`). What goes
-with a row are its bytes, and its part of what its key costs: a key that has nothing left is forgotten too.
+Idea: the rows of all pages are put together, lane by lane, and sorted by what they are worth (`row_utility.py`). What
+goes with a row are its bytes, and its part of what its key costs: a key that has nothing left is forgotten too.
 Guarantee: which rows go depends on the rows alone, not on where they lie.
 Cost: O(M log M) for M rows remembered.
 """
@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.hashing import key_number, row_fingerprints, unit_numbers
-from tocsin.plan.page import KEYS_PER_PAGE, Page
-from tocsin.plan.sample import Sampler
+from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.row_utility import Rows, Worth
+from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
 from tocsin.plan.steps import Watch
-from tocsin.plan.worth import Rows, Worth
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
 from tocsin.runtime.metrics import RowOutcome

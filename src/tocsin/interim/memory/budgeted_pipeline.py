@@ -1,7 +1,8 @@
 """The logic of a watch whose memory is limited: never more than its share, and what goes is what is worth least.
 
 Idea: rows are handed to pages in pieces. Before a piece, as much room is made as its rows can take at the most
-(`room.py`); so the state never exceeds the share, whatever the rows do. When room is made depends on the rows in order
+(`memory_share.py`); so the state never exceeds the share, whatever the rows do. When room is made depends on the rows
+in order
 of arrival alone. A piece ends there, or with its call, so nothing may be decided for a piece as a whole: what rows are
 judged by changes where room is made, or row by row. Omission comes first, as in every watch: only what it leaves is
 shed. Rows for which no room can be made, because open alerts fill the memory, are shed as they come.
@@ -19,14 +20,14 @@ from dataclasses import replace
 import numpy as np
 
 from tocsin.hashing import row_fingerprints, unit_numbers
-from tocsin.plan.agree import Control
-from tocsin.plan.allot import Share
-from tocsin.plan.called import Called
-from tocsin.plan.room import Room
-from tocsin.plan.sample import Sampler
+from tocsin.interim.memory.call_keys import Called
+from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.interim.memory.memory_share import Room
+from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.waiting_charges import Came
+from tocsin.interim.reorder.wait_agreement import Control
+from tocsin.plan.keyed_pipeline import MEMORY, KeyedPipeline
 from tocsin.plan.steps import Watch
-from tocsin.plan.waits import Came
-from tocsin.plan.watch import MEMORY, KeyedPipeline
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.interim.ranges.request_table import Registered
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.registered import Registered
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.stages.ranges.requests import Matured
 from tocsin.stages.ranges.standing import Standing

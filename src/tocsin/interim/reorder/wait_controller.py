@@ -4,7 +4,8 @@ Idea: the wait changes at moments that depend on nothing but the rows that came:
 moved by L. That time is the median event time of each `BLOCK` rows in order of arrival, so a clock in the future moves
 it no more than one that stands still, a gap in all streams passes at once, and after a burst from the future it goes
 back.
-Where buckets agree on a wait (`agree.py`), a bucket goes by its own statistics until one was agreed on. That one says
+Where buckets agree on a wait (`wait_agreement.py`), a bucket goes by its own statistics until one was agreed on. That
+one says
 from which stream time on it holds; from the first such moment at or after it the wait moves there, as fast as to one of
 its own. Of several the one for the latest time holds; of those for the same time, the one that came last.
 Guarantee: any cut into calls gives the same waits for the same rows, and for waits that came before their time.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
+from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.interim.reorder.wait_agreement import Control
+from tocsin.interim.reorder.wait_controller import Pace, together
 from tocsin.operators.no_data import ObservedRows
-from tocsin.plan.agree import Control
-from tocsin.plan.allot import Share
-from tocsin.plan.pace import Pace, together
-from tocsin.plan.page import KEYS_PER_PAGE, Page
+from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
 from tocsin.plan.received_rows import StreamRows, count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Int, Listener, Out
@@ -111,9 +112,13 @@ class KeyedPipeline:
     def _find_key_indexes(self, batch: Batch) -> Int:
         """Return the key index of each key of a batch. A new key gets an index on the first page that has room."""
         keys = batch.keys
-        new = [key for key in keys if key not in self.place]
-        self.place |= dict(zip(new, self._add(new), strict=True))
-        return np.fromiter((self.place[key] for key in keys), np.int64, len(keys))
+        indexes = np.fromiter(map(self.place.get, keys, repeat(-1)), np.int64, len(keys))
+        unknown = np.flatnonzero(indexes < 0)
+        if len(unknown):
+            new = list(dict.fromkeys(keys[i] for i in unknown.tolist()))
+            self.place.update(zip(new, self._add(new), strict=True))
+            indexes[unknown] = [self.place[keys[i]] for i in unknown.tolist()]
+        return indexes
 
     def _add(self, keys: Sequence[tuple[str, ...]]) -> list[int]:
         """Give new keys a place."""

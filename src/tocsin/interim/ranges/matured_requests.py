@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.interim.ranges.key_requests import Reached
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.standing import Reached
 from tocsin.rules.ranges import ACTION, ID, QUERY, THRESHOLD
 from tocsin.runtime.alert_batch import (
     MATCH,

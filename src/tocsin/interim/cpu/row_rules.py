@@ -17,12 +17,12 @@ import numpy as np
 from tocsin.expr.compiler import Program, compile_expression
 from tocsin.expr.stack_machine import run_program
 from tocsin.expr.syntax_tree import find_variables
+from tocsin.interim.cpu.row_log import RowLog
 from tocsin.jit import kernel
 from tocsin.operators.join.threshold_join import first_window, last_window
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.plan.guided import Guided
-from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology
 from tocsin.runtime.contract import Bools, Float, Int, Out

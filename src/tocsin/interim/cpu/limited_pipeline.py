@@ -1,4 +1,4 @@
-"""What logics whose processor time is limited have in common: of pairs (`promising.py`), of rows (`one_stream.py`).
+"""Limited pipeline: what the pipelines of joins and of selections with a CPU budget have in common.
 
 Rows are numbered as they come, kept in a log, and taken with the time of the bucket, by which units accrue. While no
 rows come, what waits is worked on by the clock; rows to come pay for that. Rows are written once, under their numbers;
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.plan.agree import Control
-from tocsin.plan.allot import Share
-from tocsin.plan.bought import Bought
-from tocsin.plan.new_rows import NewRows
-from tocsin.plan.promising_pages import PROMISING, parts_of
+from tocsin.interim.cpu.cpu_recall import Bought
+from tocsin.interim.cpu.new_rows import NewRows
+from tocsin.interim.cpu.page_names import PROMISING, parts_of
+from tocsin.interim.cpu.row_log import RowLog
+from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.interim.reorder.wait_agreement import Control
 from tocsin.plan.received_rows import inputs_of
-from tocsin.plan.row_log import RowLog
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out, Pages
 from tocsin.runtime.metrics import RowOutcome

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.expr.syntax_tree import Variable
+from tocsin.interim.cpu.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
+from tocsin.interim.cpu.row_log import Key, RowLog
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
-from tocsin.plan.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
-from tocsin.plan.row_log import Key, RowLog
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out
 from tocsin.runtime.metrics import QualityLoss, quality_text

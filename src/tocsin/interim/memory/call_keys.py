@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tocsin.hashing import key_numbers
-from tocsin.plan.page import KEYS_PER_PAGE
+from tocsin.plan.operator_chain import KEYS_PER_PAGE
 from tocsin.runtime.contract import Batch, Bools, Int
 from tocsin.runtime.state_registry import name_bytes
 

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tocsin.interim.cpu.cpu_recall import Totals, block_ends
+from tocsin.interim.cpu.limited_pipeline import AGAIN_US, LimitedPipeline, Work
+from tocsin.interim.cpu.new_rows import NewRows, new_rows
+from tocsin.interim.cpu.pair_rules import PairRules
 from tocsin.plan.anytime import RENEW, RENEW_EACH, judging
-from tocsin.plan.bought import Totals, block_ends
-from tocsin.plan.limited import AGAIN_US, LimitedPipeline, Work
-from tocsin.plan.new_rows import NewRows, new_rows
-from tocsin.plan.pair_rules import PairRules
 from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
