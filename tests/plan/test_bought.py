@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.interim.cpu.cpu_recall import Bought, Totals
 from tocsin.runtime.contract import NEVER_SEEN
+from tocsin.runtime.metrics import quality_text
 from tocsin.stages.promising.elapsed import elapse, new_elapsed
 
 WINDOW_US = 10
@@ -40,20 +41,20 @@ def test_a_row_is_out_of_order_when_a_row_before_it_is_newer(times: list[int], c
 def test_the_share_is_found_results_by_expected_results_when_rows_are_in_order() -> None:
     bought = Bought(WINDOW_US, limited=True)
     block(bought, [1, 2], expected=10.0, found=4.0)
-    assert (bought.results, bought.promise) == (0.4, "subset 0.40")
+    assert (bought.results, quality_text(bought.loss)) == (0.4, "subset 0.40")
 
 
 def test_the_share_is_unknown_when_no_result_was_found() -> None:
     bought = Bought(WINDOW_US, limited=True)
     block(bought, [1, 2], expected=10.0, found=0.0)
-    assert (bought.results, bought.promise, bought.shares) == (None, "subset", (None, None))
+    assert (bought.results, quality_text(bought.loss), bought.shares) == (None, "subset", (None, None))
 
 
 def test_the_share_is_unknown_when_a_row_of_the_last_window_was_out_of_order() -> None:
     bought = Bought(WINDOW_US, limited=True)
     block(bought, [1, 2], expected=10.0, found=4.0)
     block(bought, [5, 3, 6], expected=100.0, found=1.0)
-    assert (bought.results, bought.promise) == (None, "subset")
+    assert (bought.results, quality_text(bought.loss)) == (None, "subset")
     block(bought, [14, 15], expected=100.0, found=1.0)
     assert bought.results is None
 

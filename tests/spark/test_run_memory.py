@@ -136,7 +136,7 @@ def test_a_backtest_says_what_its_memory_finds(spark: Any, tmp_path: Path) -> No
     text = (tmp_path / "report.html").read_text()
     assert "Recall under memory budgets" in text
     assert f"<td>{pair['reached']:.3g}</td>" in text
-    assert read_memory_results(tmp_path / "run")["Pair"][1].reached == pair["reached"]
+    assert read_memory_results(tmp_path / "run")["Pair"][1]["reached"] == pair["reached"]
 
 
 def exact(folder: Path) -> Counter[str]:

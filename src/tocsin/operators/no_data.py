@@ -28,6 +28,7 @@ from tocsin.plan.identity import Identity
 from tocsin.plan.steps import Watch
 from tocsin.runtime.alert_batch import FIRING, RESOLVED, AlertBatch, Key
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.metrics import quality_text
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateArray, StateSchema, StoredSection
 
 # Marker for a missing time.
@@ -174,7 +175,9 @@ def retire_no_data(section: StoredSection, context: RetireContext) -> None:
     if context.is_adopted or not len(at):
         return
     changes = NoDataChanges(at, start[at], np.maximum(start[at], context.newest[at]), last[at])
-    context.out.alerts.append(no_data_alerts(rule, context.on, context.names, changes, "exact rule-changed"))
+    context.out.alerts.append(
+        no_data_alerts(rule, context.on, context.names, changes, quality_text(end="rule-changed"))
+    )
 
 
 class NoDataDetector:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from tocsin.operators.join import operator as join
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
 from tocsin.operators.lifecycle import operator as lifecycle
-from tocsin.operators.lifecycle.alert_changes import AlertChanges, add_out_of_domain, lifecycle_alerts
+from tocsin.operators.lifecycle.alert_changes import AlertChanges, lifecycle_alerts
 from tocsin.operators.lifecycle.alert_state_machine import NONE
 from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.witness import Witnesses
@@ -34,7 +33,7 @@ from tocsin.plan.steps import Threshold, Watch
 from tocsin.rules.durations import MOST_US, duration_text
 from tocsin.runtime.alert_batch import FIRING, NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int, Listener, Out
-from tocsin.runtime.metrics import RowOutcome
+from tocsin.runtime.metrics import QualityLoss, RowOutcome, quality_text
 from tocsin.runtime.row_batch import RowBatch, no_rows
 from tocsin.runtime.state_registry import (
     Column,
@@ -81,18 +80,6 @@ KINDS: dict[str, Retire] = {
 }
 
 
-class Loss(NamedTuple):
-    """Up to which time results may be missing because rows were shed, and what is promised of them."""
-
-    until_us: int
-    promise: str
-
-
-def _sampled(chance: float) -> str:
-    """What is promised of a result that is there with a chance."""
-    return "exact" if chance >= 1 else f"sample {chance:.6g}"
-
-
 class Page:
     """Keys, the rows remembered of them, and the lives of their alerts."""
 
@@ -108,8 +95,8 @@ class Page:
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.hold = None if watch.order is None else Hold(watch.order, watch.lanes, self._counted())
         self.silences = NoDataDetector(watch) if watch.silences else None
-        # Where rows were shed: up to which time results may be missing, and what is promised instead of all.
-        self.loss = Loss(NEVER_SEEN, "")
+        # Where rows were shed: up to which time results may be missing, and the expected share of the results.
+        self.loss = QualityLoss(NEVER_SEEN)
         self.learnt: list[Learnt] = []
         self.tracer: PageTracer | None = None
         self._attach()
@@ -287,7 +274,7 @@ class Page:
         """Forget keys that are not busy."""
         self.shard.is_dirty = True
         if self.silences is not None:
-            self._report_silences(self.silences.end_keys(gone, now_us), out, "exact key-expired")
+            self._report_silences(self.silences.end_keys(gone, now_us), out, quality_text(end="key-expired"))
         for memory, name in zip(self.remembered, self.watch.store_names, strict=True):
             dropped = memory.rows_of(gone)
             out.metrics.count_rows(name, {RowOutcome.EXPIRED: dropped, RowOutcome.RETAINED: -dropped})
@@ -326,7 +313,7 @@ class Page:
             times.append(timer)
         return min(times, default=None)
 
-    def _report_silences(self, changes: NumberedChanges, out: Out, quality: str = "exact") -> None:
+    def _report_silences(self, changes: NumberedChanges, out: Out, quality: str = quality_text()) -> None:
         assert self.silences is not None
         self.shard.is_dirty |= bool(changes)
         for i, mine in changes:
@@ -338,10 +325,11 @@ class Page:
         for mine in changes:
             # A missing row may have started this alert, or an earlier alert that would not have ended yet.
             since = np.minimum(mine.start, mine.shown.times.min(axis=1))
-            qualities = self._promises(since - followed.rule.keep_us - followed.rule.stale_us)
-            if mine.late:
-                qualities = [f"{one} late" for one in qualities]
-            qualities = add_out_of_domain(qualities, followed.outside(mine.shown))
+            losses = self._losses(since - followed.rule.keep_us - followed.rule.stale_us)
+            qualities = [
+                quality_text(loss, is_late=bool(mine.late), is_out_of_domain=odd)
+                for loss, odd in zip(losses, followed.outside(mine.shown).tolist(), strict=True)
+            ]
             batch = lifecycle_alerts(followed.identity, self.watch.on, self.keys, mine, qualities)
             if emissions is not None:
                 emitted, firing = np.full(len(batch), NO_TIME), np.flatnonzero((mine.state == FIRING) & (not mine.late))
@@ -352,17 +340,19 @@ class Page:
     def _report_matches(self, followed: Join, matches: Witnesses, out: Out) -> None:
         if not len(matches.key):
             return
+        outside = followed.outside(matches).tolist()
         if followed.match_probabilities is None:
-            promises = self._promises(matches.times.min(axis=1))
+            losses = zip(self._losses(matches.times.min(axis=1)), outside, strict=True)
+            qualities = [quality_text(loss, is_out_of_domain=odd) for loss, odd in losses]
         else:
-            promises = list(map(_sampled, followed.match_probabilities.tolist()))
-        qualities = add_out_of_domain(promises, followed.outside(matches))
+            chances = zip(followed.match_probabilities.tolist(), outside, strict=True)
+            qualities = [quality_text(probability=chance, is_out_of_domain=odd) for chance, odd in chances]
         batch = match_alerts(followed.identity, self.watch.on, self.keys, matches.key, matches, qualities)
         out.alerts.append(batch)
 
-    def _promises(self, since: Int) -> list[str]:
-        """Return the quality of results from these times on: exact, unless rows that they may need were shed."""
-        return [self.loss.promise if shed else "exact" for shed in (since <= self.loss.until_us).tolist()]
+    def _losses(self, since: Int) -> list[QualityLoss | None]:
+        """Return the loss of results from these times on, or None if no row that they may need was shed."""
+        return [self.loss if shed else None for shed in (since <= self.loss.until_us).tolist()]
 
     def _counted(self) -> list[list[str]]:
         """By lane, the names under which its rows are counted."""

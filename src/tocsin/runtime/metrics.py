@@ -18,6 +18,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import lru_cache
 from typing import Any, Self
 
 Labels = tuple[str, ...]
@@ -499,3 +500,46 @@ class LatestMetrics:
         for metrics in self._buckets.values():
             merged.merge(metrics)
         return merged
+
+
+@dataclass(frozen=True, slots=True)
+class QualityLoss:
+    """Loss of results, because rows were evicted or not processed.
+
+    Attributes
+    ----------
+    until_us
+        Event time up to which results can be missing.
+    share
+        Expected share of results that are found, or None if it is not known.
+    """
+
+    until_us: int
+    share: float | None = None
+
+
+@lru_cache(maxsize=1 << 12)
+def quality_text(
+    loss: QualityLoss | None = None,
+    *,
+    probability: float = 1.0,
+    is_late: bool = False,
+    is_out_of_domain: bool = False,
+    end: str = "",
+) -> str:
+    """Return the quality of an alert.
+
+    `probability` is the probability with which a sample contains the result. `end` is the reason why an alert ended
+    without an evaluation.
+
+    >>> quality_text(), quality_text(QualityLoss(0, 0.712), is_late=True), quality_text(QualityLoss(0))
+    ('exact', 'subset 0.71 late', 'subset')
+    >>> quality_text(probability=0.25, is_out_of_domain=True), quality_text(end="rule-changed")
+    ('sample 0.25 out-of-domain', 'exact rule-changed')
+    """
+    if loss is not None:
+        text = "subset" if loss.share is None else f"subset {loss.share:.2f}"
+    else:
+        text = "exact" if probability >= 1 else f"sample {probability:.6g}"
+    marks = " late" * is_late + " out-of-domain" * is_out_of_domain
+    return f"{text}{marks}{f' {end}' if end else ''}"

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.metrics import QualityLoss
 
 # A block has so many rows; the first ones are shorter.
 BLOCK = 1024
@@ -94,11 +95,11 @@ class Bought:
             self.lost_us = elapsed_us
 
     @property
-    def promise(self) -> str:
-        """What is promised of results: all, or a part, with the share that is expected if that is known."""
+    def loss(self) -> QualityLoss | None:
+        """Loss of results of the last window, or None if all results were found."""
         if self.lost_us == NEVER_SEEN or self.now_us - self.lost_us > self.window_us:
-            return "exact"
-        return "subset" if self.results is None else f"subset {self.results:.2f}"
+            return None
+        return QualityLoss(self.lost_us + self.window_us, self.results)
 
     @property
     def results(self) -> float | None:
@@ -115,7 +116,7 @@ class Bought:
         """The share of rows that was worked on of late, of those that went, and that of results."""
         recent = Totals(*self.recent.tolist())
         rows = 1.0 - recent.unprocessed / recent.gone if recent.gone > 0 else None
-        caught_up = self.promise == "exact" and self.now_us != NEVER_SEEN
+        caught_up = self.loss is None and self.now_us != NEVER_SEEN
         return rows, 1.0 if caught_up else self.results
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -227,7 +227,7 @@ class PromisingPipeline(LimitedPipeline):
         """Evaluate all rules on the pairs that were found: before what is learnt takes effect, and before rows go."""
         pairs, self.pairs = [some for some in self.pairs if len(some)], []
         if pairs:
-            self.rules.judge(self.log, np.concatenate(pairs), self.bought.promise)
+            self.rules.judge(self.log, np.concatenate(pairs), self.bought.loss)
 
     def on_end(self, out: Out) -> None:
         """Work on as long as the window, or the deadline, of the last row lasts; what is then left is unprocessed."""

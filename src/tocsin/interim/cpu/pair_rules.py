@@ -17,17 +17,17 @@ from tocsin.expr.syntax_tree import Variable
 from tocsin.interim.cpu.pairs import LIMIT, Rows, evaluate_pairs, split_pairs
 from tocsin.interim.cpu.row_log import Key, RowLog
 from tocsin.operators.join.compiled_rule import CompiledRule, limit_key
-from tocsin.operators.lifecycle.alert_changes import add_out_of_domain
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.plan.steps import Threshold, Watch
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out
+from tocsin.runtime.metrics import QualityLoss, quality_text
 from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 
 
 class Found(NamedTuple):
-    """Results: the number of the rule and of the key, margin and value; by side times, values and payload; quality."""
+    """Results: the number of the rule and of the key, margin and value; by side times, values and payload; loss."""
 
     rule: Int
     key: Int
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     times: Int
     values: Float
     texts: Texts
-    quality: Texts
+    loss: Texts
 
 
 class PairRule(CompiledRule):
@@ -96,7 +96,7 @@ class PairRules:
         """How many rules there are."""
         return len(self.rules)
 
-    def judge(self, log: RowLog, pairs: Int, quality: str) -> None:
+    def judge(self, log: RowLog, pairs: Int, loss: QualityLoss | None) -> None:
         """Evaluate all rules on pairs of numbers of rows, note results, and learn which keys give them."""
         rows = Rows(log.rows.key, log.rows.time, log.rows.values)
         keys, near, at = split_pairs(log.at(pairs), rows, self.span_us)
@@ -109,8 +109,8 @@ class PairRules:
             rule = np.repeat(np.arange(len(each)), [len(found) for found, _ in each])
             chosen, scores = at[pair], np.concatenate([scores for _, scores in each])
             raw = rows.time[chosen], rows.values[chosen], log.texts(chosen)
-            said = np.full(len(pair), quality, dtype=object)
-            self.noted.append(Found(rule, rows.key[chosen[:, 0]], scores, *raw, said))
+            losses = np.full(len(pair), loss, dtype=object)
+            self.noted.append(Found(rule, rows.key[chosen[:, 0]], scores, *raw, losses))
 
     def write(self, log: RowLog, out: Out) -> None:
         """Write down what was noted; the keys of a log must still have the numbers that they had."""
@@ -124,5 +124,6 @@ class PairRules:
             if len(mine):
                 found = Found._make(column[mine] for column in whole)
                 shown = rule.shown(found)
-                qualities = add_out_of_domain(found.quality.tolist(), rule.outside(shown))
+                marked = zip(found.loss.tolist(), rule.outside(shown).tolist(), strict=True)
+                qualities = [quality_text(loss, is_out_of_domain=odd) for loss, odd in marked]
                 out.alerts.append(match_alerts(rule.identity, self.on, log.keys, found.key, shown, qualities))

@@ -20,13 +20,13 @@ from tocsin.expr.syntax_tree import find_variables
 from tocsin.interim.cpu.row_log import RowLog
 from tocsin.jit import kernel
 from tocsin.operators.join.threshold_join import first_window, last_window
-from tocsin.operators.lifecycle.alert_changes import add_out_of_domain
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.operators.matches import match_alerts
 from tocsin.plan.guided import Guided
 from tocsin.plan.steps import Store, Threshold, Watch
 from tocsin.plan.topology import Topology
 from tocsin.runtime.contract import Bools, Float, Int, Out
+from tocsin.runtime.metrics import QualityLoss, quality_text
 from tocsin.runtime.row_batch import Texts
 from tocsin.stages.promising.hits import Hits
 from tocsin.stages.promising.rule_selection import Candidates
@@ -53,7 +53,7 @@ class Programs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Results by rule: the key by number, and what is shown of the row; `quality` holds for all."""
+    """Results by rule: the key by number, and what is shown of the row; `loss` applies to all."""
 
     rule: Int
     key: Int
@@ -62,7 +62,7 @@ class Found(NamedTuple):
     value: Float
     values: Float
     texts: Texts
-    quality: str
+    loss: QualityLoss | None
 
 
 class RowRule:
@@ -113,7 +113,7 @@ class RowRules:
         """How many results a candidate is to give, by rule that its range does not decide (`asks`) and bin."""
         return self.hits.ratios(np.arange(len(self.asks))[:, None] * self.width + np.arange(self.width))
 
-    def judge(self, log: RowLog, candidates: Candidates, bins: Int, quality: str) -> int:
+    def judge(self, log: RowLog, candidates: Candidates, bins: Int, loss: QualityLoss | None) -> int:
         """Evaluate candidates, whose rows lie in these bins; gives how many are results."""
         at, rows = log.at(candidates.row), log.rows
         true, margin, value = evaluate_rows(
@@ -133,7 +133,7 @@ class RowRules:
         if len(mine):
             at = at[mine]
             shown = rows.key[at], rows.time[at], margin[mine], value[mine], rows.values[at], log.texts(at)
-            self.ready.append(Found(candidates.query[mine], *shown, quality))
+            self.ready.append(Found(candidates.query[mine], *shown, loss))
         return len(mine)
 
     def _limits_of(self, log: RowLog) -> Float:
@@ -156,7 +156,7 @@ class RowRules:
         rule, key, time, margin, value, values, texts = (
             np.concatenate([getattr(one, name) for one in ready]) for name in Found._fields[:-1]
         )
-        quality = np.repeat(np.array([one.quality for one in ready], object), [len(one.rule) for one in ready])
+        losses = np.repeat(np.array([one.loss for one in ready], object), [len(one.rule) for one in ready])
         order = np.argsort(rule, kind="stable")
         cuts = np.flatnonzero(np.diff(rule[order])) + 1
         for at in np.split(order, cuts):
@@ -165,8 +165,9 @@ class RowRules:
                 at, time[at], margin[at], np.ones(len(at), np.int64), value[at], time[at][:, None],
                 np.ascontiguousarray(values[at, :width]), texts[at][:, None],
             )  # fmt: skip
-            doubts = add_out_of_domain(quality[at].tolist(), one.outside(values[at]))
-            out.alerts.append(match_alerts(one.identity, self.on, log.keys, key[at], shown, doubts))
+            marked = zip(losses[at].tolist(), one.outside(values[at]).tolist(), strict=True)
+            qualities = [quality_text(loss, is_out_of_domain=odd) for loss, odd in marked]
+            out.alerts.append(match_alerts(one.identity, self.on, log.keys, key[at], shown, qualities))
 
 
 def _programs(rules: Sequence[RowRule]) -> Programs:

@@ -143,7 +143,7 @@ class OneStreamPipeline(LimitedPipeline):
         rows, at = self.log.rows, self.log.at(both.row)
         bins = self.scheme.bins_of(rows.values[at, self.guide[rows.side[at]]], rows.side[at])
         charged = float(self.selection.standing.hit[both.query, bins].sum())
-        results = self.rules.judge(self.log, both, bins, self.bought.promise)
+        results = self.rules.judge(self.log, both, bins, self.bought.loss)
         # Candidates were charged by what those before gave; now it is known what these gave. It is paid with the block.
         self.owed += WRITE * (results - charged)
 

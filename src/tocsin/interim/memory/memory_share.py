@@ -22,10 +22,11 @@ from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.interim.memory.row_utility import worth_of
 from tocsin.interim.memory.waiting_charges import Came, Waits
 from tocsin.operators.retention.operator import NO_TEXT
-from tocsin.plan.operator_chain import Loss, Page
+from tocsin.plan.operator_chain import Page
 from tocsin.plan.steps import Watch
 from tocsin.runtime.bucket_clock import Clock
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out
+from tocsin.runtime.metrics import QualityLoss
 from tocsin.runtime.state_codec import pack, packed_size
 
 # Room is made for this part of the share at a time.
@@ -43,7 +44,7 @@ class Room:
         self.left, self.longest = 0, NO_TEXT
         # What was shed of late, in the units of memory, and when that was last added to.
         self.pressure, self.pressed_us = 0.0, NEVER_SEEN
-        self.loss = Loss(NEVER_SEEN, "")
+        self.loss = QualityLoss(NEVER_SEEN)
         # Keys that were forgotten and nobody has asked for yet: by page, once for each time.
         self.forgotten: list[list[Bools]] = []
         self.clock = Clock(max(self.budget.windows_us))
@@ -138,9 +139,7 @@ class Room:
 
     def lose(self, until_us: int) -> None:
         """Note that results up to a time may be missing."""
-        predicted = self._predicted
-        promise = "subset" if predicted is None else f"subset {predicted:.2f}"
-        self.loss = Loss(max(self.loss.until_us, until_us), promise)
+        self.loss = QualityLoss(max(self.loss.until_us, until_us), self._predicted)
         self.tell_pages()
 
     def tell_pages(self) -> None:
@@ -199,7 +198,7 @@ class Room:
         """Write the page of the budget."""
         budget = self.budget
         facts = {"begun": budget.share, "unit": budget.memory.unit, "pool": budget.pool}
-        return pack(self.arrays(deaf), promise=self.loss.promise, **facts)
+        return pack(self.arrays(deaf), predicted=self.loss.share, **facts)
 
     def load(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> tuple[int, bool]:
         """State that was written; give the rows to be given up, and whether it was written under other terms.
@@ -209,7 +208,7 @@ class Room:
         """
         self.share, self.left, deaf, self.longest, until_us, self.pressed_us = arrays["numbers"].tolist()
         self.pressure = float(arrays["pressure"][0])
-        self.loss = Loss(until_us, facts["promise"])
+        self.loss = QualityLoss(until_us, facts["predicted"])
         self.clock.load(arrays)
         self.waits.load(arrays)
         if self.worth is not None:

@@ -25,6 +25,7 @@ from tocsin.runtime.alert_batch import (
     text_array,
 )
 from tocsin.runtime.contract import Float, Int
+from tocsin.runtime.metrics import quality_text
 from tocsin.runtime.payload import shown_payload
 
 # Limit of the text of a row in a dead letter.
@@ -83,7 +84,7 @@ def request_alerts(watch: RangeWatch, key: Key, reached: Sequence[Reached], elem
         times=np.stack([np.array([one.time for one in reached], np.int64), elements.time], axis=1),
         values=np.concatenate([np.array(asked, np.float64), elements.values], axis=1),
         payload=ShownPayload.of(source.streams, texts),
-        quality=np.full(count, "exact", object),
+        quality=np.full(count, quality_text(), object),
     )
     return replace(batch, id=text_array(request_ids(batch)))
 

@@ -21,7 +21,7 @@ from tocsin.runtime.alert_batch import (
     lifecycle_ids,
     text_array,
 )
-from tocsin.runtime.contract import Bools, Int
+from tocsin.runtime.contract import Int
 
 
 class AlertChanges(NamedTuple):
@@ -84,13 +84,3 @@ def lifecycle_alerts(
         payload=ShownPayload.of(source.streams, shown.payload),
         quality=text_array(qualities),
     )
-
-
-def add_out_of_domain(qualities: Sequence[str], outside: Bools) -> list[str]:
-    """Add `out-of-domain` to the quality of rows that have a value outside its domain."""
-    if not outside.any():
-        return list(qualities)
-    return [
-        f"{one} out-of-domain" if is_outside else one
-        for one, is_outside in zip(qualities, outside.tolist(), strict=True)
-    ]

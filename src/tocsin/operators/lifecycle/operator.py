@@ -28,6 +28,7 @@ from tocsin.plan.identity import Identity
 from tocsin.plan.steps import Threshold
 from tocsin.runtime.alert_batch import INACTIVE, NO_TIME, RESOLVED
 from tocsin.runtime.contract import Int
+from tocsin.runtime.metrics import quality_text
 from tocsin.runtime.state_registry import Column, RetireContext, Section, StateSchema, StoredSection, Table
 
 _NOTHING = np.zeros(0, np.int64)
@@ -80,7 +81,7 @@ def retire_alerts(section: StoredSection, context: RetireContext) -> None:
         changes = AlertChanges(
             at, state, states.start[at], fires, end, states.sequence[at], machine == 1, best.take(at)
         )
-        qualities = [f"exact{' late' * machine} rule-changed"] * len(at)
+        qualities = [quality_text(is_late=machine == 1, end="rule-changed")] * len(at)
         context.out.alerts.append(lifecycle_alerts(rule, context.on, context.names, changes, qualities))
 
 
