@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.algorithm1 import algorithm1, inversions
 from benchmarks.threshold_plots import PLOTS, draw
 from benchmarks.threshold_series import gamma_wiener, recordings, wiener, with_gaps
-from tocsin.operators.retention.bracketing import CLOSED, NEVER, Rows, going
+from tocsin.operators.retention.bracketing import CLOSED, NEVER, SegmentRows, compute_departure_ranks
 from tocsin.operators.retention.threshold_sorter import ThresholdSorter, retained
 
 SIGMAS = (0, 1, 10, 100, 1000, 10_000, 100_000)
@@ -100,10 +100,12 @@ def _going(t: np.ndarray, v: np.ndarray, segments: int) -> Callable[[], None]:
     order = np.argsort(number, kind="stable")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(number, minlength=segments))))
     t, v, none = t[order], v[order], np.zeros(t.size, np.int64)
-    rows = Rows(t, v, t, t, np.zeros(t.size, np.bool_), none, order)
+    rows = SegmentRows(t, v, t, t, np.zeros(t.size, np.bool_), none, order)
     lengths = np.full((2, segments), INTERVAL * segments)
     order_out, gone_out = np.empty(t.size, np.int64), np.full(t.size, NEVER)
-    return lambda: going((offsets, np.zeros(segments, np.int64)), rows, (lengths, CLOSED), order_out, gone_out)
+    return lambda: compute_departure_ranks(
+        (offsets, np.zeros(segments, np.int64)), rows, (lengths, CLOSED), order_out, gone_out
+    )
 
 
 def table_1(size: int, runs: int) -> list[dict[str, Any]]:

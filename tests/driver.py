@@ -68,7 +68,7 @@ class Driver:
         self.result.add(out)
         for name, counts in self.result.counts.items():
             assert counts.get("received", 0) == sum(counts.get(outcome, 0) for outcome in OUTCOMES), (name, counts)
-        for page in (page for watch in watch_logics(self.session) for page in watch.pages):
+        for page in (page for watch in watch_logics(self.session) for page in watch.chains):
             page.check()
         for promising in limited_logics(self.session):
             promising.check()

@@ -86,7 +86,7 @@ def test_a_life_that_is_over_takes_the_same_wherever_its_rows_were_cut() -> None
         assert [alert["state"] for alert in out.alert_rows()] == ["firing", "resolved"]
         watch = watch_logics(driver.session)[0]
         assert isinstance(watch, BudgetedPipeline)
-        sizes.append(watch.room.shedder.size(watch.pages))
+        sizes.append(watch.room.shedder.size(watch.chains))
     assert len(set(sizes)) == 1
 
 
@@ -120,7 +120,7 @@ def test_no_more_rows_are_remembered_than_the_memory_has(rows: int) -> None:
     for part in parts_of(plan, streams, list(range(37, 3000, 37)), "arrival"):
         driver.take(driver.session.push(part))
         logic = watch_logics(driver.session)[0]
-        assert sum(len(memory.time) for page in logic.pages for memory in page.remembered) <= rows
+        assert sum(len(memory.time) for page in logic.chains for memory in page.retentions) <= rows
     assert sum(counts["shed"] for counts in driver.result.counts.values()) > 0
 
 
@@ -283,7 +283,8 @@ def most_rows(streams: Columns, rule: Rule) -> int:
     session, most = Session(plan), 0
     for part in parts_of(plan, streams, range(2 * len(streams["a"]["ts"])), "arrival"):
         session.push(part)
-        most = max(most, sum(len(memory.time) for page in watch_logics(session)[0].pages for memory in page.remembered))
+        chains = watch_logics(session)[0].chains
+        most = max(most, sum(len(rows.time) for chain in chains for rows in chain.retentions))
     return most
 
 

@@ -44,7 +44,7 @@ def calls(driver: Driver) -> Iterator[Called]:
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         answer = combine(tuples, probes, *rest, every=every)
-        (page,) = watch_logics(driver.session)[0].pages
+        (page,) = watch_logics(driver.session)[0].chains
         found = np.flatnonzero(answer[0].found).tolist()
         called.rows += [
             (page.keys[probes.key[p]], int(tuples.time[probes.row[p]]), float(answer[0].margin[p])) for p in found

@@ -107,7 +107,7 @@ def test_a_row_that_leaps_a_year_ahead_waits_alone(name: str) -> None:
     plain = run_local_detailed(streams, rule, arrival="arrival")
     for stream, counts in driver.result.counts.items():
         assert counts["late"] <= plain.counts[stream]["late"]
-    holds = [page.hold for watch in watch_logics(driver.session) for page in watch.pages]
+    holds = [page.reorder_buffer for watch in watch_logics(driver.session) for page in watch.chains]
     waiting = np.concatenate([hold.time for hold in holds if hold is not None])
     newest = max(int(columns["ts"].max()) for columns in streams.values())
     assert (waiting > newest).sum() == 1
@@ -128,10 +128,10 @@ def test_a_stream_that_stops_is_waited_for_as_long_as_idle_says(name: str) -> No
     driver.take(driver.session.push(parts_of(plan, halved, (), "arrival")[0]))
     order = plan.watches[0].order
     assert order is not None
-    for page in (page for watch in watch_logics(driver.session) for page in watch.pages):
-        assert page.hold is not None
-        clock = page.hold.clocks.newest.max(axis=1)[page.hold.key]
-        assert (page.hold.time > clock - order.idle_timeout_us - order.waiting.wait_us).all()
+    for page in (page for watch in watch_logics(driver.session) for page in watch.chains):
+        assert page.reorder_buffer is not None
+        clock = page.reorder_buffer.clocks.newest.max(axis=1)[page.reorder_buffer.key]
+        assert (page.reorder_buffer.time > clock - order.idle_timeout_us - order.waiting.wait_us).all()
     assert driver.result.counts["a"]["held"] < len(streams["a"]["ts"]) // 4
 
 

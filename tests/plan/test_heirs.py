@@ -17,7 +17,7 @@ from tests.test_waiting_adaptive import FOLLOWING, following, late_rows
 from tocsin import Rule
 from tocsin.plan import Plan, plan_changes
 from tocsin.plan.changes import describe_plan
-from tocsin.plan.identity import limited_name
+from tocsin.plan.identity import memory_pipeline_name
 from tocsin.runtime.contract import Out
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session, store_pages
@@ -26,7 +26,7 @@ from tocsin.runtime.state_registry import assign_groups, first_adopters
 # Two ways of waiting for what one pair of streams brings, and a watch that does not wait.
 FIVE, SIX, OTHER, PLAIN = f"m~{'a' * 16}{'5' * 16}", f"m~{'a' * 16}{'6' * 16}", f"m~{'b' * 16}{'5' * 16}", "m"
 SEVEN = f"{FIVE[:-1]}7"
-LIMITED = limited_name("m", ["A"])
+LIMITED = memory_pipeline_name("m", ["A"])
 
 
 @pytest.mark.parametrize(

@@ -32,28 +32,35 @@ import numpy as np
 
 from tocsin.edge.line_buffer import DueLine, LineBuffer
 from tocsin.operators.retention.bracketing import Reach
-from tocsin.operators.retention.monotone_queues import OWN, REPLAY, Stacks, clear, feed, stacks_for
+from tocsin.operators.retention.monotone_queues import (
+    OWN,
+    REPLAY,
+    MonotoneQueues,
+    advance_queues,
+    clear_queues,
+    new_queues,
+)
 from tocsin.runtime.contract import NEVER
 
-_feed: Callable[..., None] = feed.function
+_advance_queues: Callable[..., None] = advance_queues.function
 _SPARE_ROWS = 64
 # A row that an out-of-order row covers is covered before any later row arrives.
 _COVERED = 0
 
 
 def _empty_ends() -> list[int]:
-    stacks = stacks_for.function(np.array([0, 1]))[1]
-    clear.function(stacks)
-    return [int(end) for end in stacks.ends]
+    queues = new_queues.function(np.array([0, 1]))[1]
+    clear_queues.function(queues)
+    return [int(end) for end in queues.ends]
 
 
 _ENDS = _empty_ends()
 
 
-def _build_stacks(size: int) -> Any:
+def _build_queues(size: int) -> Any:
     """Return empty queues, as lists, for `size` rows."""
     above, below, last, held, sides = ([0] * size for _ in range(5))
-    return Stacks(*[above, below, list(_ENDS), last, held, sides, []])  # type: ignore[arg-type]
+    return MonotoneQueues(*[above, below, list(_ENDS), last, held, sides, []])  # type: ignore[arg-type]
 
 
 class ValueQueues:
@@ -67,28 +74,28 @@ class ValueQueues:
         Value of each retained row.
     covered_at
         For each retained row, the index of the row whose arrival covered it, or `NEVER`.
-    stacks
+    queues
         The monotone queues.
     """
 
-    __slots__ = ("covered_at", "reach", "stacks", "v")
+    __slots__ = ("covered_at", "queues", "reach", "v")
 
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.v: list[float] = []
         self.covered_at: list[int] = []
-        self.stacks = _build_stacks(_SPARE_ROWS)
+        self.queues = _build_queues(_SPARE_ROWS)
 
     def enter_rows(self, t: list[int], first: int) -> None:
         """Enter the rows from index `first` into the queues. They are in order, and their values are in `v` already."""
         self.covered_at += [NEVER] * (len(t) - first)
-        above, below, _, last, held, sides, _ = self.stacks
+        above, below, _, last, held, sides, _ = self.queues
         lacking = len(t) - len(above)
         if lacking > 0:
             for column in (above, below, last, held, sides):
                 column.extend([0] * (lacking + _SPARE_ROWS))
         columns = (t, t, self.v, range(len(t)))
-        _feed(range(first, len(t)), columns, self.reach, self.stacks, (self.covered_at, OWN))
+        _advance_queues(range(first, len(t)), columns, self.reach, self.queues, (self.covered_at, OWN))
 
     def insert(self, at: int, v: float, t: list[int]) -> None:
         """Insert an out-of-order row whose time is in `t` already. A row that equals a retained row is covered."""
@@ -105,9 +112,9 @@ class ValueQueues:
 
     def rebuild(self, t: list[int], mark: int) -> None:
         """Rebuild the queues from the uncovered rows. Rows that become covered get `mark`; REPLAY covers no row."""
-        self.stacks = _build_stacks(2 * len(t) + _SPARE_ROWS)
+        self.queues = _build_queues(2 * len(t) + _SPARE_ROWS)
         uncovered = [i for i, covered_at in enumerate(self.covered_at) if covered_at == NEVER]
-        _feed(uncovered, (t, t, self.v, range(len(t))), self.reach, self.stacks, (self.covered_at, mark))
+        _advance_queues(uncovered, (t, t, self.v, range(len(t))), self.reach, self.queues, (self.covered_at, mark))
 
 
 class HoldConfig(NamedTuple):

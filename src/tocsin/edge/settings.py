@@ -10,7 +10,7 @@ import numpy as np
 
 from tocsin.errors import RuleError
 from tocsin.operators.retention.bracketing import Reach
-from tocsin.operators.retention.window_bounds import SHAPES, keys_and_reach
+from tocsin.operators.retention.window_bounds import SHAPES, window_keys_and_reach
 from tocsin.rules.durations import duration_text
 
 Domain = tuple[float, float]
@@ -97,7 +97,7 @@ class Settings:
     def reaches(self) -> tuple[Reach, ...]:
         """Return the window reach of each value."""
         no_times = np.empty(0, np.int64)
-        return tuple(keys_and_reach(no_times, self.interval_us, shape, "both", None)[1] for shape in self.shapes)
+        return tuple(window_keys_and_reach(no_times, self.interval_us, shape, "both", None)[1] for shape in self.shapes)
 
     def state_settings(self) -> dict[str, Any]:
         """Return the settings that a saved state depends on, in the form of JSON."""

@@ -170,7 +170,7 @@ def no_data_alerts(
 
 def retire_no_data(section: StoredSection, context: RetireContext) -> None:
     """End the open alerts of a removed rule at the newest event time of their keys."""
-    rule, start, last = Identity.of_json(section.facts), section.arrays["start"], section.arrays["last"]
+    rule, start, last = Identity.from_json(section.facts), section.arrays["start"], section.arrays["last"]
     at = (start != NOT_YET).nonzero()[0]
     if context.is_adopted or not len(at):
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tocsin.hashing import stable_hash
-from tocsin.plan.identity import is_apart, is_limited
+from tocsin.plan.identity import has_cpu_budget, has_memory_budget
 from tocsin.plan.plan import Plan
 from tocsin.rules.durations import duration_text
 from tocsin.runtime.state_registry import assign_groups, first_adopters
@@ -46,8 +46,10 @@ def describe_plan(plan: Plan) -> Description:
 def _keys(watch: str) -> str:
     """Name the keys of a watch, and what tells it from others that have them."""
     on, _, apart = watch.partition("~")
-    kind = " (rules with a memory budget)" if is_limited(watch) else " (rules with a reorder wait)" if apart else ""
-    kind = " (rules with a CPU budget)" if is_apart(watch) else kind
+    kind = (
+        " (rules with a memory budget)" if has_memory_budget(watch) else " (rules with a reorder wait)" if apart else ""
+    )
+    kind = " (rules with a CPU budget)" if has_cpu_budget(watch) else kind
     return (f"keys {on}" if on else "no key") + kind
 
 
@@ -59,7 +61,7 @@ def plan_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
         for plan in (before, after)
     ]
     # A pipeline with a CPU budget has pages of its own, which only a pipeline of the same name adopts.
-    apart = [{name for name in plan if is_apart(name)} for plan in rules]
+    apart = [{name for name in plan if has_cpu_budget(name)} for plan in rules]
     shared = [
         {name: plan[name] for name in plan if name not in names} for plan, names in zip(rules, apart, strict=True)
     ]

@@ -1,10 +1,12 @@
-"""Identity: by what state is found again when rules have changed.
+"""Identity: names that find stored state after a change of rules.
 
-A store is found by what it takes and cuts: stream, columns, hopping windows. A rule is found by its name and labels, as
-in Prometheus; it keeps its alerts if what they mean has not changed. Everything else may change while state stays.
-A watch is found by the rules that its state is of (`assign_groups` in `runtime/state_registry.py`), then by its name:
-its key columns; if its rows wait also by what it reads and how long they wait, and if its memory is limited by its
-rules. So its state is found if its rules wait in another way, or under another budget.
+- An input state is identified by stream, columns and hopping windows.
+- A rule is identified by its name and labels, as in Prometheus. It keeps its alerts if their meaning has not changed.
+- A keyed pipeline is identified first by the rules of its state (`assign_groups` in `runtime/state_registry.py`), then
+  by its name. So it finds its state after a change of the reorder wait or the budget. The name has the key columns.
+  With a reorder wait it also has the columns and the wait. With a memory budget it also has the rules.
+
+Other changes of a rule do not affect its state.
 """
 
 from __future__ import annotations
@@ -16,46 +18,54 @@ from typing import Any
 from tocsin.hashing import stable_hash
 from tocsin.rules.quality import ReorderWait
 
-# Rows of a stream that have finite values in some columns: a row that lacks one rule's values may serve another.
+# Input view: the rows of a stream with finite values in these columns. Rules with other columns use other rows.
 Lane = tuple[str, tuple[str, ...]]
 
 _DIGITS = 16
 
 
-_LIMITED = stable_hash("memory")
-_APART = stable_hash("cpu")
+_MEMORY = stable_hash("memory")
+_CPU = stable_hash("cpu")
 
 
-def waiting_name(keys: str, read: Sequence[Any], waiting: ReorderWait) -> str:
-    """Name a watch whose rows wait; those that read the same have names that differ in the last digest alone."""
+def reorder_pipeline_name(keys: str, read: Sequence[Any], waiting: ReorderWait) -> str:
+    """Return the name of a keyed pipeline with a reorder wait.
+
+    Pipelines that read the same columns have names that differ only in the last digest.
+    """
     return f"{keys}~{stable_hash(*read)}{stable_hash(*astuple(waiting))}"
 
 
-def limited_name(keys: str, rules: Sequence[str]) -> str:
-    """Name a watch whose memory is limited by what its rules are found by."""
-    return f"{keys}~{_LIMITED}{stable_hash(*rules)}"
+def memory_pipeline_name(keys: str, rules: Sequence[str]) -> str:
+    """Return the name of a keyed pipeline with a memory budget. `rules` are the ids of its rules."""
+    return f"{keys}~{_MEMORY}{stable_hash(*rules)}"
 
 
-def apart_name(keys: str, apart: str) -> str:
-    """Name a watch whose processor time is limited."""
-    return f"{keys}~{_APART}{apart}"
+def cpu_pipeline_name(keys: str, apart: str) -> str:
+    """Return the name of a keyed pipeline with a CPU budget."""
+    return f"{keys}~{_CPU}{apart}"
 
 
-def is_limited(name: str) -> bool:
-    """Tell whether a name is that of a watch whose memory is limited."""
-    return name.partition("~")[2].startswith(_LIMITED)
+def has_memory_budget(name: str) -> bool:
+    """Return whether a name belongs to a keyed pipeline with a memory budget."""
+    return name.partition("~")[2].startswith(_MEMORY)
 
 
-def is_apart(name: str) -> bool:
-    """Tell whether a name is that of a watch whose processor time is limited."""
-    return name.partition("~")[2].startswith(_APART)
+def has_cpu_budget(name: str) -> bool:
+    """Return whether a name belongs to a keyed pipeline with a CPU budget."""
+    return name.partition("~")[2].startswith(_CPU)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the rows of a rule are written with: name, labels, and the columns that it reads of each stream.
+    """Identity of a rule, stored with its state.
 
-    `meaning` names all that its evaluations depend on.
+    Attributes
+    ----------
+        alert: Name of the rule.
+        labels: Labels as pairs of name and value.
+        lanes: Input views: stream and columns of each input.
+        meaning: Hash of everything that affects the evaluations.
     """
 
     alert: str
@@ -65,16 +75,16 @@ class Identity:
 
     @property
     def id(self) -> str:
-        """By what the rule is found again."""
+        """Hash that identifies the rule in a checkpoint."""
         return stable_hash(self.alert, self.labels)
 
     def to_json(self) -> list[Any]:
-        """Write it."""
+        """Return the identity as a JSON array."""
         return [self.alert, self.labels, self.lanes, self.meaning]
 
     @classmethod
-    def of_json(cls, given: Sequence[Any]) -> Identity:
-        """Read what was written."""
-        name, labels, lanes, meaning = given
+    def from_json(cls, array: Sequence[Any]) -> Identity:
+        """Build an identity from a JSON array."""
+        name, labels, lanes, meaning = array
         pairs = tuple((str(label), str(value)) for label, value in labels)
         return cls(name, pairs, tuple((stream, tuple(columns)) for stream, columns in lanes), meaning)

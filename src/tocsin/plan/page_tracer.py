@@ -1,6 +1,7 @@
-"""Page tracer: reports to a listener which rows enter, leave and decide evaluations on one page.
+"""Page tracer: reports to a listener the rows that enter or leave the state of one shard, and the evaluations.
 
-It observes the values of the engine and computes no result again, so a trace and a run cannot differ.
+It observes the values of the operators and computes no result again, so a trace and a run cannot differ. The caller is
+`plan/operator_chain.py`.
 """
 
 from __future__ import annotations
@@ -20,33 +21,40 @@ from tocsin.runtime.versioned_rows import VersionedRows
 
 
 class PageTracer:
-    """Row numbers of the rows on one page, and the listener that receives their outcomes."""
+    """Reporter of row outcomes and evaluations of one shard.
 
-    def __init__(self, listener: Listener, watch: Watch, memories: Sequence[Retention]) -> None:
-        self.listener, self.watch, self.memories = listener, watch, memories
-        # By store: row numbers of the retained rows, and of the rows of the current merge by their source number.
-        self.retained = [np.zeros(0, np.int64) for _ in memories]
+    Attributes
+    ----------
+        listener: Receiver of the reports.
+        watch, retentions: Planned rules, and the retained rows of each input.
+        retained: Row numbers of the retained rows of each input.
+        merged: Row numbers of the rows of the current merge of each input, by source number.
+    """
+
+    def __init__(self, listener: Listener, watch: Watch, retentions: Sequence[Retention]) -> None:
+        self.listener, self.watch, self.retentions = listener, watch, retentions
+        self.retained = [np.zeros(0, np.int64) for _ in retentions]
         self.merged = list(self.retained)
 
-    def record_merge(self, store: int, rows: RowBatch, segments: VersionedRows) -> None:
-        """Record rows that entered a store."""
+    def record_merge(self, store: int, rows: RowBatch, merged: VersionedRows) -> None:
+        """Report the rows that entered an input state."""
         new = rows.cells.position[rows.cell]
         self.merged[store] = np.concatenate([self.retained[store], new])
-        self.listener.on_entered(store, new, rows.serial, segments.is_skipped, segments.is_repeat)
+        self.listener.on_entered(store, new, rows.serial, merged.is_skipped, merged.is_repeat)
 
-    def record_reduction(self, store: int, segments: VersionedRows, floor: Int) -> None:
-        """Record the rows that a store omits and retains after a merge; `floor` is the oldest time of each key."""
-        if not self.memories[store].store.remember:
+    def record_reduction(self, store: int, merged: VersionedRows, oldest: Int) -> None:
+        """Report the rows that an input state omits and retains. `oldest` is the oldest time of each key."""
+        if not self.retentions[store].store.remember:
             return
-        rows = self.merged[store][segments.source]
-        key = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
-        self.retained[store] = rows[(segments.end == NEVER) & (segments.time >= floor[key])]
-        self.listener.on_reduced(store, rows, segments.end, self.retained[store])
+        rows = self.merged[store][merged.source]
+        key = np.repeat(np.arange(len(merged.offsets) - 1), np.diff(merged.offsets))
+        self.retained[store] = rows[(merged.end == NEVER) & (merged.time >= oldest[key])]
+        self.listener.on_reduced(store, rows, merged.end, self.retained[store])
 
     def record_evaluations(
         self, rule: int, probes: Probes, evaluations: Evaluations, late: Bools, show: WitnessLookup
     ) -> None:
-        """Record the evaluations of probes that completed a combination."""
+        """Report the evaluations of probes that completed a combination."""
         stores = self.watch.rules[rule].stores
         numbers = np.concatenate(
             [self.merged[store][part.source] for store, part in zip(stores, show.segments, strict=True)]

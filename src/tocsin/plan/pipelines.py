@@ -1,4 +1,4 @@
-"""Pipelines of a plan: one for each key set, and one for retired state."""
+"""Pipelines: construction of the pipelines of a plan, one for each key set and one for retired state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     registry.adopt_family(
         of_ranges,
         lambda page: range_pipeline.parts_of(page)[0],
-        {one.name for one in plan.ranges},
+        {watch.name for watch in plan.ranges},
         range_pipeline.retained_rows,
     )
     joins = {watch.apart for watch in limited.values()}
@@ -53,7 +53,7 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
 
 
 def read_message(row: Mapping[str, Any]) -> Control | Share:
-    """Read a control row: a share of memory, or a wait that all buckets agreed on."""
+    """Read a control row: a share of a memory budget, or a shared reorder wait."""
     return read_share(row) if "share" in row else read_control(row)
 
 
@@ -67,7 +67,7 @@ class RetiredState:
 
     def __init__(self, registry: StateRegistry, watches: Sequence[KeyedPipeline]) -> None:
         self.registry = registry
-        self.copies = [page for logic in watches if logic.group.is_copy for page in logic.pages]
+        self.copies = [chain for pipeline in watches if pipeline.group.is_copy for chain in pipeline.chains]
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Retire the state."""
@@ -86,8 +86,8 @@ class RetiredState:
 
     def _retire(self, out: Out) -> None:
         self.registry.retire(out)
-        for page in self.copies:
-            page.count_copies(out)
+        for chain in self.copies:
+            chain.count_copied_rows(out)
         self.copies = []
 
     def next_timer(self) -> int | None:
@@ -95,5 +95,5 @@ class RetiredState:
         return None
 
     def changed_pages(self) -> dict[str, bytes | None]:
-        """Return the removed pages once. They are kept until the state is retired."""
+        """Return the removed pages once. They remain stored until the state is retired."""
         return dict.fromkeys(self.registry.removed_pages())

@@ -1,7 +1,7 @@
-"""Received rows: the batches of one call as rows of streams, and these as a row batch over the input views.
+"""Received rows: conversion of the batches of one call to rows of streams and to a row batch over the input views.
 
-Each kind of pipeline begins with `read_streams` and `read_views`. Rows that have no finite value in a column of a view
-are no rows of this view; they are counted as quarantined there.
+Each kind of pipeline begins with `read_streams` and `read_views`. An input view contains only the rows with finite
+values in all of its columns. The other rows are counted as quarantined there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch, join_payloa
 
 @dataclass(frozen=True, slots=True)
 class StreamRows:
-    """Rows of one stream in the order of the source."""
+    """Rows of one stream in the order of the source.
+
+    Attributes
+    ----------
+        key, time, arrival: Key index, event time and arrival number of each row.
+        values: Value columns by name.
+        payload: Payload of the rows, or None.
+    """
 
     key: Int
     time: Int
@@ -35,7 +42,14 @@ class StreamRows:
 
 
 class _Part(NamedTuple):
-    """Rows of one view: number of the view, stream, columns, and positions of the rows (None: all) in the stream."""
+    """Rows of one input view.
+
+    Attributes
+    ----------
+        view: Number of the view.
+        stream, columns: Stream and value columns.
+        at: Positions of the rows in the stream, or None for all rows.
+    """
 
     view: int
     stream: str
@@ -44,7 +58,7 @@ class _Part(NamedTuple):
 
 
 def inputs_of(number: int, watch: Watch | RangeWatch) -> dict[tuple[int, str], list[str]]:
-    """Return the inputs of the pipeline of a key set: the columns that it reads by key set number and stream."""
+    """Return the inputs of a pipeline: the columns that it reads, by key set number and stream."""
     return {(number, stream): watch.columns(stream) for stream in watch.streams}
 
 
@@ -130,7 +144,7 @@ def _concatenate(streams: Mapping[str, StreamRows], parts: Sequence[_Part], name
 def count_received(
     watch: Watch, streams: Mapping[str, StreamRows], rows: RowBatch, batches: Sequence[Batch], out: Out
 ) -> None:
-    """Count the received rows of each store, and the rows that the source or the view of the store cannot use."""
+    """Count the received rows of each input, and the rows that its source or its view rejects."""
     counts = np.bincount(rows.view, minlength=len(watch.lanes)).tolist()
     for store, name in zip(watch.stores, watch.store_names, strict=True):
         bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)

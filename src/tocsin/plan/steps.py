@@ -17,7 +17,7 @@ from tocsin.expr.syntax_tree import Compare, Key, Node
 from tocsin.hashing import fingerprints_as_floats, row_fingerprints, stable_hash
 from tocsin.plan.anytime import Anytime
 from tocsin.plan.budget import Budget
-from tocsin.plan.identity import Identity, Lane, apart_name, limited_name, waiting_name
+from tocsin.plan.identity import Identity, Lane, cpu_pipeline_name, memory_pipeline_name, reorder_pipeline_name
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
@@ -308,13 +308,13 @@ class Watch:
         """
         keys = ",".join(self.on)
         if self.anytime is not None:
-            return apart_name(keys, self.apart)
+            return cpu_pipeline_name(keys, self.apart)
         if self.budget is not None:
-            return limited_name(keys, sorted(self.rules_found_again))
+            return memory_pipeline_name(keys, sorted(self.rules_found_again))
         if self.order is None:
             return keys
         read = sorted([stream, sorted(columns)] for stream, columns in self.lanes)
-        return waiting_name(keys, read, self.order.waiting)
+        return reorder_pipeline_name(keys, read, self.order.waiting)
 
     @cached_property
     def apart(self) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.runtime.payload import shown_payload
+from tocsin.runtime.payload import unread_columns
 
 # Public names of states. `AlertBatch.state` has their positions.
 STATES = ("pending", "firing", "resolved", "inactive", "match")
@@ -163,7 +163,7 @@ def _show(texts: Sequence[str | None], hidden: Collection[str], distinct: list[M
     codes = [numbers.setdefault(text, len(numbers)) for text in texts]
     positions = np.full(len(numbers), -1, np.int32)
     for text, number in numbers.items():
-        shown = shown_payload(text, hidden)
+        shown = unread_columns(text, hidden)
         if shown is not None:
             positions[number] = len(distinct)
             distinct.append(shown)

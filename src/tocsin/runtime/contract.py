@@ -1,13 +1,27 @@
-"""The contract between algorithms and engines: Step, Pipeline, Batch, Out.
+"""Contract: the interfaces between engines and algorithms.
 
-An engine runs any plan and knows no algorithm. It creates a `Session` (`runtime/session.py`) from a step and its state
-pages. The session builds the pipelines of the step and passes rows, time and the end of input to them. The engine
-stores the pages that changed. There is one engine call per bucket and batch, not per key.
+An *engine* reads sources, calls a session and stores state pages. It contains no algorithm. The engines are the Spark
+operator, the local API and the test runner. A *step* is a frozen description of the work, which the engine sends to its
+workers. The main step is `Plan`. A *session* (`runtime/session.py`) executes one step over rows and processing time for
+one bucket, which is a set of keys that moves between workers as a unit. A *pipeline* executes one part of the step, for
+example all rules with the same key columns. It has state.
 
-Laws that every pipeline obeys (tests/test_laws.py): any split of the input into batches gives the same output rows;
-pages written and read back at any point change nothing; input arrays are not written to; an empty batch is fine; for
-every stream and key set received = held + retained + expired + omitted + duplicates + shed + late + quarantined +
-unprocessed.
+A call follows this path:
+
+1. The engine passes `Batch` objects, control rows or processing time to the session. There is one call per bucket and
+   batch, not per key.
+2. The session checks them and calls each pipeline of the step.
+3. Each pipeline adds its alerts, metrics and reports to `Out`.
+4. The engine writes `Out` and stores the state pages that changed.
+
+Laws for every pipeline (tests/laws):
+
+- Any division of the input into batches produces the same output rows.
+- State pages can be stored and restored between any two calls without effect on the output.
+- A pipeline does not write to input arrays and keeps no reference to them.
+- A batch without rows is valid.
+- For every stream and key set, received = held + retained + expired + omitted + duplicates + shed + late +
+  quarantined + unprocessed.
 """
 
 from __future__ import annotations
@@ -30,32 +44,42 @@ Float = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Pages = Mapping[str, bytes]
 
-# Times that a row may have: years 1 to 9999, which datetimes and Spark can both write.
+# First and last valid event time: years 1 to 9999, the range of datetime and of Spark.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-# The time of what was never there: below every time that a row can have, and far enough from the end for sums.
+# Time before every valid event time. Sums with valid times fit into 64 bits.
 NEVER_SEEN = -(1 << 62)
-# Serial number at which a row leaves the state that never leaves it.
+# End of a row that remains in the state. Each serial number is smaller.
 NEVER = np.iinfo(np.int64).max
 
-# Columns of an alert that hold times. The first one is always there.
+# Time columns of an alert. The first column is never null.
 ALERT_TIMES = ("startsAt", "firesAt", "endsAt")
 
 
 class Payload(Protocol):
-    """What travels along with the rows of a batch: a JSON text per row, or None; made when it is asked for."""
+    """Lazily encoded unread columns of the rows of a batch: one JSON text per row, or None.
+
+    A text is encoded only when `take` requests it.
+    """
 
     def take(self, positions: Int, /) -> Sequence[str | None] | NDArray[Any]:
-        """Give the texts of the rows at some positions."""
+        """Return the texts of the rows at these positions."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one stream and one key set, in columns of equal length; the arrays are the engine's: read, never write.
+    """Rows of one stream and one key set in columns of equal length. The arrays belong to the engine and are read-only.
 
-    `key` numbers the keys inside this batch and `keys[key]` is the key itself (a tuple of strings), `time` is event
-    time in microseconds, `arrival` orders the rows of all batches of one call (and of no other), `values` has a column
-    per value read (not finite where a row lacks it), `payload` gives the text of any of its rows, or is None where no
-    row has one.
+    Attributes
+    ----------
+        key_set: Number of the key set in the plan.
+        stream: Name of the stream.
+        keys: Distinct keys of this batch. A key is a tuple of strings.
+        key: Position in `keys` of the key of each row.
+        time: Event time in microseconds.
+        arrival: Arrival number. It orders the rows of all batches of one call, but not of different calls.
+        values: Value columns by name. Missing values are not finite.
+        payload: Texts of the rows, or None if no row has a text.
+        quarantined: Number of invalid rows that the engine removed from the batch.
     """
 
     key_set: int
@@ -126,14 +150,16 @@ class Out:
 
 
 class EvaluatedRows(NamedTuple):
-    """Evaluations of one rule in processing order: the best combination of each row that completed one.
+    """Evaluations of one rule in processing order: the best combination of each row with a combination.
 
     Attributes
     ----------
         stream: Number of the row's stream in the order of the rule.
         row: Row that was evaluated.
         partners: Rows of the combination, one column per stream of the rule.
-        is_true, is_holding: State of the condition. A holding condition is not true, but is not past recovery.
+        margin: Margin of the condition.
+        value: Value of the condition: the left side of a single comparison, otherwise the margin.
+        is_true, is_holding: State of the condition. A holding condition is not true, but has not reached its recovery.
         is_late: The row was out of order.
     """
 
@@ -150,38 +176,41 @@ class EvaluatedRows(NamedTuple):
 class Listener(Protocol):
     """Receiver of row outcomes and evaluations, for traces. Its session processes one push.
 
-    A row is its position in the rows of its stream. A store number is a position in `Watch.stores`, a rule number is a
-    position in `Watch.rules`. Ranks are positions in the order of arrival of all rows.
+    A row number is the position of a row in its stream. A store number is a position in `Watch.stores`. A rule
+    number is a position in `Watch.rules`. A rank is a position in the arrival order of all rows.
     """
 
     def on_entered(self, store: int, rows: Int, ranks: Int, silent: Bools, repeated: Bools) -> None:
-        """Receive rows that entered a store. A silent row is not evaluated; a repeated row is a duplicate."""
+        """Receive rows that entered an input state. A silent row is not evaluated; a repeated row is a duplicate."""
 
     def on_reduced(self, store: int, rows: Int, left: Int, retained: Int) -> None:
-        """Receive the omission rank of each row (`NEVER` for a retained row), and the rows that remain."""
+        """Receive the omission rank of each row (`NEVER` for a retained row), and the retained rows."""
 
     def on_evaluated(self, rule: int, evaluations: EvaluatedRows) -> None:
         """Receive evaluations of a rule."""
 
 
 class Pipeline(Protocol):
-    """Execution of one part of a plan, with its state. `Session` calls it; it must not keep references to batches."""
+    """Execution of one part of a plan, with its state.
+
+    The session calls the methods. A pipeline must not keep references to batches after a call.
+    """
 
     @property
     def inputs(self) -> Mapping[tuple[int, str], Collection[str]]:
-        """Inputs that this pipeline reads: columns by key set and stream."""
+        """Inputs of this pipeline: columns by key set number and stream."""
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
-        """Process the batches of one call that are of `inputs`. There may be none."""
+        """Process the batches of one call for `inputs`. The sequence can be empty."""
 
     def on_control(self, message: Any, out: Out) -> None:
-        """Apply a control row that `Step.read_control` has read. Ignore messages for other pipelines."""
+        """Apply a control message of `Step.read_control`. Ignore messages for other pipelines."""
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Process the passage of processing time without rows."""
 
     def on_end(self, out: Out) -> None:
-        """Process everything that waits, because a bounded input has ended."""
+        """Process all buffered rows and waiting evaluations, because a bounded input has ended."""
 
     def next_timer(self) -> int | None:
         """Return the processing time of the next necessary call of `on_time`, or None."""
@@ -191,10 +220,10 @@ class Pipeline(Protocol):
 
 
 class Step(Protocol):
-    """Description of the work: a frozen dataclass. A worker builds pipelines from it. `Plan` is the main step."""
+    """Description of the work as a frozen dataclass. Workers build pipelines from it. `Plan` is the main step."""
 
     def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
         """Build the pipelines in processing order. `pages` is empty if there is no state."""
 
     def read_control(self, row: Mapping[str, Any]) -> Any:
-        """Read a control row into the message for `Pipeline.on_control`, or raise an error."""
+        """Return the control message for `Pipeline.on_control`, or raise an error for an invalid row."""

@@ -1,6 +1,7 @@
-"""Payload: what travels along with a row as one JSON text, and what of it is a rule's own.
+"""Payload: the unread columns of a row as one JSON text.
 
-The text is made once for all rules, so it may hold columns that one of them reads; these are no payload for that rule.
+The text is encoded once for all rules. It can therefore hold columns that a rule reads. These columns are not part of
+the payload for this rule, so the functions of this module remove them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from tocsin.runtime.contract import Int
 _DECODER = json.JSONDecoder()
 
 
-def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
-    """The columns of a row that are not read, as texts; None where there are none.
+def unread_columns(text: str | None, read: Collection[str]) -> dict[str, str | None] | None:
+    """Return the columns of a row that the rule does not read, as texts, or None if there are no columns.
 
-    >>> shown_payload('{"note": "wet", "temp": 0.5}', ["temp"]), shown_payload('{"temp": 0.5}', ["temp"])
+    >>> unread_columns('{"note": "wet", "temp": 0.5}', ["temp"]), unread_columns('{"temp": 0.5}', ["temp"])
     ({'note': 'wet'}, None)
     """
     if text is None:
@@ -33,10 +34,11 @@ def shown_payload(text: str | None, read: Collection[str]) -> dict[str, str | No
     return columns or None
 
 
-def payload_alike(text: str | None, read: Collection[str]) -> str | None:
-    """Give a text that is equal for rows that are equal in the columns that are not read.
+def normalized_payload(text: str | None, read: Collection[str]) -> str | None:
+    """Return a text that is equal for rows with equal unread columns, or None if there are no columns.
 
-    >>> payload_alike('{"temp": 0.0}', ["temp"]) == payload_alike('{"temp": -0.0}', ["temp"]) == payload_alike(None, ())
+    >>> a, b = normalized_payload('{"temp": 0.0}', ["temp"]), normalized_payload('{"temp": -0.0}', ["temp"])
+    >>> a == b == normalized_payload(None, ())
     True
     """
     if text is None or not any(_may_hold(text, name) for name in read):
@@ -49,11 +51,11 @@ def with_payload_digests(fingerprints: Int, texts: NDArray[Any] | None, read: Co
     """Return row fingerprints that also depend on the payload columns that the rule does not read."""
     if texts is None:
         return fingerprints
-    return fingerprints ^ text_digests((payload_alike(text, read) for text in texts), len(texts))
+    return fingerprints ^ text_digests((normalized_payload(text, read) for text in texts), len(texts))
 
 
 def _may_hold(text: str, name: str) -> bool:
-    """Tell whether a text may hold a column, without reading it; odd signs may be written in several ways."""
+    """Return whether a text can contain a column. Names with special characters have several JSON spellings."""
     return name in text or not name.isascii() or not name.isprintable() or not {'"', "\\", "/"}.isdisjoint(name)
 
 
@@ -64,7 +66,7 @@ def _unread(text: str | None, read: Collection[str]) -> dict[str, Any]:
 
 
 def _read_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object. This is `json.loads` without its search for white space around the object."""
+    """Parse a JSON object as `json.loads` does, but without its search for white space around the object."""
     if text.startswith("{"):
         found, end = _DECODER.raw_decode(text)
         if end == len(text):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tocsin.operators.retention.bracketing import hops
+from tocsin.operators.retention.bracketing import hopping_windows
 from tocsin.plan import Store
 from tocsin.runtime.contract import Float, Int
 
@@ -79,5 +79,5 @@ def _covers(store: Store, reach: int, time: Int, pair: tuple[int, int], row: int
 def _windows(store: Store, time_us: int) -> tuple[int, int]:
     """The numbers of the first and the last hopping window that hold a time; the first is larger where none does."""
     length = max(store.above_us, store.below_us)
-    enter, leave = hops(np.array([time_us]), length, store.hop_us, store.closed)
+    enter, leave = hopping_windows(np.array([time_us]), length, store.hop_us, store.closed)
     return int(enter[0]), int(leave[0])

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import retained as naive
-from tocsin.operators.retention.bracketing import CLOSED, HOPPING, NEVER, OPEN, Reach, Rows, going, hops, sweep
+from tocsin.operators.retention.bracketing import (
+    CLOSED,
+    HOPPING,
+    NEVER,
+    OPEN,
+    Reach,
+    SegmentRows,
+    compute_departure_ranks,
+    hopping_windows,
+    sweep,
+)
 
 KINDS = {"both": CLOSED, "left": CLOSED, "right": CLOSED, "neither": OPEN}
 
@@ -47,14 +57,14 @@ def follow(
     for start, stop in zip([0, *stops], stops, strict=False):
         new = np.arange(start, stop)
         at = np.concatenate((state, new))
-        keys = (t[at], t[at]) if hop is None else hops(t[at], max(reach), hop, closed)
+        keys = (t[at], t[at]) if hop is None else hopping_windows(t[at], max(reach), hop, closed)
         out_of_domain = np.array([value in fixed for value in v[at]], np.bool_)
         rank = np.concatenate((np.full(state.size, -1), new))
-        table = Rows(t[at], v[at], *keys, out_of_domain, v[at].astype(np.int64), rank)
+        table = SegmentRows(t[at], v[at], *keys, out_of_domain, v[at].astype(np.int64), rank)
         far = np.array([[length if hop is None or length < 0 else 0] for length in reach], np.int64)
         kind = KINDS[closed] if hop is None else HOPPING
         order, out = np.empty(at.size, np.int64), np.empty(at.size, np.int64)
-        going((np.array([0, at.size]), np.array([state.size])), table, (far, kind), order, out)
+        compute_departure_ranks((np.array([0, at.size]), np.array([state.size])), table, (far, kind), order, out)
         assert order.tolist() == np.lexsort((np.arange(at.size), t[at])).tolist()
         gone[at] = out
         stays = at[out == NEVER]

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.retained import windows
-from tocsin.operators.retention.bracketing import CLOSED, HOPPING, NEVER, OPEN, Rows, going, hops
-from tocsin.operators.retention.dominance import going_dominated
+from tocsin.operators.retention.bracketing import (
+    CLOSED,
+    HOPPING,
+    NEVER,
+    OPEN,
+    SegmentRows,
+    compute_departure_ranks,
+    hopping_windows,
+)
+from tocsin.operators.retention.dominance import compute_dominance_ranks
 
 points = st.tuples(st.integers(0, 30), st.tuples(st.integers(0, 3), st.integers(0, 3)))
 ENDS = {OPEN: "neither", CLOSED: "both"}
@@ -25,14 +33,14 @@ def taken(
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         batch = sorted(remembered, key=lambda i: (rows[i][0], i)) + list(range(begin, end))
         t = np.array([rows[i][0] for i in batch], np.int64)
-        enter, leave = hops(t, length, hop, "both") if kind == HOPPING else (t, t)
+        enter, leave = hopping_windows(t, length, hop, "both") if kind == HOPPING else (t, t)
         rank = np.array([-1] * len(remembered) + list(range(begin, end)), np.int64)
         values = np.array([rows[i][1] for i in batch], float).reshape(-1, 2).T.copy()
         held = np.array([i in fixed for i in batch], np.bool_)
-        columns = Rows(t, values[0].copy(), enter, leave, held, np.zeros(len(batch), np.int64), rank)
+        columns = SegmentRows(t, values[0].copy(), enter, leave, held, np.zeros(len(batch), np.int64), rank)
         order, gone = np.empty(len(batch), np.int64), np.empty(len(batch), np.int64)
         bounds = np.array([0, len(batch)]), np.array([len(remembered)])
-        going_dominated(bounds, columns, values, (length, kind), order, gone)
+        compute_dominance_ranks(bounds, columns, values, (length, kind), order, gone)
         assert list(order) == sorted(range(len(batch)), key=lambda p: (t[p], p))
         for i, when in zip(batch, gone, strict=True):
             fate[i] = int(when)
@@ -76,10 +84,10 @@ def test_one_value_in_order_keeps_as_few_as_bracketing(rows: list[tuple[int, int
     rows = sorted(rows, key=lambda row: row[0])
     fate = taken([(t, (v, v)) for t, v in rows], length, CLOSED, 0, [], set())
     t, v = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], float)
-    columns = Rows(t, v, t, t, np.zeros(len(t), np.bool_), np.zeros(len(t), np.int64), np.arange(len(t)))
+    columns = SegmentRows(t, v, t, t, np.zeros(len(t), np.bool_), np.zeros(len(t), np.int64), np.arange(len(t)))
     order, gone = np.empty(len(t), np.int64), np.empty(len(t), np.int64)
     lengths = np.array([[length], [-1]])
-    going((np.array([0, len(t)]), np.array([0])), columns, (lengths, CLOSED), order, gone)
+    compute_departure_ranks((np.array([0, len(t)]), np.array([0])), columns, (lengths, CLOSED), order, gone)
     assert sum(when == NEVER for when in fate) == sum(when == NEVER for when in gone)
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from naive.join import Row
 from naive.settled import Reduction, Settling
-from tocsin.operators.retention.bracketing import CLOSED, Rows, going
-from tocsin.operators.retention.final_rows import settle
+from tocsin.operators.retention.bracketing import CLOSED, SegmentRows, compute_departure_ranks
+from tocsin.operators.retention.final_rows import find_final_rows
 
 NEVER_SEEN = -(1 << 62)
 
@@ -30,15 +30,15 @@ def one_at_a_time(rows: list[tuple[int, int]], interval: int) -> list[tuple[int,
 def test_rows_are_settled_as_if_they_were_taken_one_at_a_time(rows: list[tuple[int, int]], interval: int) -> None:
     t, v = np.array([t for t, _ in rows]), np.array([float(v) for _, v in rows])
     count, rank = t.size, np.arange(t.size)
-    table = Rows(t, v, t, t, np.zeros(count, np.bool_), np.zeros(count, np.int64), rank)
+    table = SegmentRows(t, v, t, t, np.zeros(count, np.bool_), np.zeros(count, np.int64), rank)
     order, gone = np.empty(count, np.int64), np.empty(count, np.int64)
     offsets = np.array([0, count])
-    going((offsets, np.array([0])), table, (np.array([[interval], [-1]]), CLOSED), order, gone)
+    compute_departure_ranks((offsets, np.array([0])), table, (np.array([[interval], [-1]]), CLOSED), order, gone)
     place = np.empty(count, np.int64)
     place[order] = rank
     newest, progress = np.full(1, NEVER_SEEN), np.full(1, NEVER_SEEN)
     arrived, sorted_rows = (np.zeros(count, np.int64), place), (offsets, t[order], rank[order], gone[order])
-    settled, late = settle(arrived, sorted_rows, newest, progress, interval)
+    settled, late = find_final_rows(arrived, sorted_rows, newest, progress, interval)
     assert list(zip(order[settled].tolist(), late.tolist(), strict=True)) == one_at_a_time(rows, interval)
     assert (newest.tolist(), progress.tolist()) == ([max(t)], [max(t) - interval])
 
@@ -49,7 +49,7 @@ def test_each_key_goes_on_where_it_was() -> None:
     gone = np.full(6, np.iinfo(np.int64).max)
     newest, progress = np.array([8, 4]), np.array([3, -1])
     arrived = (np.array([0, 1]), np.array([2, 5]))
-    settled, late = settle(arrived, (np.array([0, 3, 6]), time, rank, gone), newest, progress, 5)
+    settled, late = find_final_rows(arrived, (np.array([0, 3, 6]), time, rank, gone), newest, progress, 5)
     assert settled.tolist() == [1]
     assert not late.any()
     assert (newest.tolist(), progress.tolist()) == ([9, 5], [4, 0])

@@ -26,7 +26,7 @@ from tocsin.interim.cpu.new_rows import COLUMNS, NewRows, no_rows
 from tocsin.interim.cpu.rolling_columns import Rolling
 from tocsin.interim.cpu.row_counts import count_fresh, count_partners, find_alike, find_stale
 from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.runtime.payload import payload_alike
+from tocsin.runtime.payload import normalized_payload
 from tocsin.runtime.row_batch import Texts
 from tocsin.runtime.state_codec import pack, unpack
 
@@ -109,7 +109,7 @@ class RowLog:
         for rows, places in ((self.rows, known), (new, doubted)):
             for i in places.tolist():
                 side = int(rows.side[i])
-                text = None if rows.payload is None else payload_alike(rows.payload[i], read[side])
+                text = None if rows.payload is None else normalized_payload(rows.payload[i], read[side])
                 same = (side, int(rows.key[i]), int(rows.time[i]), rows.values[i].tobytes(), text)
                 if rows is new:
                     repeated[i] = same in seen

@@ -45,9 +45,9 @@ class BudgetedPipeline(KeyedPipeline):
     def __init__(self, number: int, watch: Watch, group: ShardGroup, listener: Listener | None = None) -> None:
         super().__init__(number, watch, group, listener)
         assert watch.budget is not None
-        self.budget, self.room = watch.budget, Room(watch, self.pages)
+        self.budget, self.room = watch.budget, Room(watch, self.chains)
         # What was stored under another budget, or under none, is yet to be cut to this one.
-        self.foreign, self.dirty = bool(self.pages), False
+        self.foreign, self.dirty = bool(self.chains), False
         # Rows to be given up as they come.
         self.deaf = 0
         stored = group.parts.pop(MEMORY, None)
@@ -71,12 +71,12 @@ class BudgetedPipeline(KeyedPipeline):
     def _process_arrivals(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
         if len(rows):
             self.dirty = True
-            self._called.find(self.place, self.room.shedder.key_bytes)
+            self._called.find(self.key_indexes, self.room.shedder.key_bytes)
             self.room.waits.begin(self._called.number)
             self._pieces(rows.take(arrival_order), now_us, out)
             self.room.waits.end()
             if self._moved:
-                self._find_places()
+                self._index_keys()
 
     def on_control(self, message: Control | Share, out: Out) -> None:
         """Apply another share of memory. A share of a budget that has changed since does not count."""
@@ -107,7 +107,7 @@ class BudgetedPipeline(KeyedPipeline):
         self.room.give(share, out)
         if self.room.forgotten:
             self.room.forgotten.clear()
-            self._find_places()
+            self._index_keys()
 
     def say(self, out: Out) -> None:
         """Say what the memory finds, and what the engine needs to divide it."""
@@ -145,7 +145,7 @@ class BudgetedPipeline(KeyedPipeline):
         made = self.room.make(cost, text, out)
         for gone in self.room.forgotten:
             self._called.move(gone)
-            self.open, self._moved = 0, True
+            self.open_chain, self._moved = 0, True
         self.room.forgotten.clear()
         self.deaf = 0 if made else DEAF - 1
         return made
@@ -165,8 +165,8 @@ class BudgetedPipeline(KeyedPipeline):
         new = np.unique(rows.key[place[rows.key] < 0])
         if len(new):
             names = [self._called.names[key] for key in new.tolist()]
-            place[new] = places = self._add(names)
-            self.place |= dict(zip(names, places, strict=True))
+            place[new] = places = self._add_keys(names)
+            self.key_indexes |= dict(zip(names, places, strict=True))
             self.room.tell_pages()
         self._lost = np.zeros(len(rows), np.bool_)
         if self.room.sampler is not None:
@@ -194,7 +194,7 @@ class BudgetedPipeline(KeyedPipeline):
 
     def _learn_of(self, rows: RowBatch, lost: Bools) -> None:
         """Let the models observe rows in order of arrival, and the rows that were shed on arrival."""
-        steady = self.room.clock.take(rows.time)
+        steady = self.room.clock.advance(rows.time)
         if self.room.worth is not None:
             numbers, mine = self._called.number[rows.key], rows.view < 2
             stamp = row_fingerprints((numbers, rows.time), len(numbers))

@@ -16,7 +16,7 @@ import numpy as np
 from tocsin.hashing import key_number, row_fingerprints, unit_numbers
 from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.interim.memory.row_utility import Rows, Worth
-from tocsin.plan.operator_chain import KEYS_PER_PAGE, Page
+from tocsin.plan.operator_chain import KEYS_PER_PAGE, OperatorChain
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
@@ -50,21 +50,21 @@ class Shedder:
         self.watch, self.in_bytes = watch, watch.budget.memory.unit == BYTES
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.span_us = max((rule.topology.span_us for rule in watch.rules), default=0)
-        empty, one = (Page(watch, Shard(len(watch.on))).shard for _ in range(2))
+        empty, one = (OperatorChain(watch, Shard(len(watch.on))).shard for _ in range(2))
         one.add_keys([("",) * len(watch.on)])
         self.page_bytes = empty.size if self.in_bytes else 0
         # The name of a key comes on top. A key may need a new page: each pays its part of it.
         self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_PAGE) if self.in_bytes else 0
 
-    def size(self, pages: Sequence[Page]) -> int:
+    def size(self, pages: Sequence[OperatorChain]) -> int:
         """How much is kept: bytes, or rows."""
         if self.in_bytes:
             return sum(page.shard.size for page in pages)
-        return sum(len(memory.time) for page in pages for memory in page.remembered)
+        return sum(len(memory.time) for page in pages for memory in page.retentions)
 
-    def longest(self, pages: Sequence[Page]) -> int:
+    def longest(self, pages: Sequence[OperatorChain]) -> int:
         """What the longest text of a remembered row takes on a page."""
-        texts = [memory.longest for page in pages for memory in page.remembered] if self.in_bytes else []
+        texts = [memory.longest_text_bytes for page in pages for memory in page.retentions] if self.in_bytes else []
         return max(texts, default=0)
 
     def average_cost(self, kept: Kept) -> list[float]:
@@ -75,14 +75,14 @@ class Shedder:
             costs.append(max(float(mine.mean()), 1.0) if len(mine) else 1.0)
         return costs
 
-    def kept(self, pages: Sequence[Page]) -> Kept:
+    def kept(self, pages: Sequence[OperatorChain]) -> Kept:
         """All rows that are remembered."""
         parts: list[tuple[Int, Int, Float]] = []
         for page in pages:
-            rows_of = np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0)
+            rows_of = np.sum([np.diff(memory.offsets) for memory in page.retentions], axis=0)
             names = page.shard.keys.hashes(key_number)
             each = np.where(page.busy(), 0.0, self.key_bytes / np.maximum(rows_of, 1))
-            for memory in page.remembered:
+            for memory in page.retentions:
                 key = memory.key
                 cost = memory.row_bytes() + each[key] if self.in_bytes else np.ones(len(key))
                 parts.append((memory.time, names[key], np.asarray(cost, np.float64)))
@@ -100,7 +100,7 @@ class Shedder:
         return Kept(page_of, store, np.arange(len(time)) - begin, lane, time, number, costs)
 
     def shed(
-        self, pages: Sequence[Page], excess: float, worth: Worth | None, now_us: int, out: Out
+        self, pages: Sequence[OperatorChain], excess: float, worth: Worth | None, now_us: int, out: Out
     ) -> tuple[int, float]:
         """Give up rows that cost `excess` together; say up to which time results may now be missing, and the cost."""
         kept = self.kept(pages)
@@ -115,14 +115,16 @@ class Shedder:
             page, here = pages[number], going[kept.page[going] == number]
             page.shard.is_dirty = True
             for store, name in enumerate(self.watch.store_names):
-                gone = np.zeros(len(page.remembered[store].time), np.bool_)
+                gone = np.zeros(len(page.retentions[store].time), np.bool_)
                 gone[kept.place[here[kept.store[here] == store]]] = True
-                page.remembered[store].shed(gone)
+                page.retentions[store].shed(gone)
                 rows = int(gone.sum())
                 out.metrics.count_rows(name, {RowOutcome.RETAINED: -rows, RowOutcome.SHED: rows})
         return max(until_us + self.span_us, NEVER_SEEN), float(kept.cost[going].sum())
 
-    def thin(self, pages: Sequence[Page], excess: float, sampler: Sampler, out: Out) -> tuple[dict[int, Int], float]:
+    def thin(
+        self, pages: Sequence[OperatorChain], excess: float, sampler: Sampler, out: Out
+    ) -> tuple[dict[int, Int], float]:
         """Let rows go that cost `excess`, so that the rest is a sample; return fingerprints by lane and cost."""
         kept = self.kept(pages)
         mark, room = self._fingerprints(pages, kept), float(kept.cost.sum()) - excess
@@ -132,10 +134,10 @@ class Shedder:
             page.shard.is_dirty = True
             for store, name in enumerate(self.watch.store_names):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
-                memory, mine = page.remembered[store], here[gone[here]]
+                memory, mine = page.retentions[store], here[gone[here]]
                 texts = None if memory.payload is None else memory.payload[gone[here]]
                 mark[mine] = with_payload_digests(mark[mine], texts, memory.store.columns)
-                memory.chance = np.minimum(memory.chances, most[here])
+                memory.stored_probability = np.minimum(memory.probabilities, most[here])
                 memory.shed(gone[here])
                 out.metrics.count_rows(name, {RowOutcome.RETAINED: -len(mine), RowOutcome.SHED: len(mine)})
         lost = {}
@@ -145,11 +147,11 @@ class Shedder:
             lost[lane] = row_fingerprints((kept.key[mine], kept.time[mine]), len(mine))
         return lost, float(kept.cost[gone].sum())
 
-    def _fingerprints(self, pages: Sequence[Page], kept: Kept) -> Int:
+    def _fingerprints(self, pages: Sequence[OperatorChain], kept: Kept) -> Int:
         """Return the fingerprint of each retained row, without its payload."""
         fingerprints = np.zeros(len(kept.time), np.int64)
         for number, page in enumerate(pages):
-            for store, memory in enumerate(page.remembered):
+            for store, memory in enumerate(page.retentions):
                 here = np.flatnonzero((kept.page == number) & (kept.store == store))
                 columns = (kept.lane[here], kept.key[here], kept.time[here], *memory.values)
                 fingerprints[here] = row_fingerprints(columns, len(here))
@@ -170,27 +172,27 @@ class Shedder:
         order, above = (np.concatenate(parts) for parts in zip(*orders, strict=True))
         return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
 
-    def drop_fingerprints(self, pages: Sequence[Page]) -> int:
+    def drop_fingerprints(self, pages: Sequence[OperatorChain]) -> int:
         """Remove the fingerprints of omitted rows; return their bytes, or 0 if the budget counts rows."""
         freed = 0
         for page in pages:
-            size = sum(memory.drop_fingerprints() for memory in page.remembered)
+            size = sum(memory.drop_fingerprints() for memory in page.retentions)
             page.shard.is_dirty |= size > 0
             freed += size
         return freed * self.in_bytes
 
-    def empty(self, pages: Sequence[Page]) -> list[Bools]:
+    def empty(self, pages: Sequence[OperatorChain]) -> list[Bools]:
         """By page, the keys that have no rows and nothing open; in rows none, as keys cost nothing there."""
         if not self.in_bytes:
             return []
-        rows_of = [np.sum([np.diff(memory.offsets) for memory in page.remembered], axis=0) for page in pages]
+        rows_of = [np.sum([np.diff(memory.offsets) for memory in page.retentions], axis=0) for page in pages]
         return [(rows == 0) & ~page.busy() for rows, page in zip(rows_of, pages, strict=True)]
 
-    def forget(self, pages: Sequence[Page], gone: Sequence[Bools], out: Out) -> int:
+    def forget(self, pages: Sequence[OperatorChain], gone: Sequence[Bools], out: Out) -> int:
         """Forget keys; give the newest time of any of them."""
         newest = NEVER_SEEN
         for page, mine in zip(pages, gone, strict=False):
             if mine.any():
                 newest = max(newest, int(page.newest[mine].max()))
-                page.free(mine, 0, out)
+                page.evict_keys(mine, 0, out)
         return newest

@@ -22,9 +22,9 @@ from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.interim.memory.row_utility import worth_of
 from tocsin.interim.memory.waiting_charges import Came, Waits
 from tocsin.operators.retention.operator import NO_TEXT
-from tocsin.plan.operator_chain import Page
+from tocsin.plan.operator_chain import OperatorChain
 from tocsin.plan.steps import Watch
-from tocsin.runtime.bucket_clock import Clock
+from tocsin.runtime.bucket_clock import BucketClock
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out
 from tocsin.runtime.metrics import QualityLoss
 from tocsin.runtime.state_codec import pack, packed_size
@@ -36,7 +36,7 @@ PART = 16
 class Room:
     """The share of a bucket, what is left of it, the models, and up to when results may be missing."""
 
-    def __init__(self, watch: Watch, pages: Sequence[Page]) -> None:
+    def __init__(self, watch: Watch, pages: Sequence[OperatorChain]) -> None:
         assert watch.budget is not None
         self.pages, self.budget, self.shedder, self.costs = pages, watch.budget, Shedder(watch), RowCosts(watch)
         self.share, self.waits = self.budget.share, Waits(watch)
@@ -47,7 +47,7 @@ class Room:
         self.loss = QualityLoss(NEVER_SEEN)
         # Keys that were forgotten and nobody has asked for yet: by page, once for each time.
         self.forgotten: list[list[Bools]] = []
-        self.clock = Clock(max(self.budget.windows_us))
+        self.clock = BucketClock(max(self.budget.windows_us))
         self.worth = worth_of(self.budget) if len(watch.lanes) == 2 else None
         monitor = None if self.worth is None else self.worth.monitor
         self.sampler = Sampler(monitor, self.budget.traces) if self.budget.samples else None
@@ -95,7 +95,7 @@ class Room:
         Where something was given up within a window, not everything fits; then small pieces would cost more than what
         they save.
         """
-        pressed = self.pressed_us != NEVER_SEEN and self.clock.steady_us - self.pressed_us <= self.clock.leap_us
+        pressed = self.pressed_us != NEVER_SEEN and self.clock.steady_us - self.pressed_us <= self.clock.max_step_us
         return wanted // 4 if pressed else wanted // PART * self.shedder.in_bytes
 
     def _judge_and_shed(self, lacks: int, out: Out) -> float:
@@ -105,7 +105,7 @@ class Room:
         lacks -= freed
         gone, until_us, shed = self.shedder.empty(self.pages), NEVER_SEEN, 0.0
         lacks -= sum(int(mine.sum()) for mine in gone) * self.shedder.key_bytes
-        if lacks > 0 and any(len(memory.time) for page in self.pages for memory in page.remembered):
+        if lacks > 0 and any(len(memory.time) for page in self.pages for memory in page.retentions):
             if self.worth is not None and self.worth.is_due():
                 kept = self.shedder.kept(self.pages)
                 memory, each = float(kept.cost.sum()) - lacks, self.shedder.average_cost(kept)
@@ -134,7 +134,7 @@ class Room:
     def _press(self, cost: float) -> None:
         """Note what was shed; it counts half after each window."""
         passed = max(self.clock.steady_us - self.pressed_us, 0) if self.pressed_us != NEVER_SEEN else 0
-        self.pressure = self.pressure * 0.5 ** (passed / self.clock.leap_us) + cost
+        self.pressure = self.pressure * 0.5 ** (passed / self.clock.max_step_us) + cost
         self.pressed_us = self.clock.steady_us
 
     def lose(self, until_us: int) -> None:
@@ -145,7 +145,7 @@ class Room:
     def tell_pages(self) -> None:
         """Let pages know up to when results may be missing."""
         for page in self.pages:
-            page.loss = self.loss
+            page.quality_loss = self.loss
 
     def give(self, share: int, out: Out) -> None:
         """Take another share; a smaller one is kept to at once."""
@@ -159,7 +159,7 @@ class Room:
 
         Open alerts are not given up: where they take more than the share, it is more, and nobody else may have that.
         """
-        used, rows = self.shedder.size(self.pages), sum(len(of.time) for page in self.pages for of in page.remembered)
+        used, rows = self.shedder.size(self.pages), sum(len(of.time) for page in self.pages for of in page.retentions)
         share, sampler = max(self.share, used + self.fixed), self.sampler
         told = {"share": share, "fixed": self.fixed, "need": used + int(self.pressure), "rows": rows, "used": used}
         if sampler is not None:
@@ -192,7 +192,7 @@ class Room:
         mine |= {} if self.sampler is None else self.sampler.arrays()
         if self.worth is not None:
             mine |= {f"worth.{name}": array for name, array in self.worth.arrays().items()}
-        return mine | self.clock.arrays() | self.waits.arrays()
+        return mine | self.clock.state_arrays() | self.waits.arrays()
 
     def to_bytes(self, deaf: int) -> bytes:
         """Write the page of the budget."""
@@ -209,7 +209,7 @@ class Room:
         self.share, self.left, deaf, self.longest, until_us, self.pressed_us = arrays["numbers"].tolist()
         self.pressure = float(arrays["pressure"][0])
         self.loss = QualityLoss(until_us, facts["predicted"])
-        self.clock.load(arrays)
+        self.clock.restore_state(arrays)
         self.waits.load(arrays)
         if self.worth is not None:
             self.worth.load({name.removeprefix("worth."): part for name, part in arrays.items()})

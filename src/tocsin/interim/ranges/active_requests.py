@@ -13,7 +13,7 @@ from tocsin.interim.ranges.range_pipeline import RANGES, facts_of, parts_of
 from tocsin.plan.ranges import RangeWatch
 from tocsin.rules.ranges import ACTION, ID
 from tocsin.runtime.contract import Pages
-from tocsin.runtime.payload import shown_payload
+from tocsin.runtime.payload import unread_columns
 from tocsin.runtime.state_registry import readable
 
 
@@ -68,5 +68,5 @@ def _of_key(watch: RangeWatch, key: dict[str, str], queries: KeyQueries) -> Iter
             {name: end for name, end in ends.items() if math.isfinite(end)},
             int(of.threshold[slot]),
             total,
-            shown_payload(of.payload[slot], unread) or {},
+            unread_columns(of.payload[slot], unread) or {},
         )

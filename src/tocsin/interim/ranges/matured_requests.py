@@ -26,7 +26,7 @@ from tocsin.runtime.alert_batch import (
 )
 from tocsin.runtime.contract import Float, Int
 from tocsin.runtime.metrics import quality_text
-from tocsin.runtime.payload import shown_payload
+from tocsin.runtime.payload import unread_columns
 
 # Limit of the text of a row in a dead letter.
 MOST_CHARACTERS = 4096
@@ -93,7 +93,7 @@ def refused_row(watch: RangeWatch, stream: str, reason: str, key: Mapping[str, s
     """Return a dead letter: the reason, and the values of the row that the rule reads."""
     values = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
     try:
-        more = shown_payload(row.payload, {*key, *values}) or {}
+        more = unread_columns(row.payload, {*key, *values}) or {}
     except (ValueError, RecursionError):  # The payload may be the reason.
         more = {"payload": row.payload}
     shown = {"rule": watch.alert, **key, "time": row.time, **values, **more}

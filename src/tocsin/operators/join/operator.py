@@ -36,7 +36,7 @@ from tocsin.operators.lifecycle.alert_changes import AlertChanges
 from tocsin.operators.lifecycle.alert_state_machine import TRUE
 from tocsin.operators.lifecycle.operator import Lifecycle
 from tocsin.operators.lifecycle.witness import Witnesses, WitnessLookup
-from tocsin.operators.retention.final_rows import settle
+from tocsin.operators.retention.final_rows import find_final_rows
 from tocsin.plan.identity import Lane
 from tocsin.plan.steps import Store, Threshold
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
@@ -262,7 +262,7 @@ class Join(CompiledRule):
         """Process the arrivals of a reduced rule of one stream, and evaluate the rows that become final."""
         rows = (segment.offsets, segment.time, segment.begin, segment.end)
         arrived = (key, segment.probes)
-        final, late = settle(arrived, rows, self.newest[:, 0], self.watermark, self.rule.lag_us)
+        final, late = find_final_rows(arrived, rows, self.newest[:, 0], self.watermark, self.rule.lag_us)
         return self._evaluate_final_rows(final, late, segment)
 
     def finalize_rows(self, watermark: Int, segment: VersionedRows) -> list[AlertChanges]:

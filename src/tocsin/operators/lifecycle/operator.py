@@ -65,7 +65,7 @@ def lifecycle_schema(streams: int, values: int) -> StateSchema:
 
 def retire_alerts(section: StoredSection, context: RetireContext) -> None:
     """End the open alerts of a removed rule at their last evaluation, or at their event time."""
-    rule, arrays = Identity.of_json(section.facts), section.arrays
+    rule, arrays = Identity.from_json(section.facts), section.arrays
     if context.is_adopted or not arrays:  # A rule with `emit: all` has no alerts.
         return
     for machine in range(_MACHINES):

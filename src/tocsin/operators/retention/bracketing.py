@@ -1,27 +1,32 @@
-"""Bracketing: leave out the tuples that no threshold function can need, in one sweep with monotone queues.
+"""Bracketing: omit the tuples that no threshold function needs, in one sweep with monotone queues.
 
-Idea. A window that holds a tuple must keep one of its maximal value (side *above*, for functions increasing in the
-stream), one of its minimal value (side *below*, decreasing), or both (quasiconvex). Tuples enter in time order. Each
-side has a queue of *classes*: a value, its last tuple, and the last of its tuples that is *held*, that is, needed by a
-window that has ended. The front is the extreme of the window; a class behind it matters once those before it have left.
-A new tuple closes the classes it dominates and joins the class of its value. Before the contents of the window change,
-the front class must have a held tuple inside; if not, its last one is held. A tuple that is not held goes when a later
-one joins its class, or when its class is closed on every side.
+Algorithm: each window must keep one tuple of its maximum (side *above*, for functions that increase in the value), one
+tuple of its minimum (side *below*, decreasing functions), or both (quasiconvex functions). Tuples enter in time order.
+Each side has a monotone queue of *classes*. A class has a value, its last tuple, and its last *held* tuple. A window
+that has ended needs each held tuple. The front class has the extreme value of the current window. The other classes
+become the front when the classes before them have left the window.
 
-    windows   enter, leave: the keys of a tuple            tuple j has left when i enters
-    sliding   its time                                     leave[j] < enter[i] - length (open at both ends: <=)
-    hopping   the numbers of its first and last window     leave[j] < enter[i]
+A new tuple closes the classes that it dominates, and joins the class of its value. Before the contents of the window
+change, the front class must have a held tuple in the window. Otherwise its last tuple becomes held. A tuple that is not
+held is omitted when a later tuple joins its class, or when its class is closed on every side.
 
-*Guarantee*: what stays meets the demand of every window, and in time order no smaller set does: classes are
-independent, and within one the demands are intervals that are stabbed greedily. In order, what stays of (what stayed
-and new tuples) is what stays of everything. A late tuple is merged alone with its neighbourhood: every demand is still
-met; where values tie, a few tuples more than the minimum may stay. Differences of float times are rounded as any other.
-*Cost*: amortised constant per tuple in order; a late tuple costs its neighbourhood and, at worst, a shift of its
-segment. Memory is linear. A segment has at most 2^31 - 1 tuples.
-*Source*: Cai, Bernstein, Wu, Chandramouli, Optimization of Threshold Functions over Streams, PVLDB 14(6), section 3. We
-differ: brackets may tie (the paper keeps every tuple of a plateau), half-open windows count as closed (the paper counts
-them as open, which keeps more), one sorted sweep replaces the store with four distances per tuple, and hopping windows
-are treated exactly.
+    windows   enter, leave (keys of a tuple)         tuple j has left when tuple i enters
+    sliding   its time                               leave[j] < enter[i] - length (open at both ends: <=)
+    hopping   numbers of its first and last window   leave[j] < enter[i]
+
+Guarantees: the retained tuples meet the demand of every window. For tuples in time order, no smaller set does: classes
+are independent, and the demands inside a class are intervals with a greedy minimum cover. For tuples in order, the
+reduction of (retained and new tuples) equals the reduction of all tuples. An out-of-order tuple is merged with the
+tuples around it: every demand is still met, but a few more tuples than the minimum can remain if values are equal.
+Differences of floating-point times have the usual rounding.
+
+Complexity: amortised constant time for each tuple in order. An out-of-order tuple costs the tuples around it and, in
+the worst case, a shift of its segment. Memory is linear. A segment has at most 2^31 - 1 tuples.
+
+References: Cai, Bernstein, Wu, Chandramouli, Optimization of Threshold Functions over Streams, PVLDB 14(6), section 3.
+Differences: covering tuples may have equal values (the paper keeps every tuple of a plateau). Half-open windows count
+as closed (the paper counts them as open and keeps more tuples). One sorted sweep replaces the store with four distances
+per tuple. Hopping windows are exact.
 """
 
 from __future__ import annotations
@@ -40,26 +45,51 @@ from tocsin.operators.retention.monotone_queues import (
     REPLAY,
     Flags,
     Float,
+    MonotoneQueues,
     Reach,
-    Stacks,
-    clear,
-    feed,
-    stacks_for,
+    advance_queues,
+    clear_queues,
+    new_queues,
 )
-from tocsin.operators.retention.sorted_rows import Array, Index, compact, first, has, newest, place, sort
+from tocsin.operators.retention.sorted_rows import (
+    Array,
+    Index,
+    contains_row,
+    find_newest,
+    insert_row,
+    lower_bound,
+    remove_departed_rows,
+    sort_by_time,
+)
 from tocsin.runtime.contract import NEVER, Int
 
-__all__ = ["ABOVE", "BELOW", "CLOSED", "HOPPING", "OPEN", "Reach", "Rows", "extend", "going", "hops", "sweep"]
+__all__ = [
+    "ABOVE",
+    "BELOW",
+    "CLOSED",
+    "HOPPING",
+    "OPEN",
+    "Reach",
+    "SegmentRows",
+    "sweep_new_rows",
+    "compute_departure_ranks",
+    "hopping_windows",
+    "sweep",
+]
 
 ABOVE, BELOW = 0, 1
 
 
-class Rows(NamedTuple):
-    """Tuples in columns: of each segment first the remembered ones by time, then new ones as they arrived.
+class SegmentRows(NamedTuple):
+    """Tuples of all segments in columns: in each segment the retained tuples by time, then the new tuples by arrival.
 
-    `enter` and `leave` are the times themselves if windows slide, the numbers of the first and the last window if they
-    hop. `fixed` tuples always stay and are nobody's bracket. `tag` stands for all values and the payload of a tuple and
-    is read only where nothing may be left out. `rank` increases with arrival, from 0 (remembered tuples: -1).
+    Attributes
+    ----------
+        t, v: Time and value.
+        enter, leave: The time for sliding windows, the numbers of the first and the last window for hopping windows.
+        fixed: Tuples that always remain and never cover another tuple.
+        tag: Fingerprint of all values and the payload. It is read only if the stream is unreduced.
+        rank: Arrival rank. It increases from 0; retained tuples have -1.
     """
 
     t: Array
@@ -71,122 +101,133 @@ class Rows(NamedTuple):
     rank: Int
 
 
-def hops(t: Array, length: Any, hop: Any, closed: str) -> tuple[Array, Array]:
-    """Number the first and the last window [k hop, k hop + length] of each time; the first is larger where none is."""
+def hopping_windows(t: Array, length: Any, hop: Any, closed: str) -> tuple[Array, Array]:
+    """Return the numbers of the first and the last window [k hop, k hop + length] of each time.
+
+    The first number is larger than the last number if no window contains the time.
+    """
     leave = t // hop if closed in ("both", "left") else -(-t // hop) - 1
     enter = -((length - t) // hop) if closed in ("both", "right") else (t - length) // hop + 1
     return enter, leave
 
 
 @kernel
-def sweep(offsets: Int, keys: tuple[Array, Array], v: Float, reach: Reach, gone: Flags) -> None:
-    """Mark with 1 in `gone` (all 0 before) what may be left out of each segment.
+def sweep(offsets: Int, keys: tuple[Array, Array], v: Float, reach: Reach, omitted: Flags) -> None:
+    """Mark with 1 in `omitted` (all 0 before) the tuples of each segment that can be omitted.
 
-    `keys` are enter and leave as in `Rows`; segment s is offsets[s] up to offsets[s + 1], sorted by time.
+    `keys` are `enter` and `leave` of `SegmentRows`. Segment s is the range from offsets[s] to
+    offsets[s + 1], sorted by time.
     """
-    pick, stacks = stacks_for(offsets)
+    picked, queues = new_queues(offsets)
     enter, leave = keys
     for s in range(offsets.size - 1):
         lo, hi = offsets[s], offsets[s + 1]
-        clear(stacks)
-        feed(pick[: hi - lo], (enter[lo:hi], leave[lo:hi], v[lo:hi], offsets), reach, stacks, (gone[lo:hi], 1))
+        clear_queues(queues)
+        advance_queues(
+            picked[: hi - lo], (enter[lo:hi], leave[lo:hi], v[lo:hi], offsets), reach, queues, (omitted[lo:hi], 1)
+        )
 
 
 @kernel
-def extend(known: int, keys: tuple[Array, Array], v: Float, reach: Reach, gone: Flags) -> None:
-    """Sweep one segment whose first `known` tuples stayed before; in order, the others come after them.
+def sweep_new_rows(known: int, keys: tuple[Array, Array], v: Float, reach: Reach, omitted: Flags) -> None:
+    """Sweep one segment, sorted by time, whose first `known` tuples are retained from earlier sweeps.
 
-    Of the known ones, those that share a window with one that shares a window with the last of them must be there.
+    The known tuples must include each tuple that shares a window with a tuple in a window of the last known tuple.
     """
-    pick, stacks = stacks_for(np.array([0, v.size]))
-    columns = (keys[0], keys[1], v, stacks.ends)
-    clear(stacks)
-    feed(pick[:known], columns, reach, stacks, (gone, REPLAY))
-    feed(pick[known:], columns, reach, stacks, (gone, 1))
+    picked, queues = new_queues(np.array([0, v.size]))
+    columns = (keys[0], keys[1], v, queues.ends)
+    clear_queues(queues)
+    advance_queues(picked[:known], columns, reach, queues, (omitted, REPLAY))
+    advance_queues(picked[known:], columns, reach, queues, (omitted, 1))
 
 
 @kernel
-def going(bounds: tuple[Int, Int], rows: Rows, lengths: tuple[Array, int], order_out: Int, gone_out: Int) -> None:
-    """Tell at which arrival each tuple leaves the remembered set, as if tuples were taken one at a time.
+def compute_departure_ranks(
+    bounds: tuple[Int, Int], rows: SegmentRows, lengths: tuple[Array, int], order_out: Int, departure_out: Int
+) -> None:
+    """Compute the arrival rank at which each tuple leaves the state, as if tuples arrived one at a time.
 
-    `bounds` are the offsets of the segments and how many tuples of each are remembered ones. `lengths` are an array
-    [side, segment] of how far windows reach, and their kind. Fills `gone_out` with the rank of the arrival at which a
-    tuple goes (its own: it is refused; `NEVER`: it stays), and `order_out` with the row numbers of each segment by
-    (time, position).
+    `bounds` are the offsets of the segments and the number of retained tuples in each segment. `lengths` are an array
+    [side, segment] of window lengths, and the kind of the windows.
+
+    `departure_out` receives the rank of the arrival that covers a tuple, the tuple's own rank if it is omitted on
+    arrival, or `NEVER`. `order_out` receives the row numbers of each segment by (time, position).
     """
     offsets, n_state = bounds
-    pick, stacks = stacks_for(offsets)
-    alive = np.empty(pick.size + 1, np.uint32)
-    for i in range(gone_out.size):
-        gone_out[i] = NEVER
+    picked, queues = new_queues(offsets)
+    retained = np.empty(picked.size + 1, np.uint32)
+    for i in range(departure_out.size):
+        departure_out[i] = NEVER
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
-        if known == hi - lo:  # Nothing came: all stays as it is, in order.
+        if known == hi - lo:  # No new tuples: the segment remains in order.
             for i in range(lo, hi):
                 order_out[i] = i
             continue
         t, v, enter, leave = rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi]
-        part = Rows(t, v, enter, leave, rows.fixed[lo:hi], rows.tag[lo:hi], rows.rank[lo:hi])
+        part = SegmentRows(t, v, enter, leave, rows.fixed[lo:hi], rows.tag[lo:hi], rows.rank[lo:hi])
         reach = Reach(lengths[0][ABOVE, s], lengths[0][BELOW, s], lengths[1])
         for i in range(known):
-            alive[i] = pick[i]
+            retained[i] = picked[i]
         if reach.above < 0 and reach.below < 0:
-            _follow_whole(known, part, alive, gone_out[lo:hi])
+            _omit_duplicates(known, part, retained, departure_out[lo:hi])
         else:
-            _follow(known, part, reach, (alive, pick, stacks), gone_out[lo:hi])
-        sort(rows.t, lo, hi, order_out)
+            _process_segment(known, part, reach, (retained, picked, queues), departure_out[lo:hi])
+        sort_by_time(rows.t, lo, hi, order_out)
 
 
 @kernel
-def _follow_whole(count: int, rows: Rows, alive: Index, gone: Int) -> None:
-    """Keep everything but exact duplicates."""
+def _omit_duplicates(count: int, rows: SegmentRows, retained: Index, departure: Int) -> None:
+    """Retain every new tuple except exact duplicates of retained tuples."""
     for i in range(count, rows.t.size):
-        if has(i, (alive, count), rows.t, rows.tag, gone):
-            gone[i] = rows.rank[i]
+        if contains_row(i, (retained, count), rows.t, rows.tag, departure):
+            departure[i] = rows.rank[i]
         else:
-            count = place(i, alive, count, rows.t)
+            count = insert_row(i, retained, count, rows.t)
 
 
 @kernel
-def _follow(count: int, rows: Rows, reach: Reach, memory: tuple[Index, Index, Stacks], gone: Int) -> None:
-    """Take the new tuples of one segment: runs in order together, late and fixed ones alone."""
-    alive, pick, stacks = memory
+def _process_segment(
+    count: int, rows: SegmentRows, reach: Reach, memory: tuple[Index, Index, MonotoneQueues], departure: Int
+) -> None:
+    """Process the new tuples of one segment: runs in order together, out-of-order and fixed tuples one at a time."""
+    retained, picked, queues = memory
     t, v, fixed, rank = rows.t, rows.v, rows.fixed, rows.rank
-    head, stale, limit, i = newest(alive, count, fixed, gone), True, 2 * count + 64, count
+    head, stale, limit, i = find_newest(retained, count, fixed, departure), True, 2 * count + 64, count
     while i < t.size:
-        stop = _run(i, head, rows)
+        stop = _end_of_ordered_run(i, head, rows)
         if reach.kind == HOPPING:
             stop = min(stop, i + 1)
         if stop > i:
             if stale:
-                _replay(alive[:count], rows, reach, stacks, gone)
+                _rebuild_queues(retained[:count], rows, reach, queues, departure)
                 stale = False
-            feed(pick[i:stop], (rows.enter, rows.leave, v, rank), reach, stacks, (gone, OWN))
+            advance_queues(picked[i:stop], (rows.enter, rows.leave, v, rank), reach, queues, (departure, OWN))
             head = stop - 1
-            # A tuple refused by one with other keys has moved the queues: nothing that is remembered would tell.
-            stale = reach.kind == HOPPING and gone[head] != NEVER
+            # A tuple that is covered by a tuple with other keys changes the queues. A rebuild does not see it.
+            stale = reach.kind == HOPPING and departure[head] != NEVER
         else:
             stop = i + 1
             in_none = rows.enter[i] > rows.leave[i] and not fixed[i]
-            if in_none or has(i, (alive, count), t, v, gone):
-                gone[i] = rank[i]
+            if in_none or contains_row(i, (retained, count), t, v, departure):
+                departure[i] = rank[i]
             elif not fixed[i]:
-                _merge(i, alive[:count], (rows, reach), stacks, gone)
+                _sweep_around_row(i, retained[:count], (rows, reach), queues, departure)
                 stale = True
         for j in range(i, stop):
-            if gone[j] == NEVER:
-                count = place(j, alive, count, t)
+            if departure[j] == NEVER:
+                count = insert_row(j, retained, count, t)
         if stale:
-            head = newest(alive, count, fixed, gone)
+            head = find_newest(retained, count, fixed, departure)
         if count >= limit:
-            count = compact(alive, count, gone)
+            count = remove_departed_rows(retained, count, departure)
             limit = 2 * count + 64
         i = stop
 
 
 @kernel
-def _run(i: int, head: int, rows: Rows) -> int:
-    """Find the end of the tuples from i on that come in order."""
+def _end_of_ordered_run(i: int, head: int, rows: SegmentRows) -> int:
+    """Return the end of the run of tuples in order that begins at i."""
     enter, leave, fixed = rows.enter, rows.leave, rows.fixed
     while i < enter.size and not fixed[i] and enter[i] <= leave[i]:
         if head >= 0 and (enter[i] < enter[head] or leave[i] < leave[head]):
@@ -197,40 +238,46 @@ def _run(i: int, head: int, rows: Rows) -> int:
 
 
 @kernel
-def _merge(i: int, alive: Index, how: tuple[Rows, Reach], stacks: Stacks, gone: Int) -> None:
-    """Sweep a late tuple together with the remembered tuples around it.
+def _sweep_around_row(
+    i: int, retained: Index, how: tuple[SegmentRows, Reach], queues: MonotoneQueues, departure: Int
+) -> None:
+    """Sweep an out-of-order tuple together with the retained tuples around it.
 
-    It changes the windows that it lies in. What is in those may be excused by tuples up to a window further out.
+    The tuple changes the windows that contain it. Tuples up to one window further away can
+    cover tuples of these windows.
     """
     rows, reach = how
-    t, enter, leave, zone = rows.t, rows.enter, rows.leave, stacks.zone
+    t, enter, leave, zone = rows.t, rows.enter, rows.leave, queues.zone
     far = 2 * max(reach.above, reach.below) if reach.kind != HOPPING else leave[i] - enter[i] + 1
     size, placed = 0, False
-    for p in range(first(alive, leave, enter[i] - far), alive.size):
-        j = alive[p]
+    for p in range(lower_bound(retained, leave, enter[i] - far), retained.size):
+        j = retained[p]
         if t[j] > t[i] and not placed:
             zone[size], size, placed = i, size + 1, True
         if enter[j] - far > leave[i]:
             break
-        if not rows.fixed[j] and gone[j] == NEVER:
+        if not rows.fixed[j] and departure[j] == NEVER:
             zone[size], size = j, size + 1
     if not placed:
         zone[size], size = i, size + 1
-    clear(stacks)
-    feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, rows.rank[i]))
+    clear_queues(queues)
+    advance_queues(zone[:size], (enter, leave, rows.v, rows.rank), reach, queues, (departure, rows.rank[i]))
 
 
 @kernel
-def _replay(alive: Index, rows: Rows, reach: Reach, stacks: Stacks, gone: Int) -> None:
-    """Enter again what decides the open classes: remembered tuples that share a window with one still inside."""
-    enter, leave, zone, size = rows.enter, rows.leave, stacks.zone, 0
+def _rebuild_queues(retained: Index, rows: SegmentRows, reach: Reach, queues: MonotoneQueues, departure: Int) -> None:
+    """Rebuild the queues from the retained tuples that determine the open classes.
+
+    These are the tuples that share a window with a tuple in the current window.
+    """
+    enter, leave, zone, size = rows.enter, rows.leave, queues.zone, 0
     length = max(reach.above, reach.below)
-    clear(stacks)
-    head = newest(alive, alive.size, rows.fixed, gone)
+    clear_queues(queues)
+    head = find_newest(retained, retained.size, rows.fixed, departure)
     if head < 0:
         return
-    inside = alive[first(alive, leave, enter[head] - length)]
-    for p in range(first(alive, leave, enter[inside] - length), alive.size):
-        if not rows.fixed[alive[p]] and gone[alive[p]] == NEVER:
-            zone[size], size = alive[p], size + 1
-    feed(zone[:size], (enter, leave, rows.v, rows.rank), reach, stacks, (gone, REPLAY))
+    inside = retained[lower_bound(retained, leave, enter[head] - length)]
+    for p in range(lower_bound(retained, leave, enter[inside] - length), retained.size):
+        if not rows.fixed[retained[p]] and departure[retained[p]] == NEVER:
+            zone[size], size = retained[p], size + 1
+    advance_queues(zone[:size], (enter, leave, rows.v, rows.rank), reach, queues, (departure, REPLAY))

@@ -1,14 +1,18 @@
-"""Dominance: leave out tuples of several values that others, before and behind, match or beat in every value.
+"""Dominance: omit tuples of several values if other tuples before and after them are at least as large in every value.
 
-Idea: a condition that rises with each of several values of a stream (those that it falls with are turned round) needs a
-tuple only if some window holds no other that is at least as large in all of them. Tuples are taken one at a time: a
-new one is refused, or it excuses remembered ones together with one on their other side.
-Guarantee: for every tuple and every window that holds it, the window holds one that stayed and is at least as large
-in every value; each removal is justified by tuples then present, so by induction. The cut into batches does not show.
-Cost: of k remembered tuples within a window of a new one, O(k) to refuse it, O(k²) at worst to find what it
-excuses. How many stay depends on the values: of d independent ones about log^(d-1) of a window's tuples are maximal.
+Algorithm: a condition that increases in each of several values of a stream needs a tuple only if some window has no
+other tuple that is at least as large in all values. (The signs of decreasing values are inverted.) Tuples are processed
+one at a time. A new tuple is omitted, or it covers retained tuples together with a retained tuple on their other side.
 
-Source: Cai et al., PVLDB 14(6), 2021, section 3, for one value; several are our own.
+Guarantees: for every tuple and every window that contains it, the window contains a retained tuple that is at least as
+large in every value. Each omission is justified by tuples that are retained at this time, which proves the guarantee by
+induction. Batch boundaries do not change the result.
+
+Complexity: for k retained tuples within one window of a new tuple, O(k) to omit the new tuple, and O(k²) in the worst
+case to find the tuples that it covers. The number of retained tuples depends on the values. For d independent values,
+about log^(d-1) of the tuples of a window are maximal.
+
+References: Cai et al., PVLDB 14(6), 2021, section 3, for one value. The extension to several values is part of Tocsin.
 """
 
 from __future__ import annotations
@@ -16,107 +20,133 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.operators.retention.bracketing import Rows
+from tocsin.operators.retention.bracketing import SegmentRows
 from tocsin.operators.retention.monotone_queues import HOPPING, OPEN, Float
-from tocsin.operators.retention.sorted_rows import Array, Index, compact, first, has, place, sort
+from tocsin.operators.retention.sorted_rows import (
+    Array,
+    Index,
+    contains_row,
+    insert_row,
+    lower_bound,
+    remove_departed_rows,
+    sort_by_time,
+)
 from tocsin.runtime.contract import NEVER, Int
 
-__all__ = ["going_dominated"]
+__all__ = ["compute_dominance_ranks"]
 
 
 @kernel
-def going_dominated(
-    bounds: tuple[Int, Int], rows: Rows, values: Float, reach: tuple[int, int], order_out: Int, gone_out: Int
+def compute_dominance_ranks(
+    bounds: tuple[Int, Int],
+    rows: SegmentRows,
+    values: Float,
+    reach: tuple[int, int],
+    order_out: Int,
+    departure_out: Int,
 ) -> None:
-    """Tell at which arrival each tuple leaves the remembered set: as `bracket.going`, by several values.
+    """Compute the arrival rank at which each tuple leaves the state, for several values.
 
-    `values` has a row per value, all to be large; `reach` is how far windows reach and their kind.
+    The interface is the interface of `bracketing.compute_departure_ranks`. `values` has one row per value; large values
+    matter. `reach` is the window length and the kind of the windows.
     """
     offsets, n_state = bounds
-    for i in range(gone_out.size):
-        gone_out[i] = NEVER
-    alive = np.empty(rows.t.size + 1, np.uint32)
+    for i in range(departure_out.size):
+        departure_out[i] = NEVER
+    retained = np.empty(rows.t.size + 1, np.uint32)
     for s in range(offsets.size - 1):
         lo, hi, known = offsets[s], offsets[s + 1], n_state[s]
-        if known == hi - lo:  # Nothing came: all stays as it is, in order.
+        if known == hi - lo:  # No new tuples: the segment remains in order.
             for i in range(lo, hi):
                 order_out[i] = i
             continue
-        part = Rows(
+        part = SegmentRows(
             rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi], rows.fixed[lo:hi], rows.tag[lo:hi],
             rows.rank[lo:hi],
         )  # fmt: skip
         for i in range(known):
-            alive[i] = i
-        _follow(known, part, values[:, lo:hi], reach, alive, gone_out[lo:hi])
-        sort(rows.t, lo, hi, order_out)
+            retained[i] = i
+        _process_segment(known, part, values[:, lo:hi], reach, retained, departure_out[lo:hi])
+        sort_by_time(rows.t, lo, hi, order_out)
 
 
 @kernel
-def _follow(count: int, rows: Rows, values: Float, reach: tuple[int, int], alive: Index, gone: Int) -> None:
-    """Take the new tuples of one segment, one at a time."""
+def _process_segment(
+    count: int, rows: SegmentRows, values: Float, reach: tuple[int, int], retained: Index, departure: Int
+) -> None:
+    """Process the new tuples of one segment, one at a time."""
     limit = 2 * count + 64
     for i in range(count, rows.t.size):
         if rows.fixed[i]:
-            refused = has(i, (alive, count), rows.t, rows.v, gone)
+            is_omitted = contains_row(i, (retained, count), rows.t, rows.v, departure)
         else:
-            refused = rows.enter[i] > rows.leave[i] or _is_excused(i, alive[:count], rows, values, reach, gone)
-        if refused:
-            gone[i] = rows.rank[i]
+            is_omitted = rows.enter[i] > rows.leave[i] or _is_covered(
+                i, retained[:count], rows, values, reach, departure
+            )
+        if is_omitted:
+            departure[i] = rows.rank[i]
             continue
-        count = place(i, alive, count, rows.t)
+        count = insert_row(i, retained, count, rows.t)
         if not rows.fixed[i]:
-            _excuse(i, alive[:count], rows, values, reach, gone)
+            _omit_covered_rows(i, retained[:count], rows, values, reach, departure)
         if count >= limit:
-            count = compact(alive, count, gone)
+            count = remove_departed_rows(retained, count, departure)
             limit = 2 * count + 64
 
 
 @kernel
-def _excuse(i: int, alive: Index, rows: Rows, values: Float, reach: tuple[int, int], gone: Int) -> None:
-    """Let those go that the new tuple and another one excuse."""
-    for p in range(first(alive, rows.leave, rows.enter[i] - _far(i, rows, reach)), alive.size):
-        j = alive[p]
-        if rows.enter[j] > rows.leave[i] + _far(i, rows, reach):
+def _omit_covered_rows(
+    i: int, retained: Index, rows: SegmentRows, values: Float, reach: tuple[int, int], departure: Int
+) -> None:
+    """Omit the retained tuples that the new tuple i and another retained tuple cover."""
+    for p in range(lower_bound(retained, rows.leave, rows.enter[i] - _max_distance(i, rows, reach)), retained.size):
+        j = retained[p]
+        if rows.enter[j] > rows.leave[i] + _max_distance(i, rows, reach):
             break
-        if j == i or rows.fixed[j] or gone[j] != NEVER or not _beats(values, i, j):
+        if j == i or rows.fixed[j] or departure[j] != NEVER or not _dominates(values, i, j):
             continue
-        if _is_excused(j, alive, rows, values, reach, gone):
-            gone[j] = rows.rank[i]
+        if _is_covered(j, retained, rows, values, reach, departure):
+            departure[j] = rows.rank[i]
 
 
 @kernel
-def _is_excused(j: int, alive: Index, rows: Rows, values: Float, reach: tuple[int, int], gone: Int) -> bool:
-    """Tell whether every window that holds j holds one that beats it: the nearest before and the nearest behind."""
+def _is_covered(
+    j: int, retained: Index, rows: SegmentRows, values: Float, reach: tuple[int, int], departure: Int
+) -> bool:
+    """Return whether every window that contains j also contains a tuple that dominates j.
+
+    The nearest dominating tuples before and after j decide.
+    """
     enter, leave = rows.enter, rows.leave
-    far = _far(j, rows, reach)
-    before, behind = -1, -1
-    for p in range(first(alive, leave, enter[j] - far), alive.size):
-        k = alive[p]
+    far = _max_distance(j, rows, reach)
+    before, after = -1, -1
+    for p in range(lower_bound(retained, leave, enter[j] - far), retained.size):
+        k = retained[p]
         if enter[k] > leave[j] + far:
             break
-        if k == j or rows.fixed[k] or gone[k] != NEVER or not _beats(values, k, j):
+        if k == j or rows.fixed[k] or departure[k] != NEVER or not _dominates(values, k, j):
             continue
         if enter[k] <= enter[j] and (before < 0 or leave[k] >= leave[before]):
             before = k
-        if leave[k] >= leave[j] and (behind < 0 or enter[k] < enter[behind]):
-            behind = k
-    if before < 0 or behind < 0:
+        if leave[k] >= leave[j] and (after < 0 or enter[k] < enter[after]):
+            after = k
+    if before < 0 or after < 0:
         return False
     if reach[1] == HOPPING:
-        return bool(leave[before] + 1 >= enter[behind])
-    apart = enter[behind] - leave[before]
+        return bool(leave[before] + 1 >= enter[after])
+    apart = enter[after] - leave[before]
     return bool(apart < reach[0] if reach[1] == OPEN else apart <= reach[0])
 
 
 @kernel
-def _far(i: int, rows: Rows, reach: tuple[int, int]) -> int:
-    """How far from a tuple those lie that can share a window with it."""
+def _max_distance(i: int, rows: SegmentRows, reach: tuple[int, int]) -> int:
+    """Return the maximum distance between a tuple and another tuple in one of its windows."""
     return int(reach[0]) if reach[1] != HOPPING else int(rows.leave[i] - rows.enter[i] + 1)
 
 
 @kernel
-def _beats(values: Array, k: int, j: int) -> bool:
+def _dominates(values: Array, k: int, j: int) -> bool:
+    """Return whether tuple k is at least as large as tuple j in every value."""
     for d in range(values.shape[0]):
         if values[d, k] < values[d, j]:
             return False

@@ -1,14 +1,15 @@
-"""Repeats: rows of a reduced store that equal an earlier row of their key and stream.
+"""Duplicate rows: rows of a reduced stream that equal an earlier row of their key.
 
-Algorithm: a reduced store omits rows, so it cannot compare a new row with all earlier rows. In order of time, only rows
-at the newest time of a key can be equal to a new row. The store therefore keeps a fingerprint of each omitted row at
-that time. A new row is compared with these fingerprints, and with the rows of its time that the store still has.
+Algorithm: a reduced input state omits rows, so it cannot compare a new row with all earlier rows. For rows in time
+order, only rows at the newest time of a key can equal a new row. The state therefore keeps a fingerprint of each
+omitted row at this time. A new row is compared with these fingerprints, and with the retained rows of its time.
 
-Guarantees: for rows in order, the result equals the result of a store without omission, except for collisions of
-64-bit hashes. A row that arrives out of order repeats a row only while that row is retained. Batches do not change
+Guarantees: for rows in order, the result equals the result of a state without omission, except for collisions of
+64-bit hashes. An out-of-order row is a duplicate only while the equal row is retained. Batch boundaries do not change
 the result.
 
 Complexity: O(n log n) for the n rows that share key and time with a row omitted on arrival. Other rows cost nothing.
+
 The caller is `operators/retention/operator.py`.
 """
 
@@ -26,15 +27,19 @@ from tocsin.runtime.contract import NEVER, Bools, Int
 class EqualTimes(NamedTuple):
     """Rows that share key and time with a row omitted on arrival.
 
-    `mark` is the fingerprint of a row. `rank` and `gone` are the arrivals at which a row came and went. A row is
-    `behind` if it is older than the newest row of its key.
+    Attributes
+    ----------
+        key, time: Key index and event time.
+        mark: Fingerprint of the row.
+        rank, departure: Ranks of the arrivals at which the row entered and left.
+        behind: The row was older than the newest row of its key.
     """
 
     key: Int
     time: Int
     mark: Int
     rank: Int
-    gone: Int
+    departure: Int
     behind: Bools
 
 
@@ -57,7 +62,7 @@ def mark_equal_times(offsets: Int, time: Int, key: Int, place: Int) -> NDArray[n
 
 @kernel
 def _mark_repeats(
-    order: Int, first: NDArray[np.bool_], rank: Int, gone: Int, behind: NDArray[np.bool_]
+    order: Int, first: NDArray[np.bool_], rank: Int, departure: Int, behind: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Mark rows that are omitted on arrival and equal an earlier row; `order` groups equal rows.
 
@@ -68,21 +73,21 @@ def _mark_repeats(
         i = order[at]
         if first[at]:
             until = -1
-        if gone[i] > rank[i]:
-            until = gone[i]
+        if departure[i] > rank[i]:
+            until = departure[i]
         elif rank[i] >= 0 and not first[at]:
             repeats[i] = not behind[i] or until > rank[i]
     return repeats
 
 
 @kernel
-def mark_omitted_at_newest(offsets: Int, time: Int, gone: Int, newest: Int) -> NDArray[np.bool_]:
+def mark_omitted_at_newest(offsets: Int, time: Int, departure: Int, newest: Int) -> NDArray[np.bool_]:
     """Mark the rows at the newest time of their key that are no longer retained."""
     marked = np.zeros(time.shape[0], np.bool_)
     for k in range(newest.shape[0]):
         i = offsets[k + 1] - 1
         while i >= offsets[k] and time[i] == newest[k]:
-            marked[i] = gone[i] != NEVER
+            marked[i] = departure[i] != NEVER
             i -= 1
     return marked
 
@@ -95,4 +100,4 @@ def find_repeats(rows: EqualTimes, key: Int, time: Int, mark: Int) -> Bools:
     order = np.lexsort((both.rank, both.mark, both.time, both.key))
     first = np.ones(len(order), np.bool_)
     first[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in (both.key, both.time, both.mark)])
-    return _mark_repeats(order, first, both.rank, both.gone, both.behind)[: len(rows.key)]
+    return _mark_repeats(order, first, both.rank, both.departure, both.behind)[: len(rows.key)]

@@ -1,17 +1,22 @@
-"""Settled: the remembered rows of one stream whose place is final, so that a condition is called on those alone.
+"""Final rows: the retained rows of one stream that no later row in order can cover.
 
-Idea. A row that comes in order excuses rows at most a window's length before it. Progress lies that far behind the
-newest row of a key. A row is settled by the arrival that lets progress reach its time, or by its own if progress is
-there already; what is remembered at that moment is evaluated.
+A rule of one stream evaluates only these rows.
 
-    time   -----x------------|--- L ---|-->     x is settled: a row after the newest one and x share no window
-             settled      progress   newest
+Algorithm: a row in order covers only rows at most one window length before it. The watermark is this length behind the
+newest row of a key. A row becomes final with the arrival that advances the watermark to its time, or with its own
+arrival if the watermark is already there. The join then evaluates the row if it is still retained.
 
-*Guarantee*: rows are settled once, in order of (arrival that settles, time, arrival), whatever the cut into batches. In
-order, those given are what `bracket` keeps of everything: a tuple behind progress has left the queues, and it is held
-or gone. Out of order, every window still has its extremes among them once progress has passed it.
-*Cost*: one pass over the arrivals and over the rows of their keys.
-*Source*: ours; Cai et al., PVLDB 14(6), reduce before a join and never wait.
+    time   -----x------------|--- L ---|-->     x is final: no window contains x and a row after the newest row
+             final      watermark   newest
+
+Guarantees: each row becomes final once, in the order of (arrival that makes it final, time, arrival), for all batch
+boundaries. For rows in order, the result equals bracketing of all rows: a tuple behind the watermark has left the
+queues, so it is held or omitted. For rows out of order, the result contains the extremes of every window once the
+watermark has passed the window.
+
+Complexity: one pass over the arrivals and over the rows of their keys.
+
+References: Cai et al., PVLDB 14(6), reduce before a join without a delay. The delay is part of Tocsin.
 """
 
 from __future__ import annotations
@@ -24,33 +29,43 @@ from tocsin.runtime.contract import Int
 
 
 @kernel
-def settle(
-    arrived: tuple[Int, Int], rows: tuple[Int, Int, Int, Int], newest: Int, progress: Int, lag: int
+def find_final_rows(
+    arrived: tuple[Int, Int], rows: tuple[Int, Int, Int, Int], newest: Int, watermark: Int, lag: int
 ) -> tuple[Int, NDArray[np.bool_]]:
-    """Move progress with each arrival; give the rows that are settled, and which of them came after it had passed.
+    """Advance the watermark with each arrival. Return the rows that become final, and mark the late rows.
 
-    `arrived` are key and row of each arrival, by key and arrival. `rows` are the offsets of the keys, and the times of
-    their rows, sorted, with the ranks of the arrivals at which they come and go.
+    A row is late if it arrived after the watermark had passed it. `newest` and `watermark` of each key are updated.
+
+    Parameters
+    ----------
+    arrived
+        Key and row of each arrival, sorted by key and arrival.
+    rows
+        Offsets of the keys, sorted times of their rows, and ranks of the arrivals at which the rows enter and leave.
+    newest, watermark
+        Newest time and watermark of each key.
+    lag
+        Distance of the watermark from the newest time.
     """
-    offsets, time, rank, gone = rows
-    given, late = np.empty(time.shape[0], np.int64), np.zeros(time.shape[0], np.bool_)
+    offsets, time, rank, departure = rows
+    final, late = np.empty(time.shape[0], np.int64), np.zeros(time.shape[0], np.bool_)
     count, before, next_row = 0, -1, 0
     for i in range(arrived[0].shape[0]):
         key, row = arrived[0][i], arrived[1][i]
         now = rank[row]
         if key != before:
             before, next_row = key, offsets[key]
-            while next_row < offsets[key + 1] and time[next_row] <= progress[key]:
+            while next_row < offsets[key + 1] and time[next_row] <= watermark[key]:
                 next_row += 1
-        if time[row] <= progress[key] and gone[row] > now:
-            given[count], late[count] = row, time[row] < progress[key]
+        if time[row] <= watermark[key] and departure[row] > now:
+            final[count], late[count] = row, time[row] < watermark[key]
             count += 1
         newest[key] = max(newest[key], time[row])
-        progress[key] = max(progress[key], time[row] - lag)
-        while next_row < offsets[key + 1] and time[next_row] <= progress[key]:
-            # A row that comes later in this batch is settled by its own arrival.
-            if rank[next_row] <= now < gone[next_row]:
-                given[count] = next_row
+        watermark[key] = max(watermark[key], time[row] - lag)
+        while next_row < offsets[key + 1] and time[next_row] <= watermark[key]:
+            # A row that arrives later in this batch becomes final with its own arrival.
+            if rank[next_row] <= now < departure[next_row]:
+                final[count] = next_row
                 count += 1
             next_row += 1
-    return given[:count].copy(), late[:count].copy()
+    return final[:count].copy(), late[:count].copy()

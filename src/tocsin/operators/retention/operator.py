@@ -1,9 +1,9 @@
 """Retention: the retained rows of one input for the keys of a shard, the only row store of the exact path.
 
-Algorithm: `merge` puts the new rows of a batch beside the retained rows and computes for each row the serial number at
-which it leaves the state: when other rows cover it (bracketing, dominance), when a sample rejects it, or never. The
-join evaluates each probe against the rows that were retained at its serial number. `retain` then stores the rows that
-never leave and that have not expired.
+Algorithm: `merge` adds the new rows of a batch to the retained rows and computes the serial number at which each row
+leaves the state. A row leaves when other rows cover it (bracketing, dominance) or when a sample rejects it. All other
+rows have the serial number `NEVER`. The join evaluates each probe against the rows that were retained at its serial
+number. `retain` then stores the rows that never leave and that have not expired.
 
 Guarantees: batch boundaries change no version of a row. The retained rows satisfy the theorem of
 docs/explanation/reduction.md for the comparison of the input.
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from tocsin.hashing import row_fingerprints
 from tocsin.jit import kernel
-from tocsin.operators.retention.bracketing import CLOSED, HOPPING, Rows, going, hops
-from tocsin.operators.retention.dominance import going_dominated
+from tocsin.operators.retention.bracketing import CLOSED, HOPPING, SegmentRows, compute_departure_ranks, hopping_windows
+from tocsin.operators.retention.dominance import compute_dominance_ranks
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
 from tocsin.plan.steps import Store
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
@@ -49,7 +49,7 @@ from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
 # Bytes of a missing text on a state page.
 NO_TEXT = len("null, ")
 KIND = "retention"
-_NO_CHANCES = np.zeros(0)
+_NO_PROBABILITIES = np.zeros(0)
 
 
 @kernel
@@ -64,7 +64,7 @@ def mark_out_of_order(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
 
 @kernel
 def lay_out(offsets: Int, key: Int) -> tuple[Int, Int, Int]:
-    """Lay out the retained rows and then the new rows of each key.
+    """Order the rows by key: the retained rows and then the new rows of each key.
 
     Return the offsets of the keys, the number of the row at each position (retained rows first), and the number of
     retained rows of each key.
@@ -113,31 +113,42 @@ def find_retained(offsets: Int, time: Int, end: Int, oldest: Int) -> tuple[Int, 
 
 
 def retention_schema(columns: int) -> StateSchema:
-    """Return the schema of a store with this number of value columns.
+    """Return the schema of an input state with this number of value columns.
 
     The omitted rows have the key and fingerprint of each omitted row at the newest time of its key. An equal row is a
-    repeat.
+    duplicate.
     """
     values = tuple(Column(f"v{i}", np.float64, 0.0) for i in range(columns))
     payload = Column("payload", object, None, is_optional=True)
-    chance = Column("chance", np.float64, 1.0, is_optional=True)
+    probability = Column("chance", np.float64, 1.0, is_optional=True)
     return StateSchema(
         KIND,
         per_key=(Column("newest", default=NEVER_SEEN),),
-        ragged=(Ragged("offsets", (Column("time"), *values, payload, chance)),),
+        ragged=(Ragged("offsets", (Column("time"), *values, payload, probability)),),
         tables=(Table("omitted.key", (Column("omitted.mark"),)),),
     )
 
 
 def retire_rows(section: StoredSection, context: RetireContext) -> None:
-    """Count the rows of a removed store as expired, under the name that its facts have."""
+    """Count the rows of a removed input state as expired, under the name in its facts."""
     rows = len(section.arrays["time"])
     if rows:
         context.out.metrics.count_rows(section.facts, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
 
 
 class Retention:
-    """What one store remembers of each key of a page. Its rows are counted under `name`."""
+    """Retained rows of one input for the keys of a shard.
+
+    Attributes
+    ----------
+        store: Planned input: stream, columns, windows and comparison.
+        section: State section of the input. Its facts are the counter name of the input.
+        offsets: Position of the first row of each key. The last entry is the number of rows.
+        newest: Newest event time of each key.
+        time, values, payload: Columns of the retained rows.
+        stored_probability: Sampling probability of each row, or empty if results are not sampled.
+        omitted_key, omitted_mark: Key index and fingerprint of each omitted row at the newest time of its key.
+    """
 
     offsets, newest, time = StateArray("offsets"), StateArray("newest"), StateArray("time")
     payload = OptionalStateArray("payload")
@@ -157,14 +168,14 @@ class Retention:
         self.section.arrays |= {f"v{i}": column for i, column in enumerate(columns)}
 
     @property
-    def chance(self) -> Float:
-        """Chance of each row, where results are sampled; otherwise empty."""
-        return self.section.arrays.get("chance", _NO_CHANCES)
+    def stored_probability(self) -> Float:
+        """Sampling probability of each row, or an empty array if results are not sampled."""
+        return self.section.arrays.get("chance", _NO_PROBABILITIES)
 
-    @chance.setter
-    def chance(self, chance: Float) -> None:
-        if len(chance):
-            self.section.arrays["chance"] = chance
+    @stored_probability.setter
+    def stored_probability(self, probability: Float) -> None:
+        if len(probability):
+            self.section.arrays["chance"] = probability
         else:
             self.section.arrays.pop("chance", None)
 
@@ -178,7 +189,7 @@ class Retention:
         if self.store.remember:
             tag = np.zeros(len(source), np.int64)
             if self.store.whole:
-                tag = self._tags((np.concatenate([self.key, rows.key])[source], time), values, source, texts)
+                tag = self._row_tags((np.concatenate([self.key, rows.key])[source], time), values, source, texts)
             order, end = self._find_ends((offsets, retained), time, values, tag, begin)
         else:
             order, end = np.arange(len(time)), np.full(len(time), NEVER)
@@ -228,7 +239,7 @@ class Retention:
             np.concatenate([retained, part])[merged.source] for part in (sample.is_repeat, sample.is_rejected)
         )
         is_rejected &= ~is_repeat & (merged.end == NEVER)
-        probability = np.concatenate([self.chances, sample.probability])[merged.source]
+        probability = np.concatenate([self.probabilities, sample.probability])[merged.source]
         end = np.where(is_rejected | (is_repeat & (merged.end == NEVER)), merged.begin, merged.end)
         return replace(
             merged,
@@ -244,20 +255,20 @@ class Retention:
         """Order the rows of each key by time, and compute the serial number at which each row leaves the state."""
         store, kind = self.store, HOPPING if self.store.hop_us else CLOSED
         reach = max(store.above_us, store.below_us)
-        enter, leave = hops(time, reach, store.hop_us, store.closed) if store.hop_us else (time, time)
+        enter, leave = hopping_windows(time, reach, store.hop_us, store.closed) if store.hop_us else (time, time)
         numbers, is_fixed = store.compared(values)
-        rows = Rows(time, numbers[0], enter, leave, is_fixed, tag, begin)
+        rows = SegmentRows(time, numbers[0], enter, leave, is_fixed, tag, begin)
         order, end = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
         if len(numbers) > 1 and not store.whole:
-            going_dominated(bounds, rows, np.array(numbers), (reach, kind), order, end)
+            compute_dominance_ranks(bounds, rows, np.array(numbers), (reach, kind), order, end)
             return order, end
         lengths = np.empty((2, len(bounds[1])), np.int64)
         for side, length in enumerate([store.above_us, store.below_us]):
             lengths[side] = min(length, 0) if store.hop_us else length
-        going(bounds, rows, (lengths, kind), order, end)
+        compute_departure_ranks(bounds, rows, (lengths, kind), order, end)
         return order, end
 
-    def _tags(
+    def _row_tags(
         self, place: tuple[Int, Int], values: tuple[Float, ...], source: Int, texts: Callable[[Int], Texts] | None
     ) -> Int:
         """Return one number per row of an unreduced input: equal for equal rows of one key and time (`place`).
@@ -304,7 +315,7 @@ class Retention:
             self.payload = merged.texts(at)
         self.offsets, self.time = offsets, merged.time[at]
         self.values = tuple(value[at] for value in merged.values)
-        self.chance = self.chance if merged.probability is None else merged.probability[at]
+        self.stored_probability = self.stored_probability if merged.probability is None else merged.probability[at]
         gained, repeats = len(at) - before, int(merged.is_repeat.sum())
         omitted = new - gained - int(expired[0]) - merged.rejected - repeats
         return {
@@ -326,41 +337,43 @@ class Retention:
         stay = self.newest[key] >= oldest[key]
         self.omitted_key, self.omitted_mark = key[stay], mark[stay]
 
-    def rows_of(self, keys: NDArray[np.bool_]) -> int:
+    def count_rows(self, keys: NDArray[np.bool_]) -> int:
         """Return the number of rows of some keys."""
         return int(np.diff(self.offsets)[keys].sum())
 
-    def shed(self, gone: NDArray[np.bool_]) -> None:
-        """Give up some rows."""
-        before = np.concatenate([[0], np.cumsum(gone)])
+    def shed(self, is_shed: NDArray[np.bool_]) -> None:
+        """Remove the marked rows."""
+        before = np.concatenate([[0], np.cumsum(is_shed)])
         self.offsets = self.offsets - before[self.offsets]
-        self.time, self.values = self.time[~gone], tuple(value[~gone] for value in self.values)
-        self.payload = None if self.payload is None else self.payload[~gone]
-        self.chance = self.chance[~gone] if len(self.chance) else self.chance
+        self.time, self.values = self.time[~is_shed], tuple(value[~is_shed] for value in self.values)
+        self.payload = None if self.payload is None else self.payload[~is_shed]
+        self.stored_probability = (
+            self.stored_probability[~is_shed] if len(self.stored_probability) else self.stored_probability
+        )
 
     def drop_fingerprints(self) -> int:
-        """Remove the fingerprints of omitted rows; return how many bytes of state they took."""
+        """Remove the fingerprints of omitted rows, and return their size in bytes."""
         size = self.omitted_key.nbytes + self.omitted_mark.nbytes
         self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
         return size
 
     @property
-    def chances(self) -> Float:
-        """With which chance each row is there; those that nothing was said of are there for certain."""
-        return self.chance if len(self.chance) else np.ones(len(self.time))
+    def probabilities(self) -> Float:
+        """Sampling probability of each row: 1 if results are not sampled."""
+        return self.stored_probability if len(self.stored_probability) else np.ones(len(self.time))
 
     @property
     def key(self) -> Int:
-        """The key of each row."""
+        """Key index of each row."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     def row_bytes(self) -> Int:
-        """How many bytes of state each row takes: its columns, and its text with what stands around it."""
-        return self._text_bytes() + 8 * (1 + len(self.values) + bool(len(self.chance)))
+        """Return the size of each row in bytes: its columns, and its text with delimiters."""
+        return self._text_bytes() + 8 * (1 + len(self.values) + bool(len(self.stored_probability)))
 
     @property
-    def longest(self) -> int:
-        """How many bytes the longest text takes, with what stands around it; of no text, as many as none takes."""
+    def longest_text_bytes(self) -> int:
+        """Size in bytes of the longest text with delimiters. Without texts, the size of a missing text."""
         return int(self._text_bytes().max(initial=NO_TEXT))
 
     def _text_bytes(self) -> Int:

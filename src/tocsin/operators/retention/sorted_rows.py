@@ -1,6 +1,7 @@
-"""The remembered tuples of one segment: row numbers sorted by time, searched, extended and thinned by kernels.
+"""Sorted rows: the retained tuples of one segment as row numbers in time order, with kernels to search and change them.
 
-Rows that have gone may still be listed until the list is compacted: `gone[row]` tells.
+A list can contain rows that have left the state until `remove_departed_rows` is called. `departure[row]` marks them.
+The callers are `bracketing.py` and `dominance.py`.
 """
 
 from __future__ import annotations
@@ -14,60 +15,60 @@ from tocsin.jit import kernel
 from tocsin.runtime.contract import NEVER, Int
 
 Array = NDArray[Any]
-# Row numbers have no sign, so that compiled code does not look for negative ones.
+# Row numbers are unsigned, so that compiled code omits the test for negative indexes.
 Index = NDArray[np.uint32]
 
 
 @kernel
-def has(i: int, listed: tuple[Index, int], t: Array, value: Array, gone: Int) -> bool:
-    """Tell whether a remembered row has the time and the value of row i."""
-    alive, count = listed
-    p = _after(alive, count, t, t[i]) - 1
-    while p >= 0 and t[alive[p]] == t[i]:
-        if value[alive[p]] == value[i] and gone[alive[p]] == NEVER:
+def contains_row(i: int, listed: tuple[Index, int], t: Array, value: Array, departure: Int) -> bool:
+    """Return whether a retained row has the time and the value of row i."""
+    retained, count = listed
+    p = _upper_bound(retained, count, t, t[i]) - 1
+    while p >= 0 and t[retained[p]] == t[i]:
+        if value[retained[p]] == value[i] and departure[retained[p]] == NEVER:
             return True
         p -= 1
     return False
 
 
 @kernel
-def newest(alive: Index, count: int, fixed: NDArray[np.bool_], gone: Int) -> int:
-    """Find the newest remembered row that is not fixed; -1 if there is none."""
+def find_newest(retained: Index, count: int, fixed: NDArray[np.bool_], departure: Int) -> int:
+    """Return the newest retained row that is not fixed, or -1 if every row is fixed."""
     p = count - 1
-    while p >= 0 and (fixed[alive[p]] or gone[alive[p]] != NEVER):
+    while p >= 0 and (fixed[retained[p]] or departure[retained[p]] != NEVER):
         p -= 1
-    return int(alive[p]) if p >= 0 else -1
+    return int(retained[p]) if p >= 0 else -1
 
 
 @kernel
-def place(i: int, alive: Index, count: int, t: Array) -> int:
-    """List row i behind those of its time; give the new count."""
+def insert_row(i: int, retained: Index, count: int, t: Array) -> int:
+    """Insert row i after the rows of its time, and return the new count."""
     p = count
-    while p > 0 and t[alive[p - 1]] > t[i]:
-        alive[p] = alive[p - 1]
+    while p > 0 and t[retained[p - 1]] > t[i]:
+        retained[p] = retained[p - 1]
         p -= 1
-    alive[p] = i
+    retained[p] = i
     return count + 1
 
 
 @kernel
-def compact(alive: Index, count: int, gone: Int) -> int:
-    """Strike the rows that have gone; give the new count."""
-    kept = 0
+def remove_departed_rows(retained: Index, count: int, departure: Int) -> int:
+    """Remove the rows that have left the state, and return the new count."""
+    remaining = 0
     for p in range(count):
-        if gone[alive[p]] == NEVER:
-            alive[kept] = alive[p]
-            kept += 1
-    return kept
+        if departure[retained[p]] == NEVER:
+            retained[remaining] = retained[p]
+            remaining += 1
+    return remaining
 
 
 @kernel
-def first(alive: Index, keys: Array, key: Any) -> int:
-    """Find the first place whose key is not smaller."""
-    lo, hi = 0, alive.size
+def lower_bound(retained: Index, keys: Array, key: Any) -> int:
+    """Return the first position whose key is not smaller."""
+    lo, hi = 0, retained.size
     while lo < hi:
         mid = (lo + hi) >> 1
-        if keys[alive[mid]] >= key:
+        if keys[retained[mid]] >= key:
             hi = mid
         else:
             lo = mid + 1
@@ -75,8 +76,8 @@ def first(alive: Index, keys: Array, key: Any) -> int:
 
 
 @kernel
-def sort(t: Array, lo: int, hi: int, order: Int) -> None:
-    """Write the rows lo up to hi into `order`, by (time, position)."""
+def sort_by_time(t: Array, lo: int, hi: int, order: Int) -> None:
+    """Write the rows from `lo` to `hi` into `order`, sorted by (time, position)."""
     ordered = True
     for i in range(lo, hi):
         order[i] = i
@@ -88,7 +89,7 @@ def sort(t: Array, lo: int, hi: int, order: Int) -> None:
 
 @kernel
 def _merge_sort(t: Array, lo: int, hi: int, order: Int) -> None:
-    """Sort bottom up; NumPy's own sort inside a kernel would take seconds to compile."""
+    """Sort bottom up. A kernel that calls the sort of NumPy takes seconds to compile."""
     spare, width = np.empty(hi - lo, np.int64), 1
     while width < hi - lo:
         for begin in range(lo, hi, 2 * width):
@@ -107,14 +108,14 @@ def _merge_sort(t: Array, lo: int, hi: int, order: Int) -> None:
 
 
 @kernel
-def _after(alive: Index, count: int, keys: Array, key: Any) -> int:
-    """Find the first place whose key is larger; the end is tried first, for rows in order."""
-    if count == 0 or keys[alive[count - 1]] <= key:
+def _upper_bound(retained: Index, count: int, keys: Array, key: Any) -> int:
+    """Return the first position whose key is larger. The end is tested first, because most rows are in order."""
+    if count == 0 or keys[retained[count - 1]] <= key:
         return count
     lo, hi = 0, count - 1
     while lo < hi:
         mid = (lo + hi) >> 1
-        if keys[alive[mid]] > key:
+        if keys[retained[mid]] > key:
             hi = mid
         else:
             lo = mid + 1

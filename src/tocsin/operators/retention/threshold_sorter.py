@@ -1,13 +1,16 @@
-"""Threshold sorter: put a stream in time order and keep only what a threshold function over its windows can need.
+"""Threshold sorter: sort a stream by time, and retain only the tuples that a threshold function over its windows needs.
 
-`retained` reduces arrays at once; `ThresholdSorter` takes them piece by piece, in any order. Both need NumPy alone and
-are fast with Numba.
+`retained` reduces complete arrays. `ThresholdSorter` reduces tuples that arrive in pieces and in any order. Both need
+only NumPy and are fast with Numba.
 
-*Guarantee*: as `bracket`: every window keeps its extremes; in order, a sorter keeps what `retained` keeps of
-everything pushed, the fewest tuples possible. After late tuples it may keep a few more.
-*Cost*: `retained` sorts if it must, then takes constant time per tuple. A push costs the batch and the last two
-intervals of the state in order, else the part of the state within two intervals of the batch's range of times.
-*Source*: Cai et al., PVLDB 14(6), section 6.1; we merge batches instead of inserting tuples one by one.
+Guarantees: every window keeps its extremes, as in `bracketing.py`. For tuples in order, a sorter retains the same
+minimum set as `retained` for all pushed tuples. After out-of-order tuples it may retain a few more.
+
+Complexity: `retained` sorts the tuples if necessary, and then takes constant time for each tuple. A push of tuples in
+order costs the batch and the last two intervals of the state. Another push costs the part of the state within two
+intervals of the times of the batch.
+
+References: Cai et al., PVLDB 14(6), section 6.1. This module merges batches instead of single tuples.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.operators.retention.bracketing import extend, sweep
+from tocsin.operators.retention.bracketing import sweep, sweep_new_rows
 from tocsin.operators.retention.window_bounds import (
-    check,
-    check_whole,
-    columns,
-    in_order,
-    keys_and_reach,
-    plain_number,
-    segments,
+    check_arguments,
+    check_integer_lengths,
+    group_segments,
+    is_sorted,
+    to_columns,
+    to_python_number,
+    window_keys_and_reach,
 )
 
 Array = NDArray[Any]
@@ -72,19 +75,19 @@ def retained(
     >>> retained([0, 1, 2, 3, 4], [5.0, 1.0, 3.0, 2.0, 6.0], interval=10)
     array([ True,  True, False,  True,  True])
     """
-    check(interval, shape, closed, hop)
-    times, values = columns(t, v)
+    check_arguments(interval, shape, closed, hop)
+    times, values = to_columns(t, v)
     if not (np.isfinite(times).all() and np.isfinite(values).all()):
         message = "`t` and `v` must be finite; got NaN or infinity"
         raise ValueError(message)
-    check_whole(times, interval, hop)
-    order, offsets = segments(times, group)
+    check_integer_lengths(times, interval, hop)
+    order, offsets = group_segments(times, group)
     if order is not None:
         times, values = times[order], values[order]
-    gone = np.zeros(times.size, np.uint8)
-    keys, reach = keys_and_reach(times, interval, shape, closed, hop)
-    sweep(offsets, keys, values, reach, gone)
-    mask: Bool = gone == 0
+    omitted = np.zeros(times.size, np.uint8)
+    keys, reach = window_keys_and_reach(times, interval, shape, closed, hop)
+    sweep(offsets, keys, values, reach, omitted)
+    mask: Bool = omitted == 0
     if order is None:
         return mask
     scattered = np.empty(times.size, np.bool_)
@@ -109,8 +112,13 @@ class ThresholdSorter:
     def __init__(
         self, interval: float, *, shape: str = "quasiconvex", closed: str = "both", hop: float | None = None
     ) -> None:
-        check(interval, shape, closed, hop)
-        self.interval, self.shape, self.closed, self.hop = plain_number(interval), shape, closed, plain_number(hop)
+        check_arguments(interval, shape, closed, hop)
+        self.interval, self.shape, self.closed, self.hop = (
+            to_python_number(interval),
+            shape,
+            closed,
+            to_python_number(hop),
+        )
         self.quarantined = 0
         self._next_id = 0
         self._start, self._stop = 0, 0
@@ -123,17 +131,17 @@ class ThresholdSorter:
         return self._stop - self._start
 
     def push(self, t: ArrayLike, v: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Add one or many tuples in any order. Without `ids` they are numbered in order of arrival."""
-        times, values = columns(np.atleast_1d(t), np.atleast_1d(v))
-        numbers = self._number(times.size, ids)
+        """Add tuples in any order. Without `ids`, assign consecutive ids in arrival order."""
+        times, values = to_columns(np.atleast_1d(t), np.atleast_1d(v))
+        numbers = self._assign_ids(times.size, ids)
         good = np.isfinite(times) & np.isfinite(values)
         if not good.all():
             self.quarantined += int(times.size - np.count_nonzero(good))
             times, values, numbers = times[good], values[good], numbers[good]
         if times.size == 0:
             return
-        times = self._as_own_type(times)
-        if not in_order(times):
+        times = self._convert_times(times)
+        if not is_sorted(times):
             order = np.argsort(times)
             times, values, numbers = times[order], values[order], numbers[order]
         if len(self) == 0 or times[0] >= self._t[self._stop - 1]:
@@ -181,7 +189,7 @@ class ThresholdSorter:
         sorter._stop = sorter._t.size
         return sorter
 
-    def _number(self, count: int, ids: ArrayLike | None) -> Int:
+    def _assign_ids(self, count: int, ids: ArrayLike | None) -> Int:
         fresh = np.arange(self._next_id, self._next_id + count)
         numbers = fresh if ids is None else np.atleast_1d(np.asarray(ids, np.int64))
         if numbers.shape != (count,):
@@ -190,58 +198,61 @@ class ThresholdSorter:
         self._next_id += count
         return numbers
 
-    def _as_own_type(self, times: Array) -> Array:
-        """Go over to float times for good when the first ones come."""
+    def _convert_times(self, times: Array) -> Array:
+        """Convert times to the type of the state. Change the state to float times with the first float times."""
         if times.dtype.kind == "f" and self._t.dtype.kind == "i":
             self._t = self._t.astype(np.float64)
         return times.astype(self._t.dtype, copy=False)
 
     def _append(self, t: Array, v: Float, ids: Int) -> None:
-        """Take tuples that come after all others: only the last two intervals decide what goes."""
+        """Append tuples that are not older than the state. Only the last two intervals can change."""
         own = self._t[self._start : self._stop]
         back = int(np.searchsorted(own, own[-1] - 2 * self.interval, side="left")) if own.size else 0
         inside = self._start + back
-        keep = self._swept(self._stop - inside, *self._joined(inside, self._stop, (t, v), None))
+        keep = self._sweep(self._stop - inside, *self._concatenate(inside, self._stop, (t, v), None))
         self._replace(inside, self._stop, (t, v, ids), keep, None)
 
     def _merge(self, t: Array, v: Float, ids: Int) -> None:
-        """Take tuples of which some are late: the state within two intervals of them is swept from scratch."""
+        """Merge out-of-order tuples: sweep the part of the state within two intervals of their times again."""
         own = self._t[self._start : self._stop]
         lo = self._start + int(np.searchsorted(own, t[0] - 2 * self.interval, side="left"))
         hi = self._start + int(np.searchsorted(own, t[-1] + 2 * self.interval, side="right"))
         order = np.argsort(np.concatenate((self._t[lo:hi], t)), kind="stable")
-        keep = self._swept(0, *self._joined(lo, hi, (t, v), order))
+        keep = self._sweep(0, *self._concatenate(lo, hi, (t, v), order))
         self._replace(lo, hi, (t, v, ids), keep, order)
 
-    def _joined(self, lo: int, hi: int, new: tuple[Array, Float], order: Int | None) -> tuple[Array, Float]:
+    def _concatenate(self, lo: int, hi: int, new: tuple[Array, Float], order: Int | None) -> tuple[Array, Float]:
         t, v = np.concatenate((self._t[lo:hi], new[0])), np.concatenate((self._v[lo:hi], new[1]))
         return (t, v) if order is None else (t[order], v[order])
 
-    def _swept(self, known: int, t: Array, v: Float) -> Bool:
-        gone = np.zeros(t.size, np.uint8)
-        keys, reach = keys_and_reach(t, self.interval, self.shape, self.closed, self.hop)
-        extend(known, keys, v, reach, gone)
-        keep: Bool = gone == 0
+    def _sweep(self, known: int, t: Array, v: Float) -> Bool:
+        omitted = np.zeros(t.size, np.uint8)
+        keys, reach = window_keys_and_reach(t, self.interval, self.shape, self.closed, self.hop)
+        sweep_new_rows(known, keys, v, reach, omitted)
+        keep: Bool = omitted == 0
         return keep
 
     def _replace(self, lo: int, hi: int, new: tuple[Array, Float, Int], keep: Bool, order: Int | None) -> None:
-        """Put what is kept of rows lo up to hi and the new rows in the place of the former."""
+        """Replace the rows from `lo` to `hi` by the retained ones among these rows and the new rows."""
         kept = np.flatnonzero(keep) if order is None else order[keep]
-        rest, lo, hi = self._stop - hi, *self._room(lo, hi, kept.size)
+        rest, lo, hi = self._stop - hi, *self._reserve(lo, hi, kept.size)
         for own, column in zip((self._t, self._v, self._id), new, strict=True):
             own_part = np.concatenate((own[lo:hi], column))[kept]
             own[lo + kept.size : lo + kept.size + rest] = own[hi : hi + rest].copy()
             own[lo : lo + kept.size] = own_part
         self._stop = lo + kept.size + rest
 
-    def _room(self, lo: int, hi: int, size: int) -> tuple[int, int]:
-        """Make room for `size` rows in the place of lo up to hi; the rows may move to the front of longer arrays."""
+    def _reserve(self, lo: int, hi: int, size: int) -> tuple[int, int]:
+        """Reserve space for `size` rows in place of the rows from `lo` to `hi`, and return their new positions.
+
+        If the arrays are full, all rows move to the front of longer arrays.
+        """
         need = self._stop - hi + lo + size
         if need <= self._t.size:
             return lo, hi
         start, live = self._start, len(self)
         rows, size = slice(start, start + live), 2 * (need - start) + 1024
-        self._t, self._v, self._id = (_moved(own[rows], size) for own in (self._t, self._v, self._id))
+        self._t, self._v, self._id = (_grow(own[rows], size) for own in (self._t, self._v, self._id))
         self._start, self._stop = 0, live
         return lo - start, hi - start
 
@@ -252,7 +263,7 @@ def _check_time(t: float) -> None:
         raise ValueError(message)
 
 
-def _moved(column: Array, size: int) -> Array:
+def _grow(column: Array, size: int) -> Array:
     longer = np.empty(size, column.dtype)
     longer[: column.size] = column
     return longer
