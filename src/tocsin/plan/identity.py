@@ -2,9 +2,9 @@
 
 - An input state is identified by stream, columns and hopping windows.
 - A rule is identified by its name and labels, as in Prometheus. It keeps its alerts if their meaning has not changed.
-- A keyed pipeline is identified first by the rules of its state (`assign_groups` in `runtime/state_registry.py`), then
-  by its name. So it finds its state after a change of the reorder wait or the budget. The name has the key columns.
-  With a reorder wait it also has the columns and the wait. With a memory budget it also has the rules.
+- A keyed pipeline adopts stored state that has rules in common with it (`assign_groups` in
+  `runtime/state_registry.py`). So it finds its state after a change of the reorder wait or the budget. Its name has the
+  key columns. With a reorder wait it also has the columns and the wait. With a memory budget it also has the rules.
 
 Other changes of a rule do not affect its state.
 """

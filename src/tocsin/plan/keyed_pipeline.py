@@ -2,8 +2,8 @@
 
 Algorithm: the keys are divided into shards of at most `KEYS_PER_PAGE` keys. Each shard has an operator chain. A call
 converts the batches to a row batch, assigns a key index to each key, sorts the rows by key and arrival, and passes the
-rows of each shard to its chain. With an adaptive reorder wait, the controller can choose
-a new wait between two slices of the call.
+rows of each shard to its chain. With an adaptive reorder wait, the controller can choose a new wait between two slices
+of the call.
 
 Guarantees: batch boundaries do not change the result.
 
