@@ -224,7 +224,7 @@ def test_state_goes_on_with_another_share_and_of_other_rules_it_has_expired() ->
     for others in (rules[:-1], [Rule("x", "a.x > 5", **MORE)]):
         session = Session(limited(streams, others, 0.01), pages)
         gone = session.push([])
-        assert gone.counts == {"a": {"retained": -retained, "expired": retained}}
+        assert gone.counts == {"a": {"received": 0, "retained": -retained, "expired": retained}}
         assert {name: None for name in pages}.items() <= session.changed_pages().items()
 
 
