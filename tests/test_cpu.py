@@ -371,7 +371,7 @@ def test_state_goes_on_with_another_share_and_other_rules_and_is_forgotten_with_
     plain = Session(plan_of(streams, pairs(**short), arrival="arrival"), pages)
     retained = {name: counts["retained"] for name, counts in driver.result.counts.items()}
     gone = plain.push([])
-    assert gone.counts == {name: {"retained": -rows, "expired": rows} for name, rows in retained.items()}
+    assert gone.counts == {name: {"received": 0, "retained": -rows, "expired": rows} for name, rows in retained.items()}
     assert set(plain.changed_pages().items()) == {(name, None) for name in pages}
 
 
