@@ -41,8 +41,9 @@ def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: st
 
 def use_small_pages(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     """Limit the number of keys of a page for one test, so that few keys fill several pages."""
-    for module in ("called", "page", "shed", "waits", "watch"):
-        monkeypatch.setattr(f"tocsin.plan.{module}.KEYS_PER_PAGE", keys)
+    users = ("interim.memory.call_keys", "interim.memory.load_shedding", "interim.memory.waiting_charges")
+    for module in (*users, "plan.operator_chain", "plan.keyed_pipeline"):
+        monkeypatch.setattr(f"tocsin.{module}.KEYS_PER_PAGE", keys)
 
 
 def watch_logics(session: Session) -> list[KeyedPipeline]:

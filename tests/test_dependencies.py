@@ -27,6 +27,7 @@ EXTRAS = {
     "mqtt": "mqtt",
     "query": "spark",
     "report": "report",
+    "runtime/alert_arrow": "spark",
     "spark": "spark",
 }
 # Distributions by the name of a module that they contain.
