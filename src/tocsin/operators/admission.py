@@ -1,4 +1,10 @@
-"""Admission: records that describe the dropped late rows and the used out-of-order rows of a run."""
+"""Admission: rows within the allowed lateness of their key, and records that describe late rows.
+
+Algorithm: the newest time of a key follows its rows in order of arrival. A row is dropped if it is older than the
+newest time by more than `allowed_lateness`. Rows that no view can use move the newest time too.
+
+Complexity: O(n) for n rows.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tocsin.jit import kernel
 from tocsin.plan.identity import Lane
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Bools
+from tocsin.runtime.contract import Bools, Int
 from tocsin.runtime.row_batch import RowBatch
 
 # Largest number of records per call and page. Other rows are only counted.
 MAX_RECORDS = 10_000
+
+
+@kernel
+def filter_late_rows(key: Int, time: Int, newest: Int, allowed_lateness: int) -> NDArray[np.bool_]:
+    """Update the newest time of each key, and mark the rows that are within the allowed lateness."""
+    timely = np.empty(key.shape[0], np.bool_)
+    for i in range(key.shape[0]):
+        newest[key[i]] = max(newest[key[i]], time[i])
+        timely[i] = time[i] >= newest[key[i]] - allowed_lateness
+    return timely
 
 
 def late_rows(

@@ -1,6 +1,7 @@
 """Plans: `make_plan` turns rules into a `Plan`, and `Session` (`runtime/session.py`) executes it.
 
-Other packages import only the names of this module. The modules below it are private parts of the planner.
+Engines, commands and pages import only the names of this module. Operators and interim pipelines also import the
+specifications in `plan/steps.py`.
 """
 
 from importlib import import_module

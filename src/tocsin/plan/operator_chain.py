@@ -25,9 +25,8 @@ from tocsin.hashing import stable_hash
 from tocsin.interim.reorder import reorder_buffer
 from tocsin.interim.reorder.reorder_buffer import Hold, Taken
 from tocsin.interim.reorder.wait_controller import Gave, Learnt, Pace
-from tocsin.jit import kernel
 from tocsin.operators import no_data
-from tocsin.operators.admission import late_rows
+from tocsin.operators.admission import filter_late_rows, late_rows
 from tocsin.operators.join import operator as join_operator
 from tocsin.operators.join.batch_slice import BatchSlice
 from tocsin.operators.join.operator import Join
@@ -60,16 +59,6 @@ from tocsin.runtime.state_registry import (
 from tocsin.runtime.versioned_rows import VersionedRows
 
 KEYS_PER_PAGE = 32_768
-
-
-@kernel
-def filter_late_rows(key: Int, time: Int, newest: Int, allowed_lateness: int) -> NDArray[np.bool_]:
-    """Update the newest time of each key, and mark the rows that are within the allowed lateness."""
-    timely = np.empty(key.shape[0], np.bool_)
-    for i in range(key.shape[0]):
-        newest[key[i]] = max(newest[key[i]], time[i])
-        timely[i] = time[i] >= newest[key[i]] - allowed_lateness
-    return timely
 
 
 ADMISSION_KIND = "admission"

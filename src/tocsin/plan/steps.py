@@ -272,7 +272,7 @@ class Watch:
     order: Order | None = None
     budget: Budget | None = None
     anytime: Anytime | None = None
-    # Whether firing alerts have `emitted_us`, their emission time (`emission.py`).
+    # Whether firing alerts have `emitted_us`, their emission time (`operators/lifecycle/emission_times.py`).
     has_emission_times: bool = False
 
     def columns(self, stream: str) -> list[str]:

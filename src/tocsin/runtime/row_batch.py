@@ -1,7 +1,7 @@
-"""Row batch: the rows of one pipeline in columns, the only row type between a source and the row store.
+"""Row batch: the rows of one pipeline in columns, the row type of the reorder buffer and of Retention.
 
-`read_rows` builds a row batch from the batches of one call. Reorder and Retention receive row batches. An operator that
-needs the values of a row reads them through `values_of` or `of_view`, so a row that is only counted is never copied.
+`read_views` (`plan/received_rows.py`) builds a row batch from the batches of one call. An operator reads the values of
+rows through `values_of`, so the values of a row that is only counted are never copied.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowBatch:
             no view can use has the number of views. It only moves the newest time of its key.
         key: Key index in the key table of the receiver.
         time: Event time in microseconds.
-        serial: Arrival number of the row in its call.
+        serial: Arrival number of the row in its slice of a call, or in the release of the reorder buffer.
         cell: Position of the row in `cells`.
     """
 

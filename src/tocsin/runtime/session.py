@@ -8,7 +8,7 @@ Guarantees:
       the session must be discarded: the stored pages remain valid.
     - A session that continues from stored pages returns the same rows as a session without interruption.
     - Rows, control rows and pages are checked here, before a pipeline reads them.
-    - The batch boundaries of `push` do not change the alerts (tests/test_laws.py).
+    - The batch boundaries of `push` do not change the alerts (tests/laws/test_laws.py).
 
 Complexity: each call costs its rows, and one check of each key number.
 """

@@ -27,9 +27,9 @@ class VersionedRows:
         offsets: First row of each key, and the end of the last key.
         begin, end: Serial numbers at which a row entered and left the state. A row with equal numbers was never stored.
         values: Columns of the input.
-        source: Number of each row: the retained rows first, then the new rows in order of arrival.
+        source: Number of each row: the retained rows first, then the new rows by key and arrival.
         payload: Function from row numbers to texts, or None if no row has a payload.
-        probes: Position of each new row.
+        probes: Position of each new row in this object.
         is_repeat: New rows that equal an earlier row.
         is_covered: New rows that are out of order and were omitted on arrival, and are no repeats.
         probability: Inclusion probability of each row, or None if rows are not sampled.

@@ -1,4 +1,4 @@
-"""Hold: the rows of a page's keys that wait to be taken in order; `stages/order` says which go when."""
+"""Reorder buffer: the buffered rows of the keys of a shard; `stages/order` decides when each row is released."""
 
 from __future__ import annotations
 
