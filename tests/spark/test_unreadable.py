@@ -112,7 +112,7 @@ def test_run_continues_and_counts_damaged_files_when_a_source_has_some(folder: P
     assert told["total"]["alerts"]["Hot"]["firing"] == 1
     last = last_progress(folder / "run")
     assert last is not None
-    assert last.unreadable == {"air": 2, "oil": 1}
+    assert last.total.section("unreadable") == {"air": 2, "oil": 1}
     assert sorted((row.stream, Path(row.raw).name) for row in read_dead(folder / "run")) == [
         ("air", "cut.json.gz"),
         ("air", "no gzip.json.gz"),
