@@ -7,7 +7,7 @@ of the call.
 
 Guarantees: batch boundaries do not change the result.
 
-Complexity: O(n log n) for the n rows of a call, and the cost of the operators.
+Complexity: O(n log n + k) for the n rows of a call and the largest key index k, and the cost of the operators.
 
 The caller is the session. `interim/memory/budgeted_pipeline.py` extends this class.
 """
@@ -124,7 +124,7 @@ class KeyedPipeline:
         """Sort rows by key and arrival, and pass them to the chains of their keys."""
         if not len(rows):
             return
-        ordered = sort_by_key(rows, arrival_order, len(self.chains) * KEYS_PER_PAGE)
+        ordered = sort_by_key(rows, arrival_order)
         for p in np.unique(ordered.key // KEYS_PER_PAGE).tolist():
             first = p * KEYS_PER_PAGE
             begin, end = np.searchsorted(ordered.key, [first, first + KEYS_PER_PAGE]).tolist()
@@ -171,7 +171,7 @@ class KeyedPipeline:
         key, time, arrival = (
             np.concatenate([getattr(rows, field) for rows in streams.values()]) for field in ("key", "time", "arrival")
         )
-        order, _ = group_by_key(key, np.argsort(arrival, kind="stable"), len(self.chains) * KEYS_PER_PAGE)
+        order, _ = group_by_key(key, np.argsort(arrival, kind="stable"))
         stream = np.repeat(np.arange(len(streams)), [len(rows) for rows in streams.values()])[order]
         key, time = key[order], time[order]
         for p in np.unique(key // KEYS_PER_PAGE).tolist():

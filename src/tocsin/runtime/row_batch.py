@@ -118,8 +118,11 @@ def no_rows(columns: int) -> RowBatch:
 
 
 @kernel
-def group_by_key(key: Int, arrival_order: Int, keys: int) -> tuple[Int, Int]:
+def group_by_key(key: Int, arrival_order: Int) -> tuple[Int, Int]:
     """Return the order of rows by key and arrival, and the arrival number of each row in this order."""
+    keys = 0
+    for k in key:
+        keys = max(keys, k + 1)
     begins = np.zeros(keys + 1, np.int64)
     for k in key:
         begins[k + 1] += 1
@@ -134,9 +137,9 @@ def group_by_key(key: Int, arrival_order: Int, keys: int) -> tuple[Int, Int]:
     return order, serial
 
 
-def sort_by_key(rows: RowBatch, arrival_order: Int, keys: int) -> RowBatch:
-    """Return rows by key and arrival, numbered by arrival. `keys` is an upper bound of the key indexes."""
-    order, serial = group_by_key(rows.key, arrival_order, keys)
+def sort_by_key(rows: RowBatch, arrival_order: Int) -> RowBatch:
+    """Return rows by key and arrival, numbered by arrival."""
+    order, serial = group_by_key(rows.key, arrival_order)
     return replace(rows.take(order), serial=serial)
 
 
