@@ -437,3 +437,10 @@ def test_any_block_of_a_file_is_parsed_or_has_errors_inside_it(
         assert line == RULE_LINE
         assert len("        quality: ") < column <= len(f"        quality: {{{block}}}")
         assert message.startswith("`")
+
+
+@pytest.mark.parametrize(("old", "new"), [("over", "period"), ("every", "adapt_every"), ("grain", "step")])
+def test_run_quality_error_names_the_new_rule_option_when_an_old_key_is_used(old: str, new: str) -> None:
+    message = f"`{old}` is not a key of `quality`; use `{new}` in the `quality` of a rule"
+    with pytest.raises(FieldError, match=re.escape(message)):
+        parse_quality({old: "1m"}, RUN_KEYS)

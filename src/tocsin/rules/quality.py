@@ -19,7 +19,7 @@ from tocsin.formatting import format_duration
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.field_error import FieldError
 from tocsin.rules.nearest import nearest
-from tocsin.rules.renamed import renamed_hint
+from tocsin.rules.renamed import RENAMED, renamed_hint
 
 # Options of a rule, and options of a rule file, `alerts` and `run_local`.
 RULE_KEYS = (
@@ -313,6 +313,8 @@ def _plain_text(value: object) -> str:
 def _unknown_key(name: str, known: Sequence[str]) -> str:
     if name in RULE_KEYS:
         return f"`quality.{name}` is an option of a rule; move it to the `quality` of a rule"
+    if RENAMED.get(name) in RULE_KEYS and RENAMED[name] not in known:
+        return f"`{name}` is not a key of `quality`; use `{RENAMED[name]}` in the `quality` of a rule"
     hint = renamed_hint(name, known) or nearest(name, known) or f"; expected one of {', '.join(known)}"
     return f"`{name[:60]}` is not a key of `quality`{hint}"
 
