@@ -16,18 +16,15 @@ Source: Ali, Aref, ElTabakh, section 4.1; evaluating rules on pairs, hits by key
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tocsin.interim.cpu.cpu_recall import Totals, block_ends
 from tocsin.interim.cpu.limited_pipeline import AGAIN_US, LimitedPipeline, Work
-from tocsin.interim.cpu.new_rows import NewRows, new_rows
+from tocsin.interim.cpu.new_rows import NewRows
 from tocsin.interim.cpu.pair_rules import PairRules
 from tocsin.plan.anytime import RENEW, RENEW_EACH, judging
-from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import NEVER_SEEN, Batch, Bools, Float, Int, Out, Pages
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out, Pages
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import readable
@@ -80,19 +77,6 @@ class PromisingPipeline(LimitedPipeline):
     def _costs(self) -> Costs:
         """What work costs, by what is known of pairs so far."""
         return self.anytime.costs(len(self.rules), self.hits.near, self.hits.mean)
-
-    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
-        """Take the rows of one call in order of arrival."""
-        if not batches:
-            self.say(out)
-            return
-        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
-        rows, arrival_order = read_views(self.watch, streams)
-        count_received(self.watch, streams, rows, batches, out)
-        if len(rows):
-            self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
-            self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)
-        self.say(out)
 
     @property
     def _renews(self) -> bool:

@@ -8,7 +8,7 @@ the rest of the state is a page of facts (`state`), and one of what the work its
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from tocsin.errors import RunError
 from tocsin.interim.cpu.cpu_recall import Bought
-from tocsin.interim.cpu.new_rows import NewRows
+from tocsin.interim.cpu.new_rows import NewRows, new_rows
 from tocsin.interim.cpu.page_names import PROMISING, parts_of
 from tocsin.interim.cpu.row_log import RowLog
 from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.interim.reorder.wait_agreement import Control
-from tocsin.plan.received_rows import inputs_of
+from tocsin.plan.received_rows import count_received, inputs_of, read_streams, read_views
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import NEVER_SEEN, Float, Int, Out, Pages
+from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Out, Pages
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
@@ -75,6 +75,23 @@ class LimitedPipeline(ABC):
     @abstractmethod
     def work(self) -> Work:
         """The join or the selection."""
+
+    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
+        """Process the rows of one call in order of arrival."""
+        if not batches:
+            self.say(out)
+            return
+        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
+        rows, arrival_order = read_views(self.watch, streams)
+        count_received(self.watch, streams, rows, batches, out)
+        if len(rows):
+            self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
+            self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)
+        self.say(out)
+
+    @abstractmethod
+    def _take(self, rows: NewRows, out: Out) -> None:
+        """Process rows in order of arrival."""
 
     def say(self, out: Out) -> None:
         """Say what the units have bought."""

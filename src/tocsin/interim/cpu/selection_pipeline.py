@@ -14,17 +14,14 @@ Source: Ali, Aref, ElTabakh, section 4.2; candidates, learnt hits, deadlines, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tocsin.interim.cpu.cpu_recall import Totals, block_ends
 from tocsin.interim.cpu.limited_pipeline import AGAIN_US, LimitedPipeline, Work
-from tocsin.interim.cpu.new_rows import NewRows, new_rows
+from tocsin.interim.cpu.new_rows import NewRows
 from tocsin.interim.cpu.row_rules import RowRules
-from tocsin.plan.received_rows import count_received, read_streams, read_views
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Batch, Int, Out, Pages
+from tocsin.runtime.contract import Int, Out, Pages
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import readable
@@ -83,19 +80,6 @@ class OneStreamPipeline(LimitedPipeline):
         selection = RuleSelection(layout, queries, guided.lanes, pace, costs=costs, terms=terms)
         selection.price(self.rules.asks, self.rules.hit_ratios())
         return selection
-
-    def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
-        """Take the rows of one call in order of arrival."""
-        if not batches:
-            self.say(out)
-            return
-        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
-        rows, arrival_order = read_views(self.watch, streams)
-        count_received(self.watch, streams, rows, batches, out)
-        if len(rows):
-            self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
-            self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)
-        self.say(out)
 
     def _take(self, rows: NewRows, out: Out) -> None:
         """Hand rows to the selection in pieces that end with blocks, and count what became of rows."""
