@@ -47,17 +47,17 @@ from tocsin.run_directory.progress import unusable_streams
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
-from tocsin.spark.factory import check_end
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
 from tocsin.spark.metrics import Meter
 from tocsin.spark.metrics_server import serve_metrics
-from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, limit_log, partitions_of, run_session
 from tocsin.spark.source_probe import ONCE_WAIT_S, SourceProbe
-from tocsin.spark.sources import check_paths, read, streams_of
+from tocsin.spark.sources.data_sources import stream_reader
+from tocsin.spark.sources.factory import check_end
+from tocsin.spark.sources.registry import check_paths, read, streams_of
 from tocsin.spark.unreadable import UnreadableFiles, skip_settings
 
 log = logging.getLogger("tocsin.run")
