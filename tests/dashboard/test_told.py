@@ -12,8 +12,9 @@ import pytest
 
 from dashboard.plant import change
 from dashboard.small import START_S, page_of, small_run, tiles_of
-from tocsin.dashboard.known import token_of
+from tocsin.dashboard.alert_records import token_of
 from tocsin.dashboard.pages import rule
+from tocsin.dashboard.store import Store
 from tocsin.rules.durations import event_text
 from tocsin.run_directory.layout import LOCK
 
@@ -93,12 +94,12 @@ def test_which_alerts_are_drawn_by_key_is_said_where_they_are_not_all(
     folder = small_run(tmp_path / "run", rows, rules=[HOT])
     whole = page_of(folder, "rule", token_of("Hot"))
     assert "Keys with the most time firing first.</p>" in whole
-    monkeypatch.setattr(rule, "MOST_DRAWN", 2)
+    monkeypatch.setattr(rule, "MOST_OF_RULE", 2)
+    monkeypatch.setattr(Store.lives, "__defaults__", (2,))
     text = page_of(folder, "rule", token_of("Hot"))
-    assert "The drawing has the newest 2 of 5 alerts, those since 1970-01-01 00:00:03." in text
+    assert "The drawings have the newest 2 of 5 alerts, those since 1970-01-01 00:00:03." in text
     assert re.findall(r">(m[0-9])</text>", text) == ["m3", "m4"]
-    # The margins above are those of all.
-    assert text.count('class="peak firing"') == 5
+    assert text.count('class="peak firing"') == 2
 
 
 def test_margins_and_alerts_by_key_have_one_axis(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class _Answers:
         for run in self.store.own_runs():
             if wanted in {None, run.name} and self.store.by_id(run, name):
                 return RedirectResponse(address(run, "alert", name))
-        raise HTTPException(404, "alert not found in any run; it may be older than the alerts in memory")
+        raise HTTPException(404, "alert not found in any run")
 
     def diff(self, request: Request) -> Response:
         """Two runs side by side."""

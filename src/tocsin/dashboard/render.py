@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tocsin import report
-from tocsin.dashboard.known import id_in_address, length_of, token_of
+from tocsin.dashboard.alert_records import id_in_address, length_of, token_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import (
     format_duration,

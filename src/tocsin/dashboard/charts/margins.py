@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.dashboard.charts.trend import points_of
-from tocsin.dashboard.known import Known
 from tocsin.dashboard.series import Stretch
 from tocsin.formatting import format_count, format_event_time, format_number
 from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
@@ -40,7 +40,7 @@ class Bar:
     hint: str = ""
 
 
-def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int) -> list[Bar]:
+def bars_of(alerts: Sequence[AlertRecord], newest_us: int, begin_us: int) -> list[Bar]:
     """Return the alerts that fired. An open alert ends at the newest known time."""
     found = []
     for one in alerts:

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import Rank
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.known import Rank
 from tocsin.dashboard.pages.head import head, page_number
 from tocsin.dashboard.pages.words import lag_text
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Asked, RuleRow, Store, rules_of
+from tocsin.dashboard.store import RuleRow, Store, rules_of
 from tocsin.report.bars import bars
 
 MOST_LISTED, MOST_STREAMS = 50, 200
@@ -29,17 +30,17 @@ def alerts_page(store: Store, run: RunData, request: Request) -> str:
     given = {"state": asked.state, "rule": text.get("rule", "")[:64], "q": asked.text}
     more = address(run, "alerts", **given, before=_rank_text(part.before)) if part.before is not None else ""
     first = address(run, "alerts", **given) if asked.before is not None else ""
-    known = {"asked": asked, "given": given, "states": STATES, "forgotten": run.index.forgotten}
+    known = {"asked": asked, "given": given, "states": STATES}
     return render("alerts.html", **top, alerts=part.alerts, more=more, first=first, **known)
 
 
-def asked_of(store: Store, run: RunData, request: Request) -> Asked:
+def asked_of(store: Store, run: RunData, request: Request) -> AlertFilter:
     """Parse the filter of an address. Invalid parts are ignored."""
     given = request.query_params
     state = given.get("state", "")
     alert = store.rule(run, given["rule"][:64]) if given.get("rule") else None
     before = _rank(given.get("before", ""))
-    return Asked(state if state in STATES else "", alert, given.get("q", "")[:200], before)
+    return AlertFilter(state if state in STATES else "", alert, given.get("q", "")[:200], before=before)
 
 
 def _rank_text(rank: Rank) -> str:

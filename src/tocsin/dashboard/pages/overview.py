@@ -31,7 +31,7 @@ def runs_page(store: Store, request: Request) -> str:
 def overview_page(store: Store, run: RunData, request: Request) -> str:
     """Return the overview of a run."""
     top = head(store, run, "overview")
-    alerts, numbers = store.open_alerts(run, 20)
+    alerts = store.open_alerts(run, 20)
     stores = store.stores(run)
     rules = store.rules(run)
     return render(
@@ -39,7 +39,7 @@ def overview_page(store: Store, run: RunData, request: Request) -> str:
         **top,
         tiles=tiles(store, run),
         alerts=alerts,
-        open=sum(numbers.values()),
+        open=sum(row.firing + row.pending for row in rules),
         rules=rules[:MOST_RULES],
         more_rules=len(rules) - MOST_RULES,
         charts=charts(run),

@@ -8,10 +8,10 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_records import token_of
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.lists import stream_names
 from tocsin.dashboard.pages.words import lag_text, short_number
