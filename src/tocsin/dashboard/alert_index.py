@@ -6,7 +6,7 @@ rule are also in memory. Pages query the database over connections of their own,
 
 Guarantees:
     - A file that was replaced by an equal file changes nothing. If a file was replaced by a different one or removed,
-      the index is rebuilt. After a start, signatures of all files are checked; later, those of the newest files.
+      the index is rebuilt. After a start, the signatures of all files are checked; later, only the newest files.
     - Each line is stored once, also if the process is killed or the disk fails inside a file.
     - An unreadable line is counted and hides no other line.
     - A damaged index, or one of another version, is rebuilt. The log is never changed.
@@ -48,7 +48,7 @@ from tocsin.dashboard.alert_records import (
 )
 from tocsin.delivery import AlertLog, Position
 
-# Of an alert with more state changes, the first and the newest are stored.
+# If an alert has more state changes, the first and the newest are stored.
 MOST_CHANGES = 100
 # A different version of the tables is rebuilt.
 _VERSION = 1
@@ -93,7 +93,7 @@ _log = logging.getLogger("tocsin.dashboard")
 class AlertFilter(NamedTuple):
     """Filter and order of a list of alerts.
 
-    `state` is a state, `open` or `late`; `text` is part of a name or label, or an id; `label` is an exact label. Alerts
+    `state` is a state, `open` or `late`. `text` is part of a name or label, or an id. `label` is an exact label. Alerts
     overlap the time from `from_us` to before `to_us`. The list continues after `before`, or after `skip` alerts if it
     has another order than the newest first.
     """
@@ -202,7 +202,7 @@ class AlertIndex:
         try:
             yield from self._read(lock)
         except sqlite3.Error as error:
-            # What was not committed must not stay in memory.
+            # The state in memory can be newer than the last commit.
             self.problem = f"cannot write the alert index {self.path}: {error}"
             with lock:
                 self._open_database(is_damaged=not isinstance(error, sqlite3.OperationalError))
@@ -254,7 +254,7 @@ class AlertIndex:
         return False
 
     def _read_file(self, batch: int, path: Path, lock: Lock) -> Generator[bool, None, bool]:
-        """Store the lines of a file after those that are stored already.
+        """Store the new lines of a file.
 
         Return True if the file has other content than at the previous attempt; the index is then cleared.
         """
@@ -480,7 +480,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _reserve(folder: Path, directory: Path | None) -> tuple[Path, Callable[[], None]]:
-    """Return the path of the index of a log for this process alone, and the function that releases it."""
+    """Return the path of an index that no other process uses, and the function that releases it."""
     if directory is not None:
         name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:24]
         try:
