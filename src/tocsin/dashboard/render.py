@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tocsin import report
 from tocsin.dashboard.alert_records import id_in_address, length_of, token_of
+from tocsin.dashboard.markup import message_markup, visible
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import (
     format_duration,
@@ -24,13 +24,11 @@ from tocsin.formatting import (
     format_share,
     format_size,
 )
-from tocsin.report.markup import message_markup, visible
 from tocsin.report.result import OUTCOMES
 
 # Limits of the length of a text on a page: of any text, and of a text in a table.
 MOST_TEXT, SHORT = 20_000, 120
 _STATIC = Path(__file__).parent / "static"
-DRAWINGS = Path(report.__file__).parent / "templates" / "drawings.css"
 # Each state has a sign, so that the colour is not the only difference.
 SIGNS = {"firing": "▲", "pending": "◔", "resolved": "✓", "inactive": "○", "match": "◆"}
 
@@ -63,6 +61,9 @@ def _environment() -> Environment:
         "whole": lambda value: f"{value:,}",
         "date": format_second,
         "exact": format_event_time,
+        "moment": lambda time_us: Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
+            format_event_time(time_us), format_second(time_us)
+        ),
         "duration": lambda us: format_duration(int(us)),
         "size": format_size,
         "sign": lambda state: SIGNS.get(state, "•"),
@@ -169,8 +170,8 @@ def query(**asked: Any) -> str:
 
 
 def static_file(name: str) -> Path:
-    """Return the path of a static file. Reports and the dashboard share the style of drawings."""
-    return DRAWINGS if name == DRAWINGS.name else _STATIC / name
+    """Return the path of a static file."""
+    return _STATIC / name
 
 
 @cache

@@ -17,12 +17,12 @@ from tocsin.dashboard.alert_records import AlertRecord, Rank, StateChange, token
 from tocsin.dashboard.comparison import Comparison
 from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.fates import StoreNow, stores_of
+from tocsin.dashboard.markup import visible
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.delivery import AlertLog, Position
 from tocsin.delivery.alert_json import Alert
 from tocsin.report import Difference
-from tocsin.report.markup import visible
 from tocsin.runtime.contract import ALERT_TIMES
 from tocsin.runtime.metrics import LARGEST
 

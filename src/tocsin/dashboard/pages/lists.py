@@ -9,14 +9,14 @@ from starlette.requests import Request
 
 from tocsin.dashboard.alert_index import AlertFilter
 from tocsin.dashboard.alert_records import Rank
+from tocsin.dashboard.charts.bars import bars
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
 from tocsin.dashboard.pages.head import head, page_number
-from tocsin.dashboard.pages.words import lag_text
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import RuleRow, Store, rules_of
-from tocsin.report.bars import bars
+from tocsin.formatting import format_lag
 
 MOST_LISTED, MOST_STREAMS = 50, 200
 STATES = ("open", "firing", "pending", "resolved", "inactive", "match", "late")
@@ -79,7 +79,7 @@ def streams_page(store: Store, run: RunData, request: Request) -> str:
     """Return the page of all streams: row outcomes, lag and invalid rows."""
     top, stores = head(store, run, "streams"), store.stores(run)[:MOST_STREAMS]
     told = {"streams": stream_names(run, stores), "stores": stores, "bars": bars(stores) if stores else None}
-    return render("streams.html", **top, **told, last=run.last, lag=lag_text, dead=store.dead(run))
+    return render("streams.html", **top, **told, last=run.last, lag=format_lag, dead=store.dead(run))
 
 
 def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:

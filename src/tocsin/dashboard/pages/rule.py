@@ -13,6 +13,7 @@ from starlette.requests import Request
 from tocsin.dashboard.alert_index import AlertFilter
 from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.dashboard.charts.margins import bars_of, margins
+from tocsin.dashboard.charts.timeline import timeline
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.margin import SPANS, key_of, on_of
 from tocsin.dashboard.pages.quality import quality_of
@@ -22,7 +23,6 @@ from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import MOST_OF_RULE, RuleRow, Store, rules_of
 from tocsin.plan import Plan
 from tocsin.report import Result
-from tocsin.report.timeline import timeline
 
 
 class Cut(NamedTuple):

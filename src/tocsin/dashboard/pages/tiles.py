@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.pages.words import lag_text
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import RuleRow, Store, request_streams, rules_of
-from tocsin.formatting import format_count, format_share, format_size
+from tocsin.formatting import format_count, format_lag, format_share, format_size
 
 # Tiles of each run on the page of all runs.
 _MOST_TILES = 6
@@ -59,7 +58,9 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
         lags = [(name, lag) for name, lag in last.lag_s.items() if name not in requests]
         worst = max(lags, key=lambda pair: pair[1], default=None)
         if worst is not None:
-            found.append(Tile(lag_text(worst[1]), "largest lag", f"stream {worst[0][:60]}, after the last micro-batch"))
+            found.append(
+                Tile(format_lag(worst[1]), "largest lag", f"stream {worst[0][:60]}, after the last micro-batch")
+            )
         found.append(Tile(format_size(last.total.state_bytes), "state", f"{format_count(now, 'row')} in state"))
     plain = sum(one.plain for one in stores)
     # A join would not retain range requests.
