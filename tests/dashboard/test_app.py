@@ -34,7 +34,7 @@ from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.serve import Where
 from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertWriter
-from tocsin.delivery.webhook import alert_page_url
+from tocsin.delivery.alert_json import alert_page_url
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"

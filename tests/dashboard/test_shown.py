@@ -36,7 +36,7 @@ def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_p
         "memory budget exceeded: about 11% of the results found recently",
         "fire",
     )
-    text = page_of(folder)
+    text = page_of(folder, "streams")
     for words in ("shed: evicted because the memory budget", "buffered: waiting in the reorder buffer"):
         assert words in text
     assert "pass-through:" not in text

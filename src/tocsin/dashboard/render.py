@@ -13,7 +13,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tocsin.dashboard.alert_records import id_in_address, length_of, token_of
+from tocsin.dashboard.alert_index import SEVERITIES
+from tocsin.dashboard.alert_records import AlertRecord, id_in_address, length_of, token_of
 from tocsin.dashboard.markup import message_markup, visible
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import (
@@ -61,6 +62,8 @@ def _environment() -> Environment:
         "whole": lambda value: f"{value:,}",
         "date": format_second,
         "exact": format_event_time,
+        "urgency": lambda one: urgency(one.severity),
+        "lasts": lasts,
         "moment": lambda time_us: Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
             format_event_time(time_us), format_second(time_us)
         ),
@@ -130,6 +133,25 @@ def ago(seconds: float) -> str:
     return (
         f"{format_duration(passed * 1_000_000)} ago" if passed < 86_400 else f"on {format_second(round(seconds * 1e6))}"
     )
+
+
+def urgency(severity: str) -> str:
+    """Return the colour class of a severity: `high`, `medium`, `low`, or `none` for any other text.
+
+    >>> urgency("critical"), urgency("Warning"), urgency("info"), urgency("")
+    ('high', 'medium', 'low', 'none')
+    """
+    place = SEVERITIES.index(severity.casefold()) if severity.casefold() in SEVERITIES else len(SEVERITIES)
+    return "high" if place < 4 else "medium" if place < 7 else "low" if place < len(SEVERITIES) - 1 else "none"
+
+
+def lasts(one: AlertRecord, run: RunData) -> str:
+    """Return the duration of an alert. An open alert lasts until the newest event time of the run."""
+    if one.state == "match":
+        return "-"
+    newest = run.last.newest_us.values() if run.last else ()
+    end_us = max([one.start_us, *newest]) if one.end_us is None else one.end_us
+    return format_duration(end_us - one.start_us) + (" so far" if one.end_us is None else "")
 
 
 def marks(quality: str) -> list[tuple[str, str]]:

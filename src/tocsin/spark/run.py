@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.delivery import Delivery, Sink, make_sink, name_sinks
 from tocsin.delivery.alert_json import format_time
+from tocsin.delivery.sinks import url_address
 from tocsin.errors import RunError, TocsinError
 from tocsin.plan import Plan, describe_plan, plan_changes, plan_file, unit_nanoseconds
 from tocsin.rules import RangeRule, Rule
@@ -249,6 +250,9 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
     now = replace(build_manifest(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
+    interval_s = None if options.once else options.interval_s
+    addresses = tuple(url_address(sink.options["url"]) for sink in file.sinks if sink.kind == "alertmanager")
+    now = replace(now, interval_s=interval_s, alertmanagers=addresses)
     now = now.after(before, format_time(time.time()))
     measured = before.unit_ns if before else None
     now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)

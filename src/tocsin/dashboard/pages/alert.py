@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -34,7 +37,18 @@ def alert_page(store: Store, run: RunData, request: Request) -> str:
     told = [_life(store, run, one, delivery) for one in lives[-5:]]
     rule = next((rule for rule in rules_of(run) if rule["alert"] == lives[-1].alert), None)
     command = explain_command(run, lives[-1], rule)
-    return render("alert.html", **top, lives=told, rule=rule, why_not=why_not_traced(run), command=command)
+    links = alertmanager_links(run, lives[-1])
+    return render("alert.html", **top, lives=told, rule=rule, why_not=why_not_traced(run), command=command, links=links)
+
+
+def alertmanager_links(run: RunData, one: AlertRecord) -> list[str]:
+    """Return the address of an alert in each Alertmanager of a run: the page that filters by its name and labels."""
+    labels = [("alertname", one.alert), *one.labels]
+    # JSON quotes a text as a matcher of Alertmanager does.
+    matchers = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels)
+    addresses = run.manifest.alertmanagers if run.manifest else ()
+    plain = [text for text in addresses[:5] if re.fullmatch(r"https?://[^\s<>\"']{1,500}", text)]
+    return [f"{text.rstrip('/')}/#/alerts?filter={quote(f'{{{matchers}}}', errors='replace')}" for text in plain]
 
 
 def explain_command(run: RunData, one: AlertRecord, rule: Mapping[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""Page of all runs, and the overview of one run: open alerts, progress, rules and row outcomes."""
+"""Page of all runs, and the overview of one run: open alerts, health, progress and rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from markupsafe import Markup
 from starlette.requests import Request
 
-from tocsin.dashboard.charts.bars import bars
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages.head import head, status
 from tocsin.dashboard.pages.tiles import some_tiles, tiles
@@ -18,7 +17,7 @@ from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, request_streams
 from tocsin.formatting import format_duration, format_lag, format_seconds, format_short, format_size
 
-MOST_RULES, MOST_STREAMS = 25, 200
+MOST_RULES = 25
 
 
 def runs_page(store: Store, request: Request) -> str:
@@ -32,7 +31,6 @@ def overview_page(store: Store, run: RunData, request: Request) -> str:
     """Return the overview of a run."""
     top = head(store, run, "overview")
     alerts = store.open_alerts(run, 20)
-    stores = store.stores(run)
     rules = store.rules(run)
     return render(
         "overview.html",
@@ -43,8 +41,6 @@ def overview_page(store: Store, run: RunData, request: Request) -> str:
         rules=rules[:MOST_RULES],
         more_rules=len(rules) - MOST_RULES,
         charts=charts(run),
-        stores=stores[:MOST_STREAMS],
-        bars=bars(stores[:MOST_STREAMS]) if stores else None,
         summary=_numbers(run.summary),
     )
 
