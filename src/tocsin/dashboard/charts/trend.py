@@ -56,6 +56,9 @@ def trend_of(title: str, series: Iterable[tuple[str, Series]], write: Callable[[
     known = known[:MOST_LINES]
     begin = min((one.start[0] for _, one in known), default=0.0)
     stop = max((one.end[-1] for _, one in known), default=0.0)
+    # The last micro-batch has no successor. Its numbers are drawn for the mean interval.
+    most = max((len(one) for _, one in known), default=0)
+    stop += (stop - begin) / (most - 1) if most > 1 else 0.0
     lines = [Line(name, one.stretches(begin, stop, PIXELS)) for name, one in known]
     return Trend(title, begin, stop, lines, write, base)
 
