@@ -159,7 +159,7 @@ def test_demo_runs_on_spark_and_misses_no_alert() -> None:
     printed = _run("from tocsin.demo import main; main(machines=10, seconds=30)")
     assert "No alert was missed." in printed
     assert re.search(r"Outage: [1-9][0-9,]* of", printed)
-    assert "`DampSurface` requests a recall of 90%" in printed
+    assert "`DampSurface` requests a recall of 99%" in printed
 
 
 def _run(code: str) -> str:

@@ -69,7 +69,7 @@ groups:
         for: 300ms
         keep_firing_for: 2s
         allowed_lateness: 10m
-        quality: {{recall: 0.9, period: 5s}}
+        quality: {{recall: 0.99, period: 5s}}
         labels: {{severity: warning}}
         annotations: {{summary: "{{{{ $labels.machine }}}}: humidity {{{{ $values.humidity }}}} %"}}
 archive: {{path: archive}}
@@ -172,7 +172,7 @@ def print_results(
     wait_us, recall = quality.get("wait_us"), quality.get("recall")
     if wait_us is not None:
         known = "unknown" if recall is None else format_share(recall)
-        print(f"Quality: `DampSurface` requests a recall of 90%. It waits {format_duration(wait_us)};", end=" ")
+        print(f"Quality: `DampSurface` requests a recall of 99%. It waits {format_duration(wait_us)};", end=" ")
         print(f"the estimated recall is {known}.")
     print(f"\nAlerts ({len(lives)}; quality `late`: raised by delayed rows):")
     for one in lives[:_MOST_ALERTS]:
