@@ -150,8 +150,12 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:
-        fixed = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
-        return pa.array(fixed, pa.string())
+        return pa.array([None if text is None else _encodable(text) for text in texts], pa.string())
+
+
+def _encodable(text: str) -> str:
+    """Return a text with `?` for characters that UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _maps(maps: Sequence[Mapping[str, str | None]]) -> pa.MapArray:
@@ -211,17 +215,22 @@ def _key_lists(batches: Sequence[AlertBatch]) -> pa.ListArray:
 
 @lru_cache(maxsize=4096)
 def _plain_source(source: AlertSource) -> dict[str, Any]:
-    """Return the constants of a rule as Arrow reads them."""
+    """Return the constants of a rule as Arrow reads them, with `?` for characters that UTF-8 cannot encode."""
     streams = [
         {
-            "name": stream.name,
-            "columns": stream.columns,
-            "hidden": sorted(stream.hidden),
+            "name": _encodable(stream.name),
+            "columns": list(map(_encodable, stream.columns)),
+            "hidden": sorted(map(_encodable, stream.hidden)),
             "is_optional": stream.is_optional,
         }
         for stream in source.streams
     ]
-    return {"alert": source.alert, "labels": source.labels, "on": source.on, "streams": streams}
+    return {
+        "alert": _encodable(source.alert),
+        "labels": [list(map(_encodable, label)) for label in source.labels],
+        "on": list(map(_encodable, source.on)),
+        "streams": streams,
+    }
 
 
 def unpack_alerts(data: bytes) -> list[AlertBatch]:
