@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder that keeps the workloads from call to call")
     parser.add_argument("--only", help=f"parts, with commas between: {','.join(PARTS)}")
     parser.add_argument("--repeat", type=int, help="runs of each query (default 3; 1 for Spark's join)")
+    parser.add_argument("--within", default="10,60", help="seconds of `within`, with commas between (default 10,60)")
     parser.add_argument(
         "--budget", type=float, default=JOIN_BUDGET_S, help="seconds after which Spark's join is stopped (default 300)"
     )
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """Run all queries of the parts, each part by turns, and give raw numbers and ratios."""
-    withins = (10,) if options.quick else (10, 60)
+    withins = (10,) if options.quick else tuple(map(int, options.within.split(",")))
     base = Run("local", "reference", 10, **_size(options.quick))
     data = options.data or work
     references = {w: spawn(replace(base, within_s=w), workload(base, data), work) for w in withins}
