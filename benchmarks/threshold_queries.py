@@ -100,7 +100,7 @@ def columns(folder: Path) -> dict[str, dict[str, Any]]:
     tables = {name: pq.read_table(folder / name).rename_columns(["key", "ts", "value"]) for name in "rs"}
     return {
         name: {
-            "key": table["key"].to_numpy(),
+            "key": table["key"].cast("int64").to_numpy(),
             "ts": table["ts"].cast("int64").to_numpy(),
             "value": table["value"].to_numpy(),
         }

@@ -55,8 +55,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--families must name families of {', '.join(FAMILIES)}; got {options.families}")
     head = {"seed": options.seed, "chunk": CHUNK, "families": list(families)}
     done = _read(options.json, head) if options.json and options.json.exists() else {}
+    results = conditions() | head | {"summary": summary(done), "chunks": done}
     wanted = [number for number in range(-(-options.cases // CHUNK)) if str(number) not in done]
-    begin, results = time.monotonic(), conditions() | head
+    begin = time.monotonic()
     context = get_context("spawn")
     with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
         run = partial(run_chunk, options.seed, families, options.seconds and time.time() + options.seconds)
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
             done[str(found["number"])] = found
             for text in found["differences"]:
                 print(text, file=sys.stderr, flush=True)
-            results |= {"wall_s": round(time.monotonic() - begin, 1), "summary": summary(done), "chunks": done}
+            results |= {"wall_s": round(time.monotonic() - begin, 1), "summary": summary(done)}
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({name: value for name, value in results.items() if name != "chunks"}, indent=1))
