@@ -95,7 +95,8 @@ def run_chunk(seed: int, families: tuple[str, ...], until: float | None, number:
         _SETTINGS(with_seed(seed * 1_000_003 + number)(given(drawn_plans(family))(_checker(family, count))))()
     except Exception as error:  # The minimal case is in the notes of the error.
         notes = "\n".join(getattr(error, "__notes__", ()))
-        differences.append(f"chunk {number}, {family}:\n{notes}\n{''.join(traceback.format_exception(error)[-3:])}")
+        place = "".join(traceback.format_tb(error.__traceback__)[-3:])
+        differences.append(f"chunk {number}, {family}: {type(error).__name__}: {error}\n{place}{notes}")
     cpu_s = round(time.process_time() - begin, 2)
     return {"number": number, "family": family, "cpu_s": cpu_s, "counts": dict(count), "differences": differences}
 

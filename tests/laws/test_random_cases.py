@@ -50,4 +50,5 @@ def test_a_difference_is_reported_with_its_minimal_case(monkeypatch: pytest.Monk
     monkeypatch.setattr(random_cases, "run_once", fail)
     (difference,) = chunk(1, 0)["differences"]
     assert "every case has streams" in difference
-    assert "Drawn(family='direct'" in difference
+    assert "Drawn(" in difference
+    assert "family='direct'" in difference
