@@ -51,7 +51,7 @@ def _shown(columns: Mapping[str, Any], read: Collection[str]) -> dict[str, str |
     return shown or None
 
 
-def mapping_encoder(separator: str, colon: str, **options: bool) -> Callable[[Sequence[Mapping[str, Any]]], list[str]]:
+def mapping_encoder(separator: str, colon: str, **options: Any) -> Callable[[Sequence[Mapping[str, Any]]], list[str]]:
     """Return a function that encodes mappings of texts as JSON objects with these separators.
 
     It encodes all mappings as one list, in half of the time. Control characters separate the elements of this list,
