@@ -78,7 +78,7 @@ with run_session(RunDir(folder), **local) as session:
     from tocsin.spark.alerts import prepare
     from tocsin.spark.blobs import ARRIVAL, TIME
     from tocsin.spark.feeds import feeds_of
-    from tocsin.spark.sources import read, streams_of
+    from tocsin.spark.sources.registry import read, streams_of
     from tocsin.spark.stateful import run_stateful
     is_stream = sys.argv[3] == "run"
     file = load_rule_file(sys.argv[1], partial(make_plan, bounded=not is_stream), os.environ)

@@ -12,7 +12,7 @@ import pytest
 from rules.files import ENVIRONMENT, GOOD, check, write_tables
 from tocsin import NoData, Rule
 from tocsin.delivery import AlertmanagerSink, WebhookSink, make_sink
-from tocsin.delivery.webhook import alert_page_url
+from tocsin.delivery.alert_json import alert_page_url
 from tocsin.expr import parser
 from tocsin.plan import make_plan
 from tocsin.rules import compose, references
@@ -70,6 +70,24 @@ def test_alerts_link_to_their_page_when_a_sink_of_the_rule_file_has_a_dashboard(
     sink = make_sink(file.sinks[1].kind, file.sinks[1].options)
     assert isinstance(sink, WebhookSink | AlertmanagerSink)
     assert alert_page_url(sink.dashboard.rstrip("/"), "1f") == "http://board:8484/alerts/1f"
+
+
+@pytest.mark.parametrize("kind", ["console", "webhook", "alertmanager", "cloudevents", "kafka"])
+def test_all_sinks_link_to_the_dashboard_of_the_rule_file_when_they_have_no_other(tmp_path: Path, kind: str) -> None:
+    needed = {"console": "", "kafka": "servers: h:9092, topic: t"}.get(kind, "url: http://host")
+    for more, wanted in (("", "http://board:8484"), ("dashboard: http://other", "http://other")):
+        options = ", ".join(filter(None, [needed, more]))
+        sinks = f"  - {kind}: {{{options}}}"
+        text = re.sub(r"  - webhook: .*", sinks, GOOD) if kind != "console" else re.sub(r"  - console.*", sinks, GOOD)
+        file = _load(tmp_path, "dashboard: http://board:8484\n" + text)
+        found = [sink.options.get("dashboard") for sink in file.sinks if sink.kind == kind]
+        assert found == [wanted]
+
+
+def test_an_invalid_dashboard_of_the_rule_file_is_an_error(tmp_path: Path) -> None:
+    found = [mistake.message for mistake in check(tmp_path, "dashboard: board:8484\n" + GOOD).mistakes]
+    assert found
+    assert all("`dashboard` must be an http or https URL" in message for message in found)
 
 
 def test_options_of_sources_and_sinks_have_defaults_and_types(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ def answered(asked: Asked) -> Answer:
 
 def traced(asked: Asked) -> Answer:
     """Trace the key of an alert around it: a drawing, and why in sentences."""
+    from tocsin.dashboard.charts.picture import column_units, picture
     from tocsin.plan import Threshold, plan_file
     from tocsin.report.choose import pick_of
-    from tocsin.report.picture import column_units, picture
     from tocsin.report.result import Result
     from tocsin.trace import why_silent
 

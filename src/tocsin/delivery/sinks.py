@@ -35,10 +35,12 @@ class ConsoleSink:
     """Print one line per alert event whose state is in `states`."""
 
     states: Sequence[str] = ("firing", "resolved", "match")
+    dashboard: str = ""
     kind: ClassVar[str] = "console"
 
     def __post_init__(self) -> None:
-        """Validate the states."""
+        """Validate states and dashboard."""
+        _check_dashboard(self)
         states = (self.states,) if isinstance(self.states, str) else tuple(self.states)
         unknown = [state for state in states if state not in STATES]
         if unknown or not states:
@@ -153,12 +155,14 @@ class CloudEventsSink(_UrlSink):
     source: str = "/tocsin"
     timeout: Duration = "10s"
     headers: Mapping[str, Text] = field(default_factory=dict, hash=False)
+    dashboard: str = ""
     kind: ClassVar[str] = "cloudevents"
 
     def __post_init__(self) -> None:
-        """Validate URL, source, timeout and headers."""
+        """Validate URL, source, timeout, headers and dashboard."""
         _protect_url(self)
         _protect_headers(self)
+        _check_dashboard(self)
         _check_positive(self, "timeout")
         if not self.source or _CONTROL.search(self.source) or " " in self.source:
             raise _sink_error(self.kind, f"`source` must be a URI reference; got {self.source!r}")
@@ -177,10 +181,12 @@ class KafkaSink:
     password: Text = field(default="")
     security: str = ""
     mechanism: str = "PLAIN"
+    dashboard: str = ""
     kind: ClassVar[str] = "kafka"
 
     def __post_init__(self) -> None:
-        """Validate servers, topic and login."""
+        """Validate servers, topic, login and dashboard."""
+        _check_dashboard(self)
         for name in ("username", "password"):
             object.__setattr__(self, name, Secret(reveal_secret(getattr(self, name))))
         if not self.servers.strip():
@@ -262,6 +268,15 @@ def url_origin(url: Text) -> str:
     parts = urlsplit(reveal_secret(url))
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
+
+
+def url_address(url: Text) -> str:
+    """Return scheme, host, port and path of a URL, without user-info and query.
+
+    >>> url_address("https://bell:hunter2@example.org/am/?x=1")
+    'https://example.org/am/'
+    """
+    return url_origin(url) + urlsplit(reveal_secret(url)).path
 
 
 def _protect_url(sink: Any) -> None:

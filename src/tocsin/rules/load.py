@@ -165,7 +165,10 @@ def _sinks(context: Context, fields: Fields, make_sink: MakeSink | None) -> tupl
         before = context.mistakes.count
         read = read_kind(context, item, SINKS, f"sink {number}", "sink")
         if read is not None and context.mistakes.count == before:
-            sinks.append(Sink(*read))
+            kind, options = read
+            if fields["dashboard"] and any(field.name == "dashboard" for field in SINKS[kind].fields):
+                options = {**options, "dashboard": options.get("dashboard") or fields["dashboard"]}
+            sinks.append(Sink(kind, options))
             if make_sink is not None:
                 _check_sink(context, item, sinks[-1], make_sink, targets, number)
     return tuple(sinks)

@@ -1,35 +1,33 @@
-"""The report of a backtest: one HTML file for light and dark screens and paper, without network access or scripts.
+"""Backtest report: one HTML file for light and dark screens and paper, without network access or scripts.
 
-The template escapes all texts from outside (labels, payloads, rows), and `svg.py` escapes them inside drawings.
+The renderer, the styles and the charts of the dashboard write the file. They escape all texts from outside (labels,
+payloads, rows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.bars import bars
+from tocsin.dashboard.charts.curve import MOST_STEPS, curve
+from tocsin.dashboard.charts.picture import picture
+from tocsin.dashboard.charts.timeline import timeline
+from tocsin.dashboard.render import render, static_file
 from tocsin.formatting import (
     format_duration,
     format_event_time,
     format_number,
-    format_second,
     format_share,
     format_size,
 )
-from tocsin.report.bars import bars
 from tocsin.report.choose import Pick
 from tocsin.report.compare import Difference, moved_text
-from tocsin.report.curve import MOST_STEPS, curve
-from tocsin.report.markup import message_markup, visible
-from tocsin.report.picture import picture
 from tocsin.report.recall import Recall, alike, recall_text
 from tocsin.report.result import OUTCOMES, RARE, Result
-from tocsin.report.timeline import timeline
 from tocsin.trace import Traced
 
 MOST_LISTED = 200
@@ -61,7 +59,10 @@ def page(
     """Return the report as HTML. A picture has a text instead of a trace if its rows cannot be drawn."""
     results = [result] if against is None else [result, against[0]]
     counts = [store.counts for one in results for store in one.stores]
-    return _template().render(
+    return render(
+        "backtest.html",
+        drawings_css=Markup(static_file("drawings.css").read_text("utf-8")),
+        dashboard_css=Markup(static_file("dashboard.css").read_text("utf-8")),
         title=" against ".join(one.path for one in results),
         whose="" if against is None else f" ({result.path})",
         results=results,
@@ -88,33 +89,6 @@ def page(
         labels=labels_text,
         exact=format_event_time,
         size=format_size,
-    )
-
-
-@cache
-def _template() -> Template:
-    loader = PackageLoader("tocsin.report", "templates")
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_visible,
-    )
-    environment.filters |= {"message": message_markup, "whole": lambda number: f"{number:,}", "date": _time}
-    return environment.get_template("backtest.html")
-
-
-def _visible(value: Any) -> Any:
-    """Return a text without characters that a page must not contain, and any other value unchanged."""
-    return visible(value) if type(value) is str else value
-
-
-def _time(time_us: int) -> Markup:
-    """Return a time to the second as an element with the exact time."""
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
-        format_event_time(time_us), format_second(time_us)
     )
 
 

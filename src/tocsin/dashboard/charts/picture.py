@@ -11,10 +11,9 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, Scale, days_text, number_ticks
 from tocsin.formatting import format_duration, format_event_time, format_number
-from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
 from tocsin.report.choose import Pick
-from tocsin.report.svg import Drawing
 from tocsin.rules.rulefile import RuleFile
 from tocsin.runtime.contract import Bools, Float, Int
 from tocsin.trace import words
@@ -70,9 +69,7 @@ def picture(traced: Traced, pick: Pick, end_us: int, units: Mapping[str, str] | 
     base = height - BOTTOM
     begin, stop = x(pick.life.start_us), x(end_us)
     drawing.box(begin, TOP, max(stop - begin, 1.5), base - TOP, "span")
-    for time, text in time_ticks(pick.from_us, pick.to_us):
-        drawing.line(x(time), TOP, x(time), base, "grid")
-        drawing.text(x(time), base + 16, text, "tick", "middle")
+    drawing.time_axis(x, TOP, base)
     drawing.text(0, base + 16, days_text(pick.life.start_us, end_us)[:10], "tick")
     for place, series in enumerate([*panels, margin]):
         top = TOP + (PANEL + GAP) * place
@@ -163,9 +160,7 @@ def _panel(drawing: Drawing, series: Series, x: Scale, top: float, *, is_margin:
     order = sorted(series.counts, key=list(_TITLES).index)
     counts = ", ".join(f"{series.counts[kind]:,} {_TITLES[kind]}" for kind in order)
     drawing.text(WIDTH - RIGHT, top - 5, counts or ("no evaluations" if is_margin else "no rows"), "tick", "end")
-    for value, text in number_ticks(low, high):
-        drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
-        drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
+    drawing.value_axis(y, LEFT, WIDTH - RIGHT, number_ticks(low, high))
     if is_margin:
         drawing.line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0), "zero")
     points = [(x(int(time)), y(float(value))) for time, value in zip(series.time, series.value, strict=True)]

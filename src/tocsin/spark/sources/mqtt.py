@@ -1,14 +1,13 @@
-"""MQTT as a source: Spark's Python data source API over a spool.
+"""MQTT source: Spark's Python data source API over a spool.
 
-Spark keeps a stream's reader in one Python process beside the driver for as long as the query runs. That process
-writes the spool (`tocsin.mqtt`) and names offsets in it; a second reader of the same spool (a DataFrame that a query
-uses twice) finds it taken, and follows. Offsets are numbers of messages, so (start, end] is the same rows in every
-try. The rows travel in the partitions, a few hundred KiB in each: the spool may lie on the driver's own disk, and
-executors need not see it. A bounded read, which may be long, lets them read the spool itself.
+Spark keeps the reader of a stream in one Python process beside the driver while the query runs. This process writes
+the spool (`mqtt_client.py`), and offsets are message numbers. A second reader of the same spool (a DataFrame that a
+query uses twice) only reads. Each retry of a micro-batch has the same offsets, so it has the same rows. A partition
+contains its rows, at most a few hundred KiB, because executors may not see the driver's disk. A bounded read can be
+long, so its partitions contain offsets only, and executors read the spool.
 
-Deleting: `commit` lets go what was committed one batch earlier, since another reader of the same query may have been a
-little slower to see the end of the spool. By then it has passed that point too: each reads on from its own end, as far
-as the same limits allow, and later.
+`commit` discards the messages of the previous micro-batch, not of the last one. Another reader of the same query may
+plan the last micro-batch a little later, but it has then passed the previous one.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from tocsin.errors import PlanError, RunError
-from tocsin.mqtt import MOST_PAYLOAD, Collector, Subscription, client_id, need_paho
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
-from tocsin.spark.fields import ARRIVED, LINE, Fields, of_json
-from tocsin.spark.readers import Declared, load
-from tocsin.spool import LOST, SpoolReader, discard
+from tocsin.spark.sources.data_sources import Declared, load
+from tocsin.spark.sources.mqtt_client import MOST_PAYLOAD, Collector, Subscription, client_id, need_paho
+from tocsin.spark.sources.mqtt_spool import LOST, SpoolReader, discard
+from tocsin.spark.sources.raw_fields import ARRIVED, LINE, Fields, of_json
 
 NAME = "tocsin_mqtt"
 SCHEMA = "topic string, payload binary, size long, arrived long"
@@ -124,7 +123,7 @@ def _partitions(spool: SpoolReader, start: int, stop: int) -> list[Messages]:
     """Cut a range into partitions that are no burden for a task."""
     made = []
     while start < stop:
-        upto = spool.reach(start, stop, BATCH_ROWS, PARTITION_BYTES)
+        upto = spool.end_within(start, stop, BATCH_ROWS, PARTITION_BYTES)
         rows = [(m.topic.decode("utf-8", "replace"), m.payload, m.size, m.arrived_us) for m in spool.read(start, upto)]
         made.append(Messages([list(column) for column in zip(*rows, strict=True)]))
         start = upto
@@ -139,7 +138,7 @@ def _batches(partition: Messages) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], names=list(kinds))
 
 
-class Range(InputPartition):
+class SpoolPartition(InputPartition):
     """Messages of a spool by number."""
 
     def __init__(self, folder: str, start: int, stop: int) -> None:
@@ -157,16 +156,16 @@ class _Bounded(DataSourceReader):
         start, stop = spool.span()
         made = []
         while start < stop:
-            upto = spool.reach(start, stop, BATCH_ROWS, BATCH_BYTES)
-            made.append(Range(self.folder, start, upto))
+            upto = spool.end_within(start, stop, BATCH_ROWS, BATCH_BYTES)
+            made.append(SpoolPartition(self.folder, start, upto))
             start = upto
-        return made or [Range(self.folder, 0, 0)]
+        return made or [SpoolPartition(self.folder, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, SpoolPartition)
         spool, start = SpoolReader(partition.folder), partition.start
         while start < partition.stop:
-            upto = spool.reach(start, partition.stop, BATCH_ROWS, PARTITION_BYTES)
+            upto = spool.end_within(start, partition.stop, BATCH_ROWS, PARTITION_BYTES)
             for messages in _partitions(spool, start, upto):
                 yield from _batches(messages)
             start = upto
@@ -208,7 +207,7 @@ class _Listening(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             raise RunError(message)
         end = end if self._upto is None else min(end, self._upto)
-        return {"next": max(begin, spool.reach(begin, end, BATCH_ROWS, BATCH_BYTES))}
+        return {"next": max(begin, spool.end_within(begin, end, BATCH_ROWS, BATCH_BYTES))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return _partitions(self._open(), start["next"], end["next"])

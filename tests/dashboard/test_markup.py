@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.report.markup import message_markup, visible
+from tocsin.dashboard.markup import message_markup, visible
 
 HOSTILE = (
     "<script>alert(1)</script>",

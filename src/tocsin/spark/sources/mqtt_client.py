@@ -1,14 +1,14 @@
-"""MQTT: messages of a broker go into a spool, and are acknowledged when they are on the disk.
+"""MQTT client: it writes the messages of a broker to a spool and acknowledges them when they are on the disk.
 
-Idea: a client with a session that the broker keeps (`clean_session` off) and acknowledgement by hand. One thread talks
-to the broker, another takes all that came meanwhile, appends it to the spool with one fsync, and then acknowledges it.
-MQTT 3.1.1, which every broker speaks.
+Algorithm: a persistent session (`clean_session` off) of MQTT 3.1.1 with manual acknowledgement. One thread serves the
+connection. Another thread appends all waiting messages to the spool with one fsync, and acknowledges them.
 
-Guarantee: at QoS 1 a message that the broker has taken for this session is in the spool at least once. What was not
-acknowledged comes again after a broken connection, a crash or a full disk; rows that come twice change nothing. An
-acknowledgement never crosses a reconnection: the broker may have forgotten the session and given its number anew.
-Lost is what the broker itself loses: QoS 0 while nobody listens, queues that it cuts, sessions that it forgets.
-Cost: an fsync for as many messages as are in flight (20 with the defaults of Mosquitto).
+Guarantees: at QoS 1 the spool receives each message of the session at least once. The broker sends a message again
+if a broken connection, a crash or a full disk prevented its acknowledgement; repeated rows change nothing. An
+acknowledgement never crosses a reconnection, because the broker may use its packet number for another message. The
+client cannot recover messages that the broker drops: QoS 0 without a connected client, full queues, expired sessions.
+
+Complexity: one fsync per group of messages in flight (20 with the defaults of Mosquitto).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from tocsin.errors import PlanError, RunError
 from tocsin.rules.secret import Secret
-from tocsin.spool import Message, SpoolWriter
+from tocsin.spark.sources.mqtt_spool import Message, SpoolWriter
 
 # A longer payload is no reading; its beginning is kept, so that the row can be shown and counted.
 MOST_PAYLOAD, KEPT_PAYLOAD = 1 << 20, 1 << 16
@@ -238,16 +238,16 @@ class Collector:
         return batch
 
     def _keep(self, messages: list[Message]) -> None:
-        """Append, as often as it takes: a full disk may be cleared, and nothing was acknowledged."""
+        """Append messages; retry while the disk or the spool is full. A damaged spool also ends the query."""
         pause = float(RETRY_S)
         while not self._stop.is_set():
             try:
                 self._spool.append(messages)
                 return
-            except OSError as error:
-                _log.error(
-                    "%s: the spool cannot store messages; trying again; %s", self.subscription.place, error.strerror
-                )
+            except (OSError, RunError) as error:
+                _log.error("%s: the spool cannot store messages; trying again; %s", self.subscription.place, error)
+                if isinstance(error, RunError):
+                    self.refusal = str(error)
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST_RETRY_S)
 

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from tests.example_counts import examples
 from tests.report.cases import MINUTE, life, result, streams, traced_key
 from tocsin import Rule
+from tocsin.dashboard.backtest_report import About, page
+from tocsin.dashboard.charts.drawing import Scale, number, number_ticks
+from tocsin.dashboard.charts.picture import LEFT, RIGHT, WIDTH, picture
+from tocsin.dashboard.charts.timeline import MOST_KEYS, timeline
 from tocsin.report import Result, choose, compare
-from tocsin.report.axis import Scale, number_ticks
 from tocsin.report.choose import pick_of
-from tocsin.report.page import About, page
-from tocsin.report.picture import LEFT, RIGHT, WIDTH, picture
 from tocsin.report.result import StoreSummary
-from tocsin.report.svg import number
-from tocsin.report.timeline import MOST_KEYS, timeline
 from tocsin.trace import Life
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror="alert(2)">\x00&amp;'

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from tocsin.rules.rulefile import Stream
 from tocsin.rules.secret import Secret
-from tocsin.spark.fields import ARRIVED, LINE, Fields, of_csv, of_json
-from tocsin.spark.readers import load
+from tocsin.spark.sources.data_sources import load
+from tocsin.spark.sources.raw_fields import ARRIVED, LINE, Fields, of_csv, of_json
 
 
 def read(session: SparkSession, stream: Stream, *, streaming: bool) -> Fields:

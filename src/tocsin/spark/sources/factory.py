@@ -35,8 +35,8 @@ from tocsin.factory import SENSORS, START_US, Factory
 from tocsin.rules.durations import time_us
 from tocsin.rules.rulefile import Stream
 from tocsin.run_directory import read_manifest
-from tocsin.spark.fields import Fields, of_columns
-from tocsin.spark.readers import stream_reader
+from tocsin.spark.sources.data_sources import stream_reader
+from tocsin.spark.sources.raw_fields import Fields, of_columns
 
 FOLDER, NOW = "factory", "now"
 SCHEMA = "machine string, ts timestamp, arrived long, value double"

@@ -30,7 +30,7 @@ from tocsin.rules.rulefile import Stream
 from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import latest_us
-from tocsin.spark.fields import Fields
+from tocsin.spark.sources.raw_fields import Fields
 
 # Most characters that are shown of a row that cannot be used.
 MOST_SHOWN = 65_536

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, Scale, number_ticks
 from tocsin.formatting import format_event_time
-from tocsin.report.axis import Scale, number_ticks, time_ticks
 from tocsin.report.recall import Recall, Stretch, recall_text
-from tocsin.report.svg import Drawing
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, BOTTOM = 960, 70, 24, 12, 130, 24
 # With more periods, each step shows the lowest recall of several periods.
@@ -23,12 +22,8 @@ def curve(recall: Recall) -> Markup:
     low, high = steps[0].start_us, steps[-1].end_us
     x = Scale(low, high, LEFT, WIDTH - RIGHT)
     y = Scale(_least(recall), 1.0, TOP + PANEL, TOP)
-    for time, text in time_ticks(low, high):
-        drawing.line(x(time), TOP, x(time), TOP + PANEL, "grid")
-        drawing.text(x(time), TOP + PANEL + 16, text, "tick", "middle")
-    for value, text in number_ticks(y.low, 1.0):
-        drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
-        drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
+    drawing.time_axis(x, TOP, TOP + PANEL)
+    drawing.value_axis(y, LEFT, WIDTH - RIGHT, number_ticks(y.low, 1.0))
     for step in steps:
         _area(drawing, step, recall.asked, x, y)
     for run in _runs(steps):

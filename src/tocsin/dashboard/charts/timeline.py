@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, Scale, fit_label
 from tocsin.formatting import format_count, format_duration, format_event_time, format_number
-from tocsin.report.axis import Scale, time_ticks
 from tocsin.report.result import Result
-from tocsin.report.svg import Drawing, fit_label
 from tocsin.trace.model import Life
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 960, 190, 12, 20, 6, 24
@@ -37,9 +36,7 @@ def timeline(
     drawing = Drawing(WIDTH, height, title)
     x = Scale(low, high, LEFT, WIDTH - RIGHT)
     base = TOP + ROW * len(shown)
-    for time, text in time_ticks(low, high):
-        drawing.line(x(time), TOP, x(time), base, "grid")
-        drawing.text(x(time), base + 16, text, "tick", "middle")
+    drawing.time_axis(x, TOP, base)
     for row, key in enumerate(shown):
         y = TOP + ROW * row
         drawing.text(LEFT - 8, y + 14, fit_label(", ".join(key) or "all rows"), "label", "end")

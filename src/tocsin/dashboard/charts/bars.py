@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, fit_label
 from tocsin.formatting import format_count, format_share
 from tocsin.report.result import OUTCOMES, StoreSummary
-from tocsin.report.svg import Drawing, fit_label
 
 WIDTH, LEFT, RIGHT, ROW = 960, 190, 12, 30
 

@@ -14,11 +14,18 @@ from typing import Any
 import pytest
 
 from servers import Mosquitto, mosquitto, need_mosquitto  # noqa: F401 - a fixture
-from tocsin import mqtt
 from tocsin.errors import PlanError, RunError
-from tocsin.mqtt import KEPT_PAYLOAD, MOST_PAYLOAD, Collector, Subscription, check_filter, client_id
 from tocsin.rules.secret import Secret
-from tocsin.spool import Message, SpoolReader, SpoolWriter
+from tocsin.spark.sources import mqtt_client
+from tocsin.spark.sources.mqtt_client import (
+    KEPT_PAYLOAD,
+    MOST_PAYLOAD,
+    Collector,
+    Subscription,
+    check_filter,
+    client_id,
+)
+from tocsin.spark.sources.mqtt_spool import Message, SpoolReader, SpoolWriter
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -153,7 +160,7 @@ def behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Coll
         append(self, messages)
 
     monkeypatch.setattr(SpoolWriter, "append", slow)
-    monkeypatch.setattr(mqtt, "MOST_WAITING_BYTES", 1_000)
+    monkeypatch.setattr(mqtt_client, "MOST_WAITING_BYTES", 1_000)
     collector = Collector(Subscription("127.0.0.1", "plant/#", port=1, client_id="test"), folder)
     yield collector, free
     free.set()
@@ -195,7 +202,7 @@ def test_bytes_that_wait_are_bounded_at_qos_1_by_reading_no_more(
 
 
 def test_a_client_that_waits_for_the_disk_can_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mqtt, "MOST_WAITING_BYTES", 0)
+    monkeypatch.setattr(mqtt_client, "MOST_WAITING_BYTES", 0)
     collector = Collector(Subscription("127.0.0.1", "plant/#", port=1, client_id="test"), tmp_path)
     comes = threading.Thread(target=come, args=(collector, 0, 1))
     comes.start()

@@ -1,7 +1,7 @@
-"""Sources: what a rule file says of a stream becomes a DataFrame, streaming or bounded.
+"""Source registry: the kind of a stream's source selects the reader, which returns a DataFrame, streaming or bounded.
 
-A kind gives fields as it can (`fields.py`); one place makes keys, time and values of them (`usable.py`). A row that
-cannot be used stays in the DataFrame with the reason and its text, so that it is counted and shown, and stops nothing.
+Each kind returns raw fields (`raw_fields.py`). `row_validation.py` derives keys, time and values from them. An invalid
+row stays in the DataFrame with a reason and its text, so that it is counted and shown; it does not stop the run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from tocsin.errors import PlanError
 from tocsin.plan import Plan
 from tocsin.rules.rulefile import RuleFile, Stream
-from tocsin.spark import factory, kafka, mqtt
-from tocsin.spark.fields import LINE, Fields, of_columns, of_csv, of_json
-from tocsin.spark.readers import read_parquet, stream_reader
 from tocsin.spark.session import has_local_files
-from tocsin.spark.usable import usable
+from tocsin.spark.sources import factory, kafka, mqtt
+from tocsin.spark.sources.data_sources import read_parquet, stream_reader
+from tocsin.spark.sources.raw_fields import LINE, Fields, of_columns, of_csv, of_json
+from tocsin.spark.sources.row_validation import usable
 
 # Kinds of sources that are files.
 FILES = ("parquet", "json", "csv")
