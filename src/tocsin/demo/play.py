@@ -14,7 +14,7 @@ from tocsin.demo.check import in_order, joined_lives
 from tocsin.demo.plant import RULE, Factory, rule_file_text
 from tocsin.demo.show import Progress, clock, print_alerts, print_check, print_state
 from tocsin.local import run_local
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.load import load_rule_file
 
 RUN = "run"
@@ -62,7 +62,7 @@ def _run_on_spark(
         for number in range(factory.batches):
             write_batch(folder / name, number, {column: values[batch == number] for column, values in columns.items()})
     (folder / "rules.yaml").write_text(rule_file_text())
-    file = load_rule_file(folder / "rules.yaml", partial(make_plan, bounded=False), {})
+    file = load_rule_file(folder / "rules.yaml", partial(plan_rules, bounded=False), {})
     progress.say(f"{sum(len(columns['ts']) for columns in streams.values()):,} rows written as Parquet; starting Spark")
     last = factory.back_in - 1
     rows, sizes = run_file(
