@@ -21,7 +21,7 @@ from tocsin import run_local
 from tocsin.cli.main import main
 from tocsin.demo import DISORDER_US, OUTAGES, RULES, WITHIN_US, alerts_of, margin, print_check, true_windows
 from tocsin.factory import Factory
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.load import load_rule_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,7 +126,7 @@ def test_demo_check_passes_on_the_local_engine_and_fails_when_an_alert_is_missin
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.format(machines=20, rate=200), "utf-8")
-    file = load_rule_file(tmp_path / "rules.yaml", partial(make_plan, bounded=False), {})
+    file = load_rule_file(tmp_path / "rules.yaml", partial(plan_rules, bounded=False), {})
     rule = next(rule for rule in file.rules if rule.alert == "Condensation")
     rows = {
         name: Factory(20, rate=200, disorder_us=DISORDER_US, outages=OUTAGES.get(name, 0)).read(name, 0, 9_600)

@@ -24,7 +24,7 @@ from tocsin.delivery import AlertLog
 from tocsin.delivery.alert_json import parse_microseconds
 from tocsin.factory import Factory
 from tocsin.formatting import format_count, format_duration, format_event_time, format_share, format_size
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.load import load_rule_file
 from tocsin.run_directory import Progress
 from tocsin.runtime.contract import Float, Int
@@ -94,7 +94,7 @@ def _play(folder: Path, machines: int, seconds: float) -> bool:
 
     rate = 10 * machines
     (folder / "rules.yaml").write_text(RULES.format(machines=machines, rate=rate), "utf-8")
-    file = load_rule_file(folder / "rules.yaml", partial(make_plan, bounded=False), {})
+    file = load_rule_file(folder / "rules.yaml", partial(plan_rules, bounded=False), {})
     print(f"{machines} machines with 3 sensors report 10 times per second. Each humidity sensor fails for up to 12 s,")
     print("then sends its delayed rows. An alert fires if the dew point is above the temperature of a surface.")
     print("Spark starts now; the first micro-batch loads kernels, or compiles them once.\n")

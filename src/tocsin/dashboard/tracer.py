@@ -181,7 +181,7 @@ def _whole_span(pick: Pick, asked: Asked) -> Pick:
 
 def rule_file(asked: Asked) -> RuleFile:
     """The rule file of a run; one that was changed since is refused."""
-    from tocsin.plan import make_plan
+    from tocsin.plan import plan_rules
     from tocsin.rules.load import load_rule_file
     from tocsin.run_directory.manifest import hash_rule_file
 
@@ -195,7 +195,7 @@ def rule_file(asked: Asked) -> RuleFile:
         message = f"the rule file {path} has changed since the run started"
         raise CannotTraceError(message)
     # Sinks are not made: nothing is sent from here.
-    return load_rule_file(path, partial(make_plan, bounded=False), os.environ)
+    return load_rule_file(path, partial(plan_rules, bounded=False), os.environ)
 
 
 def _life(asked: Asked) -> Life:

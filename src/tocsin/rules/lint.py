@@ -1,15 +1,38 @@
-"""Warn of rules that may be meant as written, and often are not."""
+"""Lint: warnings and notes about rules without errors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tocsin.errors import NOTE, WARNING
+from tocsin.expr.syntax_tree import Variable
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
-from tocsin.rules.references import Placed, Read
+from tocsin.rules.placed import Placed
+from tocsin.rules.rulefile import Domain, Stream
 
 
-def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: bool) -> None:
+@dataclass(frozen=True)
+class Read:
+    """Variables of a condition that read a column, and the streams that it reads.
+
+    It is whole if the condition has no error and each variable reads a column or a limit.
+    """
+
+    variables: tuple[Variable, ...]
+    streams: Mapping[str, Stream]
+    is_whole: bool
+
+    def domain(self, variable: Variable) -> Domain | None:
+        """Return the declared domain of a variable."""
+        stream = self.streams.get(variable.stream)
+        column = stream.column(variable.column) if stream else None
+        return stream.values[column].domain if stream and column else None
+
+
+def add_warnings(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: bool) -> None:
     """Add warnings and notes about a rule without mistakes. A rule with `emit: all` has no alert states to warn of.
 
     `shared`: the file limits the memory that its joins share.
@@ -17,23 +40,26 @@ def warn_of_traps(placed: Placed, rule: Rule, read: Read, plan: Any, *, shared: 
     (watch,) = plan.watches
     (threshold,) = watch.rules
     if delay := watch.delay_text(threshold):
-        placed.note(delay, "alert")
+        placed.add("alert-delay", ["alert"], delay, severity=NOTE)
     _warn_of_missing_keys(placed, rule, read)
     _warn_of_unused_options(placed, rule, shares=shared and len(read.streams) > 1 and rule.quality_options.cpu is None)
     if threshold.no_wait:
-        placed.warn(f"`quality.recall` has no effect ({threshold.no_wait})", "quality", "recall")
+        message = f"`quality.recall` has no effect ({threshold.no_wait})"
+        placed.add("no-effect", ["quality", "recall"], message, severity=WARNING)
     if rule.emit == "all":
         for name in ("for", "keep_firing_for", "stale"):
             if (name,) in placed.places:
-                placed.warn(f"`{name}` has no effect with `emit: all`, because a match has no end", name)
+                message = f"`{name}` has no effect with `emit: all`, because a match has no end"
+                placed.add("no-effect", [name], message, severity=WARNING)
         return
     for_us = microseconds(rule.for_, "`for`")
     if len(read.streams) > 1 and not for_us and not _has_band(rule):
         message = (
             "`keep_firing_for` should be set for a join: each row joins with other rows, so the alert flaps near its "
-            "threshold; got no `for`, `keep_firing_for` or `recovery`"
+            "threshold"
         )
-        placed.warn(message, "alert")
+        found = "no `for`, `keep_firing_for` or `recovery`"
+        placed.add("flapping-alert", ["alert"], message, found, severity=WARNING)
     if rule.stale is None:
         _warn_of_pauses(placed, read, for_us, threshold.stale_us)
     _warn_of_beliefs(placed, rule, read, threshold)
@@ -48,7 +74,7 @@ def _warn_of_missing_keys(placed: Placed, rule: Rule, read: Read) -> None:
             f"`on` should be set to key columns of the streams ({', '.join(common)}): without it, rows of all keys "
             "are evaluated together and share one alert; write `on: []` if that is intended"
         )
-        placed.warn(message, "alert")
+        placed.add("missing-on", ["alert"], message, severity=WARNING)
 
 
 def _warn_of_unused_options(placed: Placed, rule: Rule, *, shares: bool) -> None:
@@ -59,10 +85,10 @@ def _warn_of_unused_options(placed: Placed, rule: Rule, *, shares: bool) -> None
             continue
         if not has_memory and not shares:
             message = f"`quality.{name}` has no effect, because the rule has no `quality.memory`"
-            placed.warn(message, "quality", name)
+            placed.add("no-effect", ["quality", name], message, severity=WARNING)
         elif name == "weight" and has_memory:
             message = "`quality.weight` has no effect, because the rule shares no memory: it has a `quality.memory`"
-            placed.warn(message, "quality", name)
+            placed.add("no-effect", ["quality", name], message, severity=WARNING)
 
 
 def _has_band(rule: Rule) -> bool:
@@ -82,7 +108,7 @@ def _warn_of_pauses(placed: Placed, read: Read, for_us: int, stale_us: int) -> N
             f"`stale` should be set: after a pause of more than {duration_text(stale_us)}, the default here, `for` "
             f"starts again, but `no_data` of {longest!r} allows pauses of up to {duration_text(quiet[longest])}"
         )
-        placed.warn(message, "for")
+        placed.add("short-stale", ["for"], message, severity=WARNING)
 
 
 def _warn_of_beliefs(placed: Placed, rule: Rule, read: Read, threshold: Any) -> None:
@@ -97,4 +123,4 @@ def _warn_of_beliefs(placed: Placed, rule: Rule, read: Read, threshold: Any) -> 
         for name in dict.fromkeys((str(variable), column)):
             if believed and rule.shapes.get(name) is not None:
                 message = f"`shapes` of {name!r} is stated but not proved: alarms are lost if it is false"
-                placed.warn(message, "shapes", name)
+                placed.add("unproved-shape", ["shapes", name], message, severity=WARNING)
