@@ -257,6 +257,7 @@ def test_a_damaged_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_second_process_uses_an_index_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "tocsin.dashboard")
     AlertWriter(tmp_path / "alerts").write(0, [change("Hot", "firing", SECOND, id="a")])
     first, second = (AlertIndex(tmp_path / "alerts", tmp_path / "index") for _ in range(2))
     for index in (first, second):
@@ -269,6 +270,16 @@ def test_a_second_process_uses_an_index_of_its_own(tmp_path: Path, caplog: pytes
     for index in (first, second):
         index.close()
     assert not temporary.exists()
+
+
+def test_an_index_directory_that_cannot_be_used_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    AlertWriter(tmp_path / "alerts").write(0, [change("Hot", "firing", SECOND, id="a")])
+    (tmp_path / "file").write_text("not a directory")
+    index = AlertIndex(tmp_path / "alerts", tmp_path / "file" / "index")
+    list(index.read())
+    assert [one.id for one in all_alerts(index)] == ["a"]
+    assert f"cannot store the index in {tmp_path / 'file' / 'index'}" in caplog.text
+    index.close()
 
 
 def test_an_index_that_cannot_be_written_is_a_fault_and_loses_nothing(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_all_sinks_link_to_the_dashboard_of_the_rule_file_when_they_have_no_othe
 
 
 def test_an_invalid_dashboard_of_the_rule_file_is_an_error(tmp_path: Path) -> None:
-    found = [mistake.message for mistake in check(tmp_path, "dashboard: board:8484\n" + GOOD).mistakes]
+    found = [error.sentence for error in check(tmp_path, "dashboard: board:8484\n" + GOOD).errors]
     assert found
     assert all("`dashboard` must be an http or https URL" in message for message in found)
 

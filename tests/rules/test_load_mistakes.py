@@ -316,7 +316,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "got console, log"),
     "an unknown option of a sink": (
         "- console:", "- console: {»colour: red}",
-        "sink 1: console: `colour` is not a key of sink `console`; expected one of states"),
+        "sink 1: console: `colour` is not a key of sink `console`; expected one of states, dashboard"),
     "a state that is none": (
         "- console:", "- console: {states: [firing, »resolvd]}",
         "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got 'resolvd'; did "
@@ -366,8 +366,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         "sink 2: webhook: `dashboard` must be an http or https URL with only host, port and path; "
         "the URL has another scheme"),
     "a dashboard of a sink that sends no links": (
-        "- console:", "- console: {»dashboard: http://board}",
-        "sink 1: console: `dashboard` is not a key of sink `console`; expected one of states"),
+        "- console:", "- log: {path: copy, »dashboard: http://board}",
+        "sink 1: log: `dashboard` is not a key of sink `log`; expected one of path, format"),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
         'stream "surface": kafka: `${NONE}` must be set in the environment; this variable is not set'),

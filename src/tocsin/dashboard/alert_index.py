@@ -494,6 +494,8 @@ def _reserve(folder: Path, directory: Path | None) -> tuple[Path, Callable[[], N
                 os.close(lock)
                 raise
             return directory / f"{name}.db", lambda: os.close(lock)
+        except BlockingIOError:
+            _log.info("%s: another process uses the index in %s; using a temporary index", folder, directory)
         except OSError as error:
             _log.warning("%s: cannot store the index in %s, using a temporary index: %s", folder, directory, error)
     made = tempfile.mkdtemp(prefix="tocsin-index-")
