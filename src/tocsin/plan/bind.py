@@ -48,7 +48,7 @@ def bind(rule: Rule, scope: Scope, diagnostics: Diagnostics) -> Bound | None:
     """Return a rule with its columns; None if a part of its condition is wrong or doubtful."""
     result = read_condition(rule.expr)
     for error in result.errors:
-        span = (error.start, error.stop) if error.text else None
+        span = error.start, error.stop
         diagnostics.add("invalid-condition", ["expr"], f"`expr`: {error.message}", quoted=error.text, span=span)
     for name in rule.limits:
         if name in scope.columns:
