@@ -316,7 +316,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "got console, log"),
     "an unknown option of a sink": (
         "- console:", "- console: {»colour: red}",
-        "sink 1: console: `colour` is not a key of sink `console`; expected one of states, dashboard"),
+        "sink 1: console: `colour` is not a key of sink `console`; expected one of dashboard, states"),
     "a state that is none": (
         "- console:", "- console: {states: [firing, »resolvd]}",
         "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got 'resolvd'; did "
