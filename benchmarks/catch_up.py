@@ -152,6 +152,7 @@ def figures(one: Mapping[str, Any], batch: int, batches: int) -> dict[str, float
         found[f"{name}: whole run, CPU s"] = run["cpu_s"]
         if name != "nothing":
             found[f"{name} / nothing: time after the first batch"] = seconds / later["nothing"]
+            found[f"{name} / nothing: CPU after the first batch"] = _later_cpu_s(run) / _later_cpu_s(one["nothing"])
     found["pairs of all"] = one["all"]["alerts"].get("match", 0)
     if "flink" in one:
         whole, first = one["flink"], one["flink_first"]
@@ -165,6 +166,10 @@ def figures(one: Mapping[str, Any], batch: int, batches: int) -> dict[str, float
             found[f"{name} / flink: rows/s"] = mine / rate
             found[f"{name} / flink: rows/s, both after the first 10^6 rows"] = mine / later_rate
     return found
+
+
+def _later_cpu_s(run: Mapping[str, Any]) -> float:
+    return sum(batch["cpu_s"] for batch in run["batches"][1:])
 
 
 def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -23,6 +23,7 @@ def test_ratios_exclude_the_first_micro_batch_and_compare_runs_of_one_round() ->
     found = figures(one | {"flink_first": flink_run(4.0), "flink": flink_run(20.0)}, BATCH, 3)
     assert found["witness: rows/s after the first batch"] == 2 * BATCH / 6
     assert found["witness / nothing: time after the first batch"] == 1.5
+    assert found["witness / nothing: CPU after the first batch"] == 1.5
     assert found["flink: rows/s"] == 3 * BATCH / 20
     assert found["flink: rows/s after the first 10^6 rows"] == 2 * BATCH / 16
     assert found["witness / flink: rows/s"] == pytest.approx(20 / 9)
