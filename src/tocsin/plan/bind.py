@@ -60,7 +60,7 @@ def bind(rule: Rule, scope: Scope, diagnostics: Diagnostics) -> Bound | None:
     known = {*read, *(limit.variable for limit in limits)}
     recovery = _recovery(rule, result.condition, known, diagnostics)
     if not is_whole or result.condition is None:
-        _check_possible_names(rule, scope, list(dict.fromkeys(stream for stream, _ in read)), diagnostics)
+        _check_possible_names(rule, scope, result, list(dict.fromkeys(stream for stream, _ in read)), diagnostics)
         return None
     bound = Bound(
         _by_own_names(rule.with_fields(recovery=recovery), read, diagnostics),
@@ -96,17 +96,24 @@ def _find_columns(
     return read, limits
 
 
-def _check_possible_names(rule: Rule, scope: Scope, read: Sequence[str], diagnostics: Diagnostics) -> None:
-    """Report names that no condition over the streams could read, and missing time bounds of two known streams."""
+def _check_possible_names(
+    rule: Rule, scope: Scope, result: ParseResult, read: Sequence[str], diagnostics: Diagnostics
+) -> None:
+    """Report names that no condition over the streams could read, and missing time bounds of two known streams.
+
+    A name that `expr` has too is reported there only.
+    """
+    reported = {format_variable(variable.key) for variable in result.variables}
+    reported |= {variable.stream for variable in result.variables}
     for field in ("shapes", "domains", "tolerance"):
         for name in getattr(rule, field):
-            if not scope.may_read(name):
+            if name not in reported and not scope.may_read(name):
                 message = f"`{field}` must name variables of `expr`"
                 diagnostics.add("unknown-variable", [field, name, NAME], message, repr(name))
     if isinstance(rule.within, Mapping):
         for pair in rule.within:
             for name in pair:
-                if not scope.may_read(name):
+                if name not in reported and not scope.may_read(name):
                     message = "`within` must name streams of `expr`"
                     diagnostics.add("unknown-stream", ["within", pair, name], message, repr(name))
     elif rule.within is None and len(read) > 1:
