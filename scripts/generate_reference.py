@@ -1,4 +1,4 @@
-"""Reference pages: write the parts that come from code, or check that they are up to date.
+"""Reference pages and JSON Schemas: write the parts that come from code, or check that they are up to date.
 
 Usage: generate_reference.py [--check]
 
@@ -10,6 +10,7 @@ in docs/reference. Each name of `parts` must be on exactly one page, so no page 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,17 +19,18 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from tocsin import jit
 from tocsin.cli.main import parser
 from tocsin.diagnostic_codes import CODES
 from tocsin.expr import parser as condition_parser
 from tocsin.expr.syntax_tree import FUNCTIONS
-from tocsin.rules import compose, context, options, values
-from tocsin.rules.options import Field
+from tocsin.rules import compose, context, schema, values
+from tocsin.rules.part import Kind, Part, json_schema
 from tocsin.runtime.metrics import METRICS, Metric
-from tocsin.testing import options as test_options
 from tocsin.testing import scenario, series_notation
+from tocsin.testing import schema as test_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -51,46 +53,47 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
-def fields(sections: Mapping[str, tuple[Field, ...]]) -> str:
+def fields(sections: Mapping[str, type[Part]]) -> str:
     """Return the keys of a file format, each section below a heading. Sections with equal keys share a heading."""
-    titles: dict[tuple[Field, ...], list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for title, section in sections.items():
-        titles.setdefault(section, []).append(title)
-    text = ["\n".join([f"### {', '.join(names)}", "", *map(_field, section)]) for section, names in titles.items()]
-    return "\n\n".join(text)
+        keys = "\n".join(_field(name, section.model_fields[attribute]) for name, attribute in section.names().items())
+        titles.setdefault(keys, []).append(title)
+    return "\n\n".join("\n".join([f"### {', '.join(names)}", "", keys]) for keys, names in titles.items())
 
 
-def _field(field: Field) -> str:
+def _field(name: str, field: FieldInfo) -> str:
     """Return a key with its type, its default and its meaning."""
     # The text of a part is the content of another section.
-    facts = [] if field.kind == "part" else [options.takes(field).removeprefix("a ").removeprefix("an ")]
-    if field.required:
+    kinds = [one for one in field.metadata if isinstance(one, Kind)]
+    facts = [str(one).removeprefix("a ").removeprefix("an ") for one in kinds]
+    if field.json_schema_extra:
         facts.append("*required*")
     elif field.default is not None:
         facts.append(f"default `{field.default}`")
     details = f" ({', '.join(facts)})" if facts else ""
-    return f"- {code(field.name)}{details}: {field.meaning}"
+    return f"- {code(name)}{details}: {field.description}"
 
 
 def rule_file_keys() -> str:
     """Return the keys of rule files."""
     sections = {
-        "file": options.FILE,
-        "streams": options.STREAM,
-        "values": options.VALUE,
-        "no_data": options.NO_DATA,
-        "limits": options.LIMITS,
-        "groups": options.GROUP,
-        "rules": options.RULE,
-        "within": options.PAIR,
-        "quality of a rule": options.QUALITY,
-        "quality.model": options.MODEL,
-        "quality of a file": options.RUN_QUALITY,
-        "ranges": options.RANGES,
-        "archive": options.ARCHIVE,
+        "file": schema.RuleFileOptions,
+        "streams": schema.Stream,
+        "values": schema.Value,
+        "no_data": schema.NoDataOptions,
+        "limits": schema.LimitsTable,
+        "groups": schema.Group,
+        "rules": schema.RuleOptions,
+        "within": schema.Pair,
+        "quality of a rule": schema.RuleQuality,
+        "quality.model": schema.Model,
+        "quality of a file": schema.RunQuality,
+        "ranges": schema.RangeRuleOptions,
+        "archive": schema.Archive,
     }
-    for name, kinds in (("source", options.SOURCES), ("sink", options.SINKS)):
-        sections |= {f"{name} {kind.name}": kind.fields for kind in kinds.values()}
+    for name, kinds in (("source", schema.SOURCES), ("sink", schema.SINKS)):
+        sections |= {f"{name} {kind}": part for kind, part in kinds.items()}
     return fields(sections)
 
 
@@ -136,7 +139,7 @@ def test_file_limits() -> str:
 
 def unsupported_keys() -> str:
     """Return the keys of promtool that a test file cannot have. The error of each key names a replacement."""
-    return ", ".join(code(name) for names in test_options.UNSUPPORTED.values() for name in names)
+    return ", ".join(code(name) for names in test_schema.UNSUPPORTED.values() for name in names)
 
 
 def commands() -> dict[str, tuple[argparse.ArgumentParser, str]]:
@@ -260,7 +263,7 @@ def parts() -> dict[str, Callable[[], str]]:
         "limits of rule files": rule_file_limits,
         "functions": functions,
         "diagnostic codes": diagnostic_codes,
-        "keys of test files": lambda: fields(test_options.TABLES),
+        "keys of test files": lambda: fields(test_schema.PARTS),
         "limits of test files": test_file_limits,
         "unsupported keys": unsupported_keys,
         "shared options": shared_options,
@@ -288,8 +291,17 @@ def generate(text: str, missing: dict[str, Callable[[], str]]) -> tuple[str, lis
     return PART.sub(replace, text), changed
 
 
+def json_schemas() -> dict[Path, str]:
+    """Return the JSON Schemas of the package by their files."""
+    models = {"rules": schema.RuleFileOptions, "testing": test_schema.TestFileOptions}
+    return {
+        ROOT / "src" / "tocsin" / package / "schema.json": json.dumps(json_schema(model), indent=2, ensure_ascii=False)
+        for package, model in models.items()
+    }
+
+
 def main(arguments: list[str]) -> int:
-    """Write all pages, or with --check report the parts that differ; return 1 if a check fails."""
+    """Write pages and schemas, or with --check report the parts that differ; return 1 if a check fails."""
     is_check = arguments == ["--check"]
     if arguments and not is_check:
         message = f"usage: generate_reference.py [--check]; got {' '.join(arguments)}"
@@ -303,6 +315,14 @@ def main(arguments: list[str]) -> int:
         elif changed:
             page.write_text(text, "utf-8")
             print(f"{page}: wrote {', '.join(changed)}")
+    for path, text in json_schemas().items():
+        is_current = path.exists() and path.read_text("utf-8") == f"{text}\n"
+        if is_check and not is_current:
+            is_failed = True
+            print(f"{path}: out of date; run scripts/generate_reference.py")
+        elif not is_current:
+            path.write_text(f"{text}\n", "utf-8")
+            print(f"{path}: wrote")
     for name in missing:
         is_failed = True
         print(f"{PAGES}: no page has the part {name!r}")

@@ -18,7 +18,7 @@ from tocsin.delivery import (
 )
 from tocsin.delivery.sinks import reveal_secret
 from tocsin.errors import RuleError
-from tocsin.rules.options import SINKS
+from tocsin.rules.schema import SINKS
 from tocsin.rules.secret import Secret
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", SINKS)
 def test_make_sink_accepts_every_kind_and_option_of_a_rule_file(kind: str) -> None:
-    assert {field.name for field in SINKS[kind].fields} == set(EXAMPLES[kind])
+    assert SINKS[kind].names().keys() == set(EXAMPLES[kind])
     sink = make_sink(kind, EXAMPLES[kind])
     assert sink.kind == kind
     assert {field.name for field in dataclasses.fields(sink)} == set(EXAMPLES[kind])
@@ -81,8 +81,9 @@ def test_sink_raises_an_error_without_secrets_when_the_dashboard_url_is_invalid(
 
 @pytest.mark.parametrize("kind", SINKS)
 def test_sink_uses_the_default_when_an_option_is_null(kind: str) -> None:
-    needed = {field.name: EXAMPLES[kind][field.name] for field in SINKS[kind].fields if field.required}
-    unset = {field.name: None for field in SINKS[kind].fields if not field.required}
+    required = SINKS[kind].required()
+    needed = {name: EXAMPLES[kind][name] for name in required}
+    unset = {name: None for name in SINKS[kind].names() if name not in required}
     assert make_sink(kind, {**needed, **unset}) == make_sink(kind, needed)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.examples import DOCS, ROOT, blocks_of, load_yaml, pages
 from tocsin.delivery import make_sink
 from tocsin.delivery.sinks import Sink
-from tocsin.rules.options import SOURCES
+from tocsin.rules.schema import SOURCES
 
 HOW_TO = DOCS / "how-to"
 

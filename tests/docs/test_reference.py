@@ -13,24 +13,24 @@ from tocsin.cli.main import EPILOG
 from tocsin.expr.parser import parse_condition
 from tocsin.jit import use_interpreted_kernels
 from tocsin.plan import plan_rules
-from tocsin.rules import options
+from tocsin.rules import schema
 from tocsin.rules.load import check_rule_file
-from tocsin.rules.options import Field
+from tocsin.rules.part import Kind, Part
 from tocsin.rules.values import default_value
 from tocsin.testing import SuiteLoader, run_suite
-from tocsin.testing import options as test_options
+from tocsin.testing import schema as test_schema
 from tocsin.testing.series_notation import read_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
 ENVIRONMENT = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p"}
-RULE_TABLES: dict[str, tuple[Field, ...]] = {
+KINDS = {**{f"source {name}": part for name, part in schema.SOURCES.items()}, **schema.SINKS}
+RULE_PARTS: dict[str, type[Part]] = {
     name: value
-    for name, value in vars(options).items()
-    if name[0] != "_" and isinstance(value, tuple) and value and isinstance(value[0], Field)
+    for name, value in vars(schema).items()
+    if isinstance(value, type) and issubclass(value, Part) and value is not Part and value not in KINDS.values()
 }
-KINDS = {kind.name: kind.fields for kinds in (options.SOURCES, options.SINKS) for kind in kinds.values()}
-TABLES = {**RULE_TABLES, **KINDS, **test_options.TABLES}
+PARTS = {**RULE_PARTS, **KINDS, **test_schema.PARTS}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -83,7 +83,7 @@ def test_rule_file_of_the_page_is_valid_and_has_every_key(tmp_path: Path) -> Non
     checked = check_rule_file(tmp_path / "rules.yaml", plan_rules, ENVIRONMENT)
     assert [str(error) for error in (*checked.errors, *checked.warnings)] == []
     assert checked.file is not None
-    names = [field.name for table in RULE_TABLES if table != "RANGES" for field in RULE_TABLES[table]]
+    names = [name for part in RULE_PARTS if part != "RangeRuleOptions" for name in RULE_PARTS[part].names()]
     assert [name for name in names if not re.search(rf"\b{name}:", rules)] == []
 
 
@@ -98,7 +98,7 @@ def test_tests_of_the_page_pass_and_have_every_key(tmp_path: Path) -> None:
         results = list(run_suite(checked.suite, checked.suite.scenarios))
     assert [(case.case.line, case.differences) for result in results for case in result.cases if not case.ok] == []
     assert sum(len(result.cases) for result in results) == 5
-    names = [field.name for fields in test_options.TABLES.values() for field in fields]
+    names = [name for part in test_schema.PARTS.values() for name in part.names()]
     assert [name for name in names if not re.search(rf"\b{name}:", tests)] == []
 
 
@@ -110,21 +110,23 @@ def test_series_of_the_page_expand_as_documented(text: str, expanded: str) -> No
     assert read_samples(text).values.tolist() == read_samples(expanded).values.tolist()
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_fields_of_a_table_have_distinct_names_and_one_line(name: str) -> None:
-    names = [field.name for field in TABLES[name]]
-    assert len(names) == len(set(names))
-    assert all(field.meaning and "\n" not in field.meaning for field in TABLES[name])
-    assert all(not (field.required and field.default) for field in TABLES[name])
+@pytest.mark.parametrize("name", PARTS)
+def test_fields_of_a_part_have_one_line_and_no_default_if_they_are_required(name: str) -> None:
+    part = PARTS[name]
+    for field in part.model_fields.values():
+        assert field.description
+        assert "\n" not in field.description
+        assert not (field.json_schema_extra and field.default)
 
 
 @pytest.mark.parametrize(
-    "field",
-    [field for fields in TABLES.values() for field in fields if field.default is not None],
-    ids=lambda field: field.name,
+    ("part", "name"),
+    [(part, name) for part in PARTS.values() for name, field in part.model_fields.items() if field.default is not None],
 )
-def test_default_of_a_field_is_valid(field: Field) -> None:
-    assert default_value(field) is not None
+def test_default_of_a_field_is_valid(part: type[Part], name: str) -> None:
+    field = part.model_fields[name]
+    (kind,) = [one for one in field.metadata if isinstance(one, Kind)]
+    assert default_value(kind, field.default) is not None
 
 
 def test_precedence_of_operators_is_as_documented() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.files import GOOD, check
+from rules.test_ranges import GOOD as RANGES
+from tocsin.diagnostic_codes import CODES
 from tocsin.rules.compose import split_lines
 
 WORDS = [
@@ -126,3 +129,72 @@ def test_any_text_anywhere(folder: Path, place: int, cut: int, text: str) -> Non
         if mistake.file.endswith("rules.yaml"):
             assert 1 <= mistake.line <= len(lines)
             assert 1 <= mistake.column <= len(lines[mistake.line - 1]) + 1
+
+
+PIECES = [
+    *WORDS,
+    ":",
+    "- ",
+    "\n",
+    "  ",
+    "\t",
+    "'",
+    '"',
+    "[",
+    "]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "<<: ",
+    "!!str ",
+    "|",
+    ">",
+    "#",
+]
+PIECES += [
+    "=>",
+    "==",
+    "999999999999999999999",
+    "1e999",
+    "-0",
+    "2G",
+    "01/31/2026",
+    "air.Temp",
+    "max(",
+    ")",
+    "\x00",
+    "é",
+    "---",
+]
+
+
+@pytest.mark.slow
+def test_five_thousand_mutated_files_have_errors_with_positions_and_show_no_secret(folder: Path) -> None:
+    draw = random.Random(7)
+    secret = GOOD.replace("${PASS}", "hunter2")
+    for _ in range(5000):
+        text = draw.choice([GOOD, RANGES, secret])
+        for _ in range(draw.randint(1, 6)):
+            lines = text.split("\n")
+            kind, row, other = draw.randrange(5), draw.randrange(len(lines)), draw.randrange(len(lines))
+            if kind == 0:
+                lines[row], lines[other] = lines[other], lines[row]
+            elif kind == 1:
+                lines[row : row + draw.randint(0, 3)] = []
+            elif kind == 2:
+                lines[row] = lines[other]
+            else:
+                at = draw.randint(0, len(lines[row]))
+                lines[row] = lines[row][:at] + draw.choice(PIECES) + lines[row][at + draw.randint(0, 6) :]
+            text = "\n".join(lines)
+        checked = check(folder, text)
+        lines = split_lines(text)
+        assert (checked.file is None) == bool(checked.errors)
+        for one in (*checked.errors, *checked.warnings, *checked.notes):
+            assert one.code in CODES
+            if one.file.endswith("rules.yaml"):
+                assert 1 <= one.line <= len(lines)
+                assert 1 <= one.column <= len(lines[one.line - 1]) + 1
+            assert str(one).isprintable()
+            assert "hunter2" not in one.excerpt or "hunter2" in one.sentence

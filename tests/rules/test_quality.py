@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tocsin import Rule, RuleError, local
 from tocsin.plan import make_plan, plan_rules
 from tocsin.rules.load import Checked, check_rule_file
-from tocsin.rules.options import MODEL, QUALITY, RUN_QUALITY
+from tocsin.rules.part import Part
 from tocsin.rules.quality import (
     AGE,
     FIXED,
@@ -35,6 +35,7 @@ from tocsin.rules.quality import (
     UtilityModel,
     parse_quality,
 )
+from tocsin.rules.schema import Model, RuleQuality, RunQuality
 
 SECOND = 1_000_000
 FILE = """\
@@ -159,17 +160,21 @@ def test_interval_is_longer_when_the_period_would_have_more_than_3600(period: st
 
 
 def test_tables_of_the_reference_page_have_the_known_keys() -> None:
-    assert tuple(field.name for field in QUALITY) == RULE_KEYS
-    assert tuple(field.name for field in RUN_QUALITY) == RUN_KEYS
+    assert tuple(RuleQuality.names()) == RULE_KEYS
+    assert tuple(RunQuality.names()) == RUN_KEYS
 
 
-@pytest.mark.parametrize("field", [field for field in (*QUALITY, *MODEL) if field.default], ids=lambda one: one.name)
-def test_defaults_of_the_reference_page_change_nothing(field: Any) -> None:
-    if field in MODEL:
-        assert parse_quality({"model": {field.name: field.default}}).model == UtilityModel()
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [(part, name) for part in (RuleQuality, Model) for name, field in part.model_fields.items() if field.default],
+)
+def test_defaults_of_the_reference_page_change_nothing(part: type[Part], name: str) -> None:
+    default = part.model_fields[name].default
+    if part is Model:
+        assert parse_quality({"model": {name: default}}).model == UtilityModel()
     else:
-        options = {"recall": 0.9} if field.name in ("period", "adapt_every", "step", "in_order", "strategy") else {}
-        assert parse_quality({**options, field.name: field.default}) == parse_quality(options)
+        options = {"recall": 0.9} if name in ("period", "adapt_every", "step", "in_order", "strategy") else {}
+        assert parse_quality({**options, name: default}) == parse_quality(options)
 
 
 SIZE = "`quality.memory` must be a size such as 200MB, 64KiB or 10000 rows"

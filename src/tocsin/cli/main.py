@@ -7,9 +7,23 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tocsin.cli import backtest, certify, check, dashboard, demo, edge, examples, explain, query, ranges, run, test
+from tocsin.cli import (
+    backtest,
+    certify,
+    check,
+    dashboard,
+    demo,
+    edge,
+    examples,
+    explain,
+    query,
+    ranges,
+    run,
+    schema,
+    test,
+)
 
-COMMANDS = (check, certify, explain, test, backtest, run, dashboard, ranges, query, edge, demo, examples)
+COMMANDS = (check, schema, certify, explain, test, backtest, run, dashboard, ranges, query, edge, demo, examples)
 EPILOG = (
     "`tocsin COMMAND --help` describes a command. Exit codes: 0 success; 1 errors in a file, a failed run or a "
     "missing file; 2 invalid arguments. TOCSIN_PROGRESS=off turns progress lines off."

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tocsin.hashing import stable_hash
-from tocsin.interim.memory.memory_rebalancing import Share
-from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
-from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Listener, Pages, Pipeline
 from tocsin.runtime.session import Session
+
+if TYPE_CHECKING:
+    from tocsin.interim.memory.memory_rebalancing import Share
+    from tocsin.interim.reorder.wait_controller import Control
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,15 @@ class Plan:
 
     def build_pipelines(self, pages: Pages, listener: Listener | None = None) -> Sequence[Pipeline]:
         """Build a pipeline for each key set, and one for the state of removed rules."""
+        # The commands that only check rules need no pipelines.
+        from tocsin.plan.pipelines import build_pipelines
+
         return build_pipelines(self, pages, listener)
 
     def read_control(self, row: Mapping[str, Any]) -> Control | Share:
         """Read a control row: a share of memory, or a wait that all buckets agreed on."""
+        from tocsin.plan.pipelines import read_message
+
         return read_message(row)
 
     def sharing(self) -> Plan:

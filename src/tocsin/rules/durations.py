@@ -90,7 +90,16 @@ def time_us(text: str, where: str) -> int:
     try:
         return parse_iso_time(text)
     except ValueError:
-        raise _error(text, "invalid-time", f"{where} must be a time such as 2026-01-01T00:00:00Z") from None
+        message = f"{where} must be a time such as 2026-01-01T00:00:00Z"
+        raise RuleError(Diagnostic("invalid-time", (), message, value_text(text), _date_hint(text))) from None
+
+
+def _date_hint(text: str) -> str:
+    """Return the ISO date of a date in US format, as a hint."""
+    found = re.fullmatch(r"\s*([0-9]{1,2})/([0-9]{1,2})/([0-9]{4})\b.*", text)
+    if not found or not 1 <= int(found[1]) <= 12 or not 1 <= int(found[2]) <= 31:
+        return "write year-month-day" if "/" in text else ""
+    return f"write {found[3]}-{int(found[1]):02d}-{int(found[2]):02d}: year, month, day"
 
 
 def duration_text(value_us: int) -> str:

@@ -13,16 +13,17 @@ from tocsin.expr.parser import ParseResult
 from tocsin.expr.syntax_tree import Variable
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar, place_in
 from tocsin.rules.context import Context, found
-from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.lint import Read, add_warnings
 from tocsin.rules.model import UNREDUCED, Rule
 from tocsin.rules.no_data import AnyRule, NoData
-from tocsin.rules.options import GROUP, PAIR, RULE
+from tocsin.rules.part import Fields, read_fields
 from tocsin.rules.placed import UNNAMED, FileScope, Placed, item_named
 from tocsin.rules.ranges import RangeRule
 from tocsin.rules.read_quality import read_quality_block
 from tocsin.rules.read_ranges import read_ranges
 from tocsin.rules.rulefile import DOUBTFUL, Group
+from tocsin.rules.schema import Group as GroupOptions
+from tocsin.rules.schema import Pair, RuleOptions
 from tocsin.rules.scope import read_condition
 from tocsin.rules.streams import MICROSECOND, good_labels
 from tocsin.rules.suggestions import nearest
@@ -49,7 +50,7 @@ def read_groups(
     begin_rule = _counting(node, report)
     for number, item in enumerate(_items(context, node, "rule file", "groups"), 1):
         where = _called(item, "name", "group", number)
-        fields = read_fields(context, item, GROUP, where, "a group")
+        fields = read_fields(context, item, GroupOptions, where, "a group")
         if fields is None:
             continue
         name = fields["name"] or ""
@@ -161,7 +162,7 @@ class _RuleReader:
     def read(self, node: Node, where: str) -> Rule | None:
         """Read a rule; return None if it has an error."""
         before = self.context.errors
-        fields = read_fields(self.context, node, RULE, where, "a rule")
+        fields = read_fields(self.context, node, RuleOptions, where, "a rule")
         if fields is None:
             return None
         placed = Placed(self.context, self.places, fields.node, where)
@@ -265,7 +266,7 @@ class _RuleReader:
             self.context.report(node, where, "too-many-entries", message, f"{len(node.items):,}")
             return pairs
         for item in node.items:
-            inner = read_fields(self.context, item, PAIR, f"{where}: within", "a pair")
+            inner = read_fields(self.context, item, Pair, f"{where}: within", "a pair")
             pair = self._two(inner, "between", where) if inner else None
             bounds = self._two(inner, "bounds", where) if inner else None
             if pair in pairs:

@@ -14,12 +14,12 @@ from typing import Any
 from tocsin.errors import NOTE, WARNING, Diagnostic, RuleError
 from tocsin.rules.compose import MOST_BYTES, ListNode, MapNode, Node, Scalar, compose, split_lines
 from tocsin.rules.context import Context, FileDiagnostics, RuleFileError, TooManyErrors, found
-from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.groups import read_groups
-from tocsin.rules.options import ARCHIVE, FILE, SINKS
+from tocsin.rules.part import Fields, read_fields, read_kind
 from tocsin.rules.placed import FileScope, Placed, Planner
 from tocsin.rules.read_quality import read_run_quality
 from tocsin.rules.rulefile import RuleFile, Sink
+from tocsin.rules.schema import SINKS, Archive, LinkingSink, RuleFileOptions
 from tocsin.rules.streams import read_streams, read_tables
 
 WHERE = "rule file"
@@ -121,7 +121,7 @@ def _read(
     make_sink: MakeSink | None,
     report: Callable[[int, int], None] | None,
 ) -> RuleFile | None:
-    fields = read_fields(context, node, FILE, WHERE, "a rule file")
+    fields = read_fields(context, node, RuleFileOptions, WHERE, "a rule file")
     if fields is None:
         return None
     nothing = MapNode(node.line, node.column)
@@ -163,7 +163,7 @@ def _sinks(context: Context, fields: Fields, make_sink: MakeSink | None) -> tupl
         read = read_kind(context, item, SINKS, f"sink {number}", "sink")
         if read is not None and context.errors == before:
             kind, options = read
-            if fields["dashboard"] and any(field.name == "dashboard" for field in SINKS[kind].fields):
+            if fields["dashboard"] and issubclass(SINKS[kind], LinkingSink):
                 options = {**options, "dashboard": options.get("dashboard") or fields["dashboard"]}
             sinks.append(Sink(kind, options))
             if make_sink is not None:
@@ -194,7 +194,7 @@ def _check_sink(
 def _archive(context: Context, fields: Fields) -> str | None:
     if "archive" not in fields.nodes:
         return None
-    inner = read_fields(context, fields.nodes["archive"], ARCHIVE, "archive", "an archive")
+    inner = read_fields(context, fields.nodes["archive"], Archive, "archive", "an archive")
     return inner["path"] if inner else None
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tocsin.rules.compose import Node
 from tocsin.rules.context import Context
-from tocsin.rules.fields import Fields, read_fields
-from tocsin.rules.options import RANGES
+from tocsin.rules.part import Fields, read_fields
 from tocsin.rules.placed import UNNAMED, UNREAD, FileScope, Placed, item_named
 from tocsin.rules.ranges import RangeRule
+from tocsin.rules.schema import RangeRuleOptions
 
 
 def read_ranges(
@@ -24,7 +24,7 @@ def read_ranges(
 ) -> RangeRule | None:
     """Read a rule; return None if it has an error. `group_labels` are the group's, which the rule's own hide."""
     before = context.errors
-    fields = read_fields(context, node, RANGES, where, "a rule with `ranges`")
+    fields = read_fields(context, node, RangeRuleOptions, where, "a rule with `ranges`")
     if fields is None:
         return None
     if fields["ranges"] is not None and not all(name.strip() for name in fields["ranges"] or [""]):

@@ -13,13 +13,15 @@ from tocsin.expr.parser import parse_number
 from tocsin.expr.syntax_tree import Variable
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
-from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.labels import check_label, check_label_name
 from tocsin.rules.limits import Limits, read_limits
 from tocsin.rules.no_data import NoData
-from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
+from tocsin.rules.part import Fields, read_fields, read_kind
 from tocsin.rules.placed import Placed, item_named
 from tocsin.rules.rulefile import DOUBTFUL, Domain, Source, Stream, Value
+from tocsin.rules.schema import SOURCES, LimitsTable, NoDataOptions
+from tocsin.rules.schema import Stream as StreamOptions
+from tocsin.rules.schema import Value as ValueOptions
 from tocsin.rules.values import MOST_ENTRIES, read_number
 
 MICROSECOND = timedelta(microseconds=1)
@@ -62,7 +64,7 @@ def _is_variable(text: str, wanted: Variable) -> bool:
 
 
 def _stream(context: Context, node: Node, name: str, where: str) -> Stream | None:
-    fields = read_fields(context, node, STREAM, where, "a stream")
+    fields = read_fields(context, node, StreamOptions, where, "a stream")
     if fields is None:
         return None
     source = None
@@ -96,8 +98,8 @@ def _is_whole(fields: Fields, keys: tuple[str, ...]) -> bool:
     """Whether all keys were read, and no misspelt one may have said more."""
     given = fields.nodes.get("keys")
     items = len(given.items) if isinstance(given, ListNode) else int(given is not None)
-    known = {field.name for field in STREAM}
-    return items == len(keys) and isinstance(fields.node, MapNode) and known >= set(fields.node.entries)
+    known = StreamOptions.names().keys()
+    return items == len(keys) and isinstance(fields.node, MapNode) and known >= fields.node.entries.keys()
 
 
 def _check_key_names(context: Context, fields: Fields, keys: tuple[str, ...], where: str) -> None:
@@ -140,7 +142,7 @@ def _value_columns(context: Context, node: Node, where: str) -> dict[str, Node |
 def _value(context: Context, node: Node | None, name: str, where: str) -> Value:
     if node is None or (isinstance(node, Scalar) and node.is_nothing):
         return Value(name)
-    fields = read_fields(context, node, VALUE, where, "a value")
+    fields = read_fields(context, node, ValueOptions, where, "a value")
     if fields is None:
         return Value(name)
     domain = _domain(context, fields.nodes["domain"], where) if "domain" in fields.nodes else None
@@ -170,7 +172,7 @@ def _no_data(context: Context, fields: Fields, stream: Stream, where: str, *, is
     if "no_data" not in fields.nodes:
         return None
     here = f"{where}: no_data"
-    inner = read_fields(context, fields.nodes["no_data"], NO_DATA, here, "`no_data`")
+    inner = read_fields(context, fields.nodes["no_data"], NoDataOptions, here, "`no_data`")
     if inner is None:
         return None
     labels = good_labels(context, inner, here)
@@ -209,7 +211,7 @@ def read_tables(context: Context, node: Node, streams: Mapping[str, object]) -> 
 
 
 def _table(context: Context, node: Node, where: str) -> Limits | None:
-    fields = read_fields(context, node, LIMITS, where, "limits")
+    fields = read_fields(context, node, LimitsTable, where, "limits")
     if fields is None or not fields["file"] or not fields["on"]:
         return None
     path = Path(fields["file"])

@@ -16,7 +16,7 @@ from tocsin.errors import Diagnostic, RuleError
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, FileDiagnostics, found
 from tocsin.rules.durations import microseconds, time_us
-from tocsin.rules.options import Field, takes
+from tocsin.rules.part import Kind
 from tocsin.rules.secret import Secret, has_reference, outside_user_info, read_url, substitute
 from tocsin.rules.suggestions import nearest
 
@@ -63,14 +63,14 @@ def read_number(text: str) -> float | None:
     return float(text) if len(text) <= 100 and _NUMBER.fullmatch(text) else None
 
 
-def read_value(context: Context, node: Node, entry: Field, where: str) -> Any:
+def read_value(context: Context, node: Node, entry: Kind, where: str) -> Any:
     """Read one field; report an error and return None for it."""
     if entry.kind == "names":
         return _names(context, node, entry, where)
     if entry.kind == "map":
         return _texts(context, node, entry, where)
     if not isinstance(node, Scalar) or node.is_nothing:
-        message = f"`{entry.name}` must be {takes(replace(entry, secret=False))}"
+        message = f"`{entry.name}` must be {replace(entry, secret=False)}"
         context.report(node, where, "wrong-type", message, found(node))
         return None
     try:
@@ -85,54 +85,54 @@ def read_value(context: Context, node: Node, entry: Field, where: str) -> Any:
         return None
 
 
-def _error(entry: Field, code: str, text: str, value: str = "", hint: str = "") -> RuleError:
+def _error(entry: Kind, code: str, text: str, value: str = "", hint: str = "") -> RuleError:
     """Return an error whose message begins with the name of the field."""
     return RuleError(Diagnostic(code, (), f"`{entry.name}` {text}", value, hint))
 
 
 @cache
-def default_value(entry: Field) -> Any:
+def default_value(entry: Kind, text: str) -> Any:
     """Read the default of a field, as if it stood in a file."""
-    return read_value(Context(FileDiagnostics(""), Path(), {}), Scalar(1, 1, text=entry.default or ""), entry, "")
+    return read_value(Context(FileDiagnostics(""), Path(), {}), Scalar(1, 1, text=text), entry, "")
 
 
-def _text(context: Context, node: Scalar, entry: Field) -> str:
+def _text(context: Context, node: Scalar, entry: Kind) -> str:
     return node.text
 
 
-def _word(context: Context, node: Scalar, entry: Field) -> str:
+def _word(context: Context, node: Scalar, entry: Kind) -> str:
     if node.text not in entry.words:
         words = ", ".join(entry.words)
         raise _error(entry, "unknown-word", f"must be one of {words}", found(node), nearest(node.text, entry.words))
     return node.text
 
 
-def _whole(context: Context, node: Scalar, entry: Field) -> int:
+def _whole(context: Context, node: Scalar, entry: Kind) -> int:
     _bounded(node, entry, float(node.text) if _WHOLE.fullmatch(node.text) else None)
     return int(node.text)
 
 
-def _number(context: Context, node: Scalar, entry: Field) -> float:
+def _number(context: Context, node: Scalar, entry: Kind) -> float:
     value = read_number(node.text)
     return _bounded(node, entry, value if value is not None and math.isfinite(value) else None)
 
 
-def _bounded(node: Scalar, entry: Field, value: float | None) -> float:
+def _bounded(node: Scalar, entry: Kind, value: float | None) -> float:
     low, high = entry.least, entry.most
     if value is None or (low is not None and value < low) or (high is not None and value > high):
         code = "invalid-number" if value is None else "out-of-range"
-        raise _error(entry, code, f"must be {takes(entry)}", found(node))
+        raise _error(entry, code, f"must be {entry}", found(node))
     return value
 
 
-def _duration(context: Context, node: Scalar, entry: Field) -> timedelta:
+def _duration(context: Context, node: Scalar, entry: Kind) -> timedelta:
     value = microseconds(node.text[:60], f"`{entry.name}`")
     if entry.least is not None and value < entry.least:
         raise _error(entry, "out-of-range", "must be longer than 0", found(node))
     return timedelta(microseconds=value)
 
 
-def _time(context: Context, node: Scalar, entry: Field) -> int | str:
+def _time(context: Context, node: Scalar, entry: Kind) -> int | str:
     return node.text if node.text == "now" else time_us(node.text[:60], f"`{entry.name}` must be `now`, or it")
 
 
@@ -141,14 +141,14 @@ def has_scheme(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def _path(context: Context, node: Scalar, entry: Field) -> str:
+def _path(context: Context, node: Scalar, entry: Kind) -> str:
     if "\0" in node.text:
-        raise _error(entry, "invalid-path", f"must be {takes(entry)}", found(node))
+        raise _error(entry, "invalid-path", f"must be {entry}", found(node))
     # A path beside the rule file is found from wherever the command runs; an address of a store is left alone.
     return node.text if has_scheme(node.text) else str(context.folder / node.text)
 
 
-_SCALARS: Mapping[str, Callable[[Context, Scalar, Field], Any]] = {
+_SCALARS: Mapping[str, Callable[[Context, Scalar, Kind], Any]] = {
     "text": _text,
     "word": _word,
     "whole": _whole,
@@ -159,7 +159,7 @@ _SCALARS: Mapping[str, Callable[[Context, Scalar, Field], Any]] = {
 }
 
 
-def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str, ...] | None:
+def _names(context: Context, node: Node, entry: Kind, where: str) -> tuple[str, ...] | None:
     items = node.items if isinstance(node, ListNode) else [node]
     if len(items) > MOST_NAMES:
         message = f"`{entry.name}` must have at most {MOST_NAMES} names"
@@ -168,7 +168,7 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
     names: list[str] = []
     for item in items:
         if not isinstance(item, Scalar) or item.is_nothing:
-            context.report(item, where, "wrong-type", f"`{entry.name}` must be {takes(entry)}", found(item))
+            context.report(item, where, "wrong-type", f"`{entry.name}` must be {entry}", found(item))
         elif has_reference(item.text):
             context.report(item, where, "variable-outside-secret", f"`{entry.name}` {_SECRETS_ONLY}")
         elif entry.words and item.text not in entry.words:
@@ -183,12 +183,12 @@ def _names(context: Context, node: Node, entry: Field, where: str) -> tuple[str,
     return tuple(names)
 
 
-def _texts(context: Context, node: Node, entry: Field, where: str) -> dict[str, Any]:
+def _texts(context: Context, node: Node, entry: Kind, where: str) -> dict[str, Any]:
     """Read a mapping of names to text; if the field is secret, to Secrets."""
     texts: dict[str, Any] = {}
     for name, (_, value) in read_map(context, node, entry.name, where).items():
         if entry.secret:
-            inner = Field(f"{entry.name}.{name}", "text", "", secret=True)
+            inner = Kind("text", secret=True, name=f"{entry.name}.{name}")
             texts[name] = read_value(context, value, inner, where)
         elif has_reference(value.text):
             message = f"`{entry.name}.{name}` {_SECRETS_ONLY}"
@@ -198,7 +198,7 @@ def _texts(context: Context, node: Node, entry: Field, where: str) -> dict[str, 
     return texts
 
 
-def _secret(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
+def _secret(context: Context, node: Scalar, entry: Kind, where: str) -> Secret:
     """Read a secret; no message shows what was written, nor what it became."""
     if entry.kind == "url":
         return _url(context, node, entry, where)
@@ -211,7 +211,7 @@ def _secret(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
     return Secret(value)
 
 
-def _url(context: Context, node: Scalar, entry: Field, where: str) -> Secret:
+def _url(context: Context, node: Scalar, entry: Kind, where: str) -> Secret:
     """Read a URL; what stands before an `@` is shown by no message, even if it is no user-info after all."""
     rest = outside_user_info(node.text)
     shown = "a text that contains `@`" if "@" in rest[1] else f"`{''.join(rest)}`"

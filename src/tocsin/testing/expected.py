@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from tocsin.rules.compose import MapNode, Node
 from tocsin.rules.context import Context, found
-from tocsin.rules.fields import Fields, read_fields
+from tocsin.rules.part import Fields, read_fields
 from tocsin.rules.streams import MICROSECOND
 from tocsin.rules.values import read_map, read_number
 from tocsin.testing.model import Case, Expected
 from tocsin.testing.name_check import Names, unknown
 from tocsin.testing.nodes import called, list_items
-from tocsin.testing.options import ALERT, CASE
+from tocsin.testing.schema import CaseOptions, ExpectedOptions
 
 _Known = Callable[[str], Sequence[str]]
 
@@ -29,7 +29,7 @@ class ExpectedReader:
     def case(self, node: Node, test: str, number: int) -> Case | None:
         """Return one case, or None if a required field is missing."""
         where = f"{test}: {called(node, 'alertname', 'alert_rule_test', number)}"
-        fields = read_fields(self.context, node, CASE, where, "an `alert_rule_test`")
+        fields = read_fields(self.context, node, CaseOptions, where, "an `alert_rule_test`")
         if fields is None:
             return None
         name = fields["alertname"] or ""
@@ -44,7 +44,7 @@ class ExpectedReader:
 
     def _expected(self, node: Node, test: str, alert: str, number: int) -> Expected | None:
         where = f"{test}: alert {number}"
-        fields = read_fields(self.context, node, ALERT, where, "an alert of `exp_alerts`")
+        fields = read_fields(self.context, node, ExpectedOptions, where, "an alert of `exp_alerts`")
         if fields is None:
             return None
         starts = fields["exp_starts_at"]

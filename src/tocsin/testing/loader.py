@@ -12,15 +12,15 @@ from tocsin.errors import Diagnostic
 from tocsin.plan import plan_rules
 from tocsin.rules.compose import MOST_BYTES, Node, Scalar
 from tocsin.rules.context import Context, FileDiagnostics, TooManyErrors, found
-from tocsin.rules.fields import Fields, read_fields
 from tocsin.rules.load import Checked, check_rule_file, compose_file
+from tocsin.rules.part import Fields, default_of, read_fields
 from tocsin.rules.rulefile import RuleFile
-from tocsin.rules.values import MOST_NAMES, default_value
+from tocsin.rules.values import MOST_NAMES
 from tocsin.testing.model import Suite
 from tocsin.testing.name_check import Names
 from tocsin.testing.nodes import list_items, without
-from tocsin.testing.options import FILE, UNSUPPORTED
 from tocsin.testing.scenario import ScenarioReader
+from tocsin.testing.schema import UNSUPPORTED, TestFileOptions
 
 WHERE = "test file"
 
@@ -52,7 +52,7 @@ class SuiteLoader:
             fields = None
             if node is not None:
                 node = without(context, node, UNSUPPORTED["file"], WHERE)
-                fields = read_fields(context, node, FILE, WHERE, "a test file")
+                fields = read_fields(context, node, TestFileOptions, WHERE, "a test file")
             if fields is not None:
                 files = self._rule_files(context, fields)
                 suite = _suite(context, fields, files)
@@ -106,7 +106,8 @@ def _matching(context: Context, node: Node) -> list[Path]:
 def _suite(context: Context, fields: Fields, files: list[Checked]) -> Suite:
     read: list[RuleFile] = [checked.file for checked in files if checked.file is not None]
     names = Names(read, len(read) == len(files) > 0)
-    reader = ScenarioReader(context, names, fields["evaluation_interval"] or default_value(FILE[1]))
+    interval = fields["evaluation_interval"] or default_of(TestFileOptions, "evaluation_interval")
+    reader = ScenarioReader(context, names, interval)
     items = list_items(context, fields.nodes.get("tests"), WHERE, "tests", least="one test")
     scenarios = [reader.read(item, number) for number, item in enumerate(items, 1)]
     known = tuple(scenario for scenario in scenarios if scenario is not None)

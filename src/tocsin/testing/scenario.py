@@ -11,14 +11,14 @@ import numpy as np
 from tocsin.rules.compose import Node
 from tocsin.rules.context import Context
 from tocsin.rules.durations import MOST_US
-from tocsin.rules.fields import Fields, read_fields
+from tocsin.rules.part import Fields, read_fields
 from tocsin.rules.streams import MICROSECOND
 from tocsin.rules.values import read_number
 from tocsin.testing.expected import ExpectedReader
 from tocsin.testing.model import Case, Scenario, Series
 from tocsin.testing.name_check import Names
 from tocsin.testing.nodes import called, list_items, without
-from tocsin.testing.options import SERIES, TEST, UNSUPPORTED
+from tocsin.testing.schema import UNSUPPORTED, SeriesOptions, TestOptions
 from tocsin.testing.series_notation import NotationError, read_delays, read_samples, read_series
 
 # Samples in all series of a file. Longer files are rejected before they are expanded in memory.
@@ -43,7 +43,7 @@ class ScenarioReader:
         """Return one test, or None if it is not a mapping with valid fields."""
         where = called(node, "name", "test", number)
         node = without(self.context, node, UNSUPPORTED["test"], where)
-        fields = read_fields(self.context, node, TEST, where, "a test")
+        fields = read_fields(self.context, node, TestOptions, where, "a test")
         if fields is None:
             return None
         interval_us = (fields["interval"] or self.interval) // MICROSECOND
@@ -78,7 +78,7 @@ class ScenarioReader:
 
     def _series(self, node: Node, test: str, number: int, interval_us: int) -> Placed | None:
         where = f"{test}: {called(node, 'series', 'series', number)}"
-        fields = read_fields(self.context, node, SERIES, where, "a series")
+        fields = read_fields(self.context, node, SeriesOptions, where, "a series")
         if fields is None:
             return None
         named = self._name(fields, where) if fields["series"] is not None else None
