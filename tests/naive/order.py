@@ -87,6 +87,7 @@ class Order:
         """Begin with nothing."""
         self.k_slacks = [KSlack(slack, prompt=self.prompt) for slack in self.slacks]
         self.synchronizer = Synchronizer()
+        self.clock = 0
 
     def awaited(self) -> set[int]:
         """The streams that are waited for."""
@@ -98,6 +99,7 @@ class Order:
     def arrive(self, row: Row) -> list[Row]:
         """Take a row; give what leaves. A stream becomes idle after all that this row sent on has come together."""
         before = self.awaited() or {row[1]}
+        self.clock = row[2] if row[1] in before else max(self.newest(), row[2])
         own = self.k_slacks[row[1]]
         rises = own.clock is None or row[2] > own.clock
         moves = all(k.clock is None or row[2] > k.clock for k in self.k_slacks)
@@ -116,14 +118,22 @@ class Order:
         """The newest clock of all."""
         return max(slack.clock for slack in self.k_slacks if slack.clock is not None)
 
-    def skew(self, stream: int) -> int:
-        """How far the clock of a stream lies ahead of the slowest one that has delivered and is not idle."""
-        own = self.k_slacks[stream].clock
+    def own_clock(self, row: Row) -> int:
+        """Return the clock of the stream of the row that arrived last: the newest of all if the stream was idle."""
+        own = self.k_slacks[row[1]].clock
         assert own is not None
-        clocks = [k.clock for k in self.k_slacks if k.clock is not None]
+        return max(own, self.clock)
+
+    def delay(self, row: Row) -> int:
+        """Return the distance of the row that arrived last to the clock of its stream."""
+        return self.own_clock(row) - row[2]
+
+    def skew(self, row: Row) -> int:
+        """Return the distance of that clock to the slowest of the other streams that deliver and are not idle."""
+        clocks = [k.clock for stream, k in enumerate(self.k_slacks) if k.clock is not None and stream != row[1]]
         if self.idle is not None:
             clocks = [clock for clock in clocks if clock >= self.newest() - self.idle]
-        return own - min(own, *clocks)
+        return self.own_clock(row) - min([self.own_clock(row), *clocks])
 
     def held(self) -> list[Row]:
         """Rows that have not left."""

@@ -168,7 +168,7 @@ class OperatorChain:
         gave = np.concatenate([join.result_serials for join in self.joins])
         results = np.bincount(gave, minlength=len(released.delay)).astype(np.float64)
         self.delay_statistics.append(
-            Learnt(released.noted, Gave(rows.view, released.delay, rows.time, results, ~released.behind))
+            Learnt(released.noted, Gave(released.delay, released.skew, rows.time, results, ~released.behind))
         )
 
     def _process_ordered_rows(self, rows: RowBatch, out: Out, wait_us: int | None = None) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tocsin.operators.reorder.wait_policy import RecallConfig
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.quality import FIXED, MAX_STEPS, NONE, OBSERVED, RECALL, ReorderWait
-from tocsin.stages.order.wait import RecallConfig
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,10 @@ WAIT_WORDS = (NONE, MAX)
 _RECALL_KEYS = ("period", "adapt_every", "step", "in_order", "strategy")
 # Defaults of the paper. `adapt_every` is longer if `period` would contain too many intervals.
 PERIOD_US, ADAPT_EVERY_US, STEP_US = 60_000_000, 1_000_000, 10_000
-# How the wait is chosen: by the delays of rows with results, or by the model of Ji et al. with either estimate.
-OBSERVED, EQSEL, NONEQSEL = "observed", "eqsel", "noneqsel"
-STRATEGIES = (OBSERVED, EQSEL, NONEQSEL)
+# How the wait is chosen: from the delays of results, from the recall reached, or by the model of Ji et al. with either
+# estimate.
+OBSERVED, MEASURED, EQSEL, NONEQSEL = "observed", "measured", "eqsel", "noneqsel"
+STRATEGIES = (OBSERVED, MEASURED, EQSEL, NONEQSEL)
 # Maximum wait for a recall, in steps.
 MAX_STEPS = 8192
 # 8192 of the longest steps are 224 years: sums with event times fit into 64 bits.

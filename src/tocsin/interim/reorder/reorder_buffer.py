@@ -11,6 +11,8 @@ import numpy as np
 from tocsin.hashing import stable_hash
 from tocsin.interim.reorder.wait_controller import Noted
 from tocsin.jit import kernel
+from tocsin.operators.reorder.k_slack import IN_SLACK, IN_SYNCHRONIZER
+from tocsin.operators.reorder.reorder_rows import StreamClocks, drain_rows, reorder_rows
 from tocsin.plan.identity import Lane
 from tocsin.plan.order import Order
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
@@ -26,11 +28,9 @@ from tocsin.runtime.state_registry import (
     StoredSection,
     Table,
 )
-from tocsin.stages.order.arrange import Clocks, arrange, drain
-from tocsin.stages.order.slack import IN_SLACK, IN_SYNCHRONIZER
 
 KIND = "reorder"
-_COLUMNS = ("lane", "key", "time", "stage", "delay")
+_COLUMNS = ("lane", "key", "time", "stage", "delay", "skew")
 
 
 def reorder_schema(lanes: Sequence[Lane]) -> StateSchema:
@@ -57,14 +57,16 @@ class Taken(NamedTuple):
     Attributes
     ----------
         rows: Released rows. Their serial numbers are their positions.
-        delay: Delay of each row behind the newest row of its stream at its arrival.
-        behind: Rows that were released after a later row of their key.
+        delay: Distance of each row to the clock of its stream at its arrival.
+        skew: Distance of this clock to the slowest clock.
+        behind: ReorderRows that were released after a later row of their key.
         noted: Delays of the rows that arrived with this call.
         gained: Change of the number of buffered rows by view.
     """
 
     rows: RowBatch
     delay: Int
+    skew: Int
     behind: Bools
     noted: Noted
     gained: Int
@@ -81,14 +83,14 @@ def mark_out_of_order_releases(key: Int, time: Int, released: Int) -> Bools:
 
 
 class Hold:
-    """Clocks of the keys of a page, and the rows that wait, by key and arrival.
+    """StreamClocks of the keys of a page, and the rows that wait, by key and arrival.
 
     `moved_us` is when, by the engine's clock, the newest clock of a key last rose or a row of it was last taken: a key
     whose clocks stand still while rows go on coming must not hold them for ever.
     """
 
     lane, key, time = StateArray("lane"), StateArray("key"), StateArray("time")
-    stage, delay, values = StateArray("stage"), StateArray("delay"), StateArray("values")
+    stage, delay, skew, values = StateArray("stage"), StateArray("delay"), StateArray("skew"), StateArray("values")
     moved_us, payload = StateArray("moved"), OptionalStateArray("payload")
 
     def __init__(self, order: Order, lanes: Sequence[Lane], counted: Sequence[Sequence[str]]) -> None:
@@ -100,9 +102,9 @@ class Hold:
         self.ids: Int | None = None
 
     @property
-    def clocks(self) -> Clocks:
-        """Clocks of the keys."""
-        return Clocks(self.section.arrays["newest"], self.section.arrays["released"])
+    def clocks(self) -> StreamClocks:
+        """StreamClocks of the keys."""
+        return StreamClocks(self.section.arrays["newest"], self.section.arrays["released"])
 
     def number_lanes(self, stored: StoredSection) -> None:
         """Number the lanes of an adopted section like the lanes of this plan. Rules can change their order."""
@@ -132,39 +134,39 @@ class Hold:
     def take(self, rows: RowBatch, slack_us: int, now_us: int | None = None) -> Taken:
         """Buffer new rows, which are ordered by key and arrival, and return the rows that are due."""
         count, nothing = len(self.time), np.zeros(len(rows), np.int64)
-        new_columns = (rows.view, rows.key, rows.time, nothing, nothing)
+        new_columns = (rows.view, rows.key, rows.time, nothing, nothing, nothing)
         merged = [np.concatenate(pair) for pair in zip(self._columns(), new_columns, strict=True)]
         order = np.argsort(merged[1], kind="stable")
-        view, key, time, stage, delay = (column[order] for column in merged)
+        view, key, time, stage, delay, skew = (column[order] for column in merged)
         before, front = self.clocks.released.copy(), self.clocks.newest.max(axis=1, initial=NEVER_SEEN)
-        released, _, stage, late, skew = arrange(
-            self.clocks, key, view, time, stage, slack_us, self.order.idle_timeout_us, prompt=True
+        released, _, stage, late, lead = reorder_rows(
+            self.clocks, key, view, time, stage, slack_us, self.order.idle_timeout_us, is_prompt=True
         )
         if now_us is not None:
             self.moved_us[self.clocks.newest.max(axis=1, initial=NEVER_SEEN) > front] = now_us
             self.moved_us[key[released]] = now_us
         new = np.flatnonzero(order >= count)
-        delay[new] = late[new]
+        delay[new], skew[new] = late[new], lead[new]
         noted = Noted(rows.serial[order[new] - count], view[new], delay[new], skew[new])
         both = RowBatch(view, key, time, np.arange(len(time)), order, self._join_cells(rows))
-        taken = self._release(both, delay, released, before, noted)
-        self._store(both, stage, delay, np.flatnonzero(stage))
+        taken = self._release(both, (delay, skew), released, before, noted)
+        self._store(both, stage, (delay, skew), np.flatnonzero(stage))
         return taken
 
     def end(self, ends: Bools) -> Taken:
         """Release all buffered rows of the marked keys."""
         before = self.clocks.released.copy()
-        released = drain(self.clocks, self.key, self.time, ends)
+        released = drain_rows(self.clocks, self.key, self.time, ends)
         stay = np.ones(len(self.time), np.bool_)
         stay[released] = False
         none, number = np.zeros(0, np.int64), np.arange(len(self.time))
         rows = RowBatch(self.lane, self.key, self.time, number, number, self._join_cells(None))
-        taken = self._release(rows, self.delay, released, before, Noted(none, none, none, none))
-        self._store(rows, self.stage, self.delay, np.flatnonzero(stay))
+        taken = self._release(rows, (self.delay, self.skew), released, before, Noted(none, none, none, none))
+        self._store(rows, self.stage, (self.delay, self.skew), np.flatnonzero(stay))
         return taken
 
     def _columns(self) -> tuple[Int, ...]:
-        return self.lane, self.key, self.time, self.stage, self.delay
+        return self.lane, self.key, self.time, self.stage, self.delay, self.skew
 
     def _join_cells(self, rows: RowBatch | None) -> Cells:
         """Return the values, positions and payload of the buffered rows and then of the new rows."""
@@ -178,20 +180,21 @@ class Hold:
             payload = JoinedPayload([(count, self.payload, None), (len(rows), rows.cells.payload, rows.cell)])
         return Cells(values, np.concatenate([position, rows.cells.position[rows.cell]]), payload)
 
-    def _release(self, rows: RowBatch, delay: Int, released: Int, before: Int, noted: Noted) -> Taken:
+    def _release(self, rows: RowBatch, delays: tuple[Int, Int], released: Int, before: Int, noted: Noted) -> Taken:
         """Return the released rows; `before` has the released time of each key before this call."""
         taken = replace(rows.take(released), serial=np.arange(len(released)))
         behind = mark_out_of_order_releases(taken.key, taken.time, before)
         views = len(self.columns)
         gained = np.bincount(noted.lane, minlength=views) - np.bincount(taken.view, minlength=views)
-        return Taken(taken, delay[released], behind, noted, gained)
+        return Taken(taken, delays[0][released], delays[1][released], behind, noted, gained)
 
-    def _store(self, rows: RowBatch, stage: Int, delay: Int, at: Int) -> None:
+    def _store(self, rows: RowBatch, stage: Int, delays: tuple[Int, Int], at: Int) -> None:
         """Store the rows that stay in the buffer."""
         stay = rows.take(at)
         self.payload = stay.texts(np.arange(len(stay))) if stay.has_payload else None
         self.values = np.ascontiguousarray(stay.cells.values[:, stay.cell].T)
-        self.lane, self.key, self.time, self.stage, self.delay = stay.view, stay.key, stay.time, stage[at], delay[at]
+        self.lane, self.key, self.time, self.stage = stay.view, stay.key, stay.time, stage[at]
+        self.delay, self.skew = delays[0][at], delays[1][at]
         if self.ids is not None:
             self.ids = stay.cells.position[stay.cell]
 

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.observed_wait import ObservedWait
+from tocsin.operators.reorder.wait_agreement import encode_statistics
+from tocsin.operators.reorder.wait_policy import FixedWait, MaxWait, WaitPolicy
 from tocsin.plan.order import Order
 from tocsin.rules.quality import FIXED, MAX, OBSERVED
 from tocsin.runtime.bucket_clock import BLOCK, block_medians
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.observed import ObservedWait
-from tocsin.stages.order.pooled import tell
-from tocsin.stages.order.wait import FixedWait, MaxWait, Wait
 
 # A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
 MOST_PENDING = 64
@@ -46,10 +46,10 @@ class Noted(NamedTuple):
 
 
 class Gave(NamedTuple):
-    """Of rows that were taken: lane, delay, time, the results that they gave, and whether they came in order."""
+    """Released rows: delay, skew, time, number of results, and whether they were in order."""
 
-    lane: Int
     delay: Int
+    skew: Int
     time: Int
     results: Float
     in_order: Bools
@@ -76,7 +76,7 @@ class Cut(NamedTuple):
     intervals: int
 
 
-def wait_of(order: Order) -> Wait:
+def wait_of(order: Order) -> WaitPolicy:
     """What decides how long rows wait."""
     asked = order.waiting
     if asked.kind == FIXED:
@@ -85,7 +85,7 @@ def wait_of(order: Order) -> Wait:
         return MaxWait(order.allowed_lateness_us)
     if asked.strategy == OBSERVED:
         return ObservedWait(order.quality, order.windows_us)
-    return AdaptiveWait(order.quality, order.windows_us, asked.strategy)
+    return ModelWait(order.quality, order.windows_us, asked.strategy)
 
 
 class Pace:
@@ -140,7 +140,7 @@ class Pace:
         """What other buckets need to know for a wait to agree on, right after it was chosen anew."""
         known = self.wait.statistics()
         assert known is not None, "buckets share only waits whose statistics can be merged"
-        return {"time_us": time_us, **tell(known)}
+        return {"time_us": time_us, **encode_statistics(known)}
 
     def learn(self, learnt: Learnt) -> None:
         """Learn of rows that came, and of rows that were taken.
@@ -149,10 +149,10 @@ class Pace:
         """
         if self.order.adapts:
             self.dirty = True
-            noted, (lane, waited, _, results, in_order) = learnt
+            noted, (delay, skew, _, results, in_order) = learnt
             arrived = np.argsort(noted.number, kind="stable")
             self.wait.note_arrivals(noted.lane[arrived], noted.delay[arrived], noted.skew[arrived])
-            self.wait.note_results(lane, waited, np.ones(len(lane)), results, in_order)
+            self.wait.note_results(delay, skew, np.ones(len(delay)), results, in_order)
 
     def found(self, learnt: Learnt) -> list[tuple[int, int, int]]:
         """The periods in which there are results: their first microsecond, results in order, and all."""
@@ -171,15 +171,15 @@ class Pace:
         if self.order.shared:
             mine["pending"] = np.array(self.pending, np.int64).reshape(-1, 2)
             mine["agreed"] = np.array([] if self.agreed_us is None else [self.agreed_us], np.int64)
-        return mine | {f"wait.{name}": array for name, array in self.wait.arrays().items()}
+        return mine | {f"wait.{name}": array for name, array in self.wait.state_arrays().items()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """State that was written; that of a wait of another kind is left, and so is what nobody agrees on any more."""
         self.time_us, self.last_us = (int(time) for time in arrays["times"])
         self.recent = arrays["recent"]
         mine = {name.removeprefix("wait."): array for name, array in arrays.items() if name.startswith("wait.")}
-        if mine.keys() >= self.wait.arrays().keys():
-            self.wait.load(mine)
+        if mine.keys() >= self.wait.state_arrays().keys():
+            self.wait.restore_state(mine)
         if self.order.shared and "agreed" in arrays:
             self.pending = [(from_us, wait_us) for from_us, wait_us in arrays["pending"].tolist()]
             self.agreed_us = next(iter(arrays["agreed"].tolist()), None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import adwin as naive
-from tocsin.stages.order.adwin import (
+from tocsin.operators.reorder.adwin import (
     COUNT,
     CUTS,
     LARGEST,

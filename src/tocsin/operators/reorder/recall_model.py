@@ -1,20 +1,22 @@
-"""Recall by wait: what share of the true results a K-slack of K would produce, for every K at O(streams).
+"""Recall model: the expected share of true results that a K-slack of K produces, for every K.
 
-Idea: a row is joined in order if its delay is at most K plus what the Synchronizer makes it wait (Eq. 2), and it finds
-in a window, cut into basic windows of length b, the rows whose delays have passed by then (Eq. 3). Both are sums of the
-histogram up to a place that moves with K. So with T(d), the rows delayed by more than d, and S(d), the sum of T from d
-on, what is missing from a window is a difference of two S, and recall (Eq. 5) takes two reads per stream and K.
-Eq. 1 and 4 have common factors, rates, L and windows, that cancel; they are left out here: of stream i stays 1/W_i.
-Delays and K are counted in grains of length g.
+Algorithm: a row is joined in order if its delay is at most K plus the wait in the synchronizer (Eq. 2). It finds in a
+window, which is divided into basic windows of length b, the rows with delays up to then (Eq. 3). Both are sums of
+the histogram up to a position that moves with K. With T(d), the number of rows delayed by more than d, and S(d), the
+sum of T from d on, the missing part of a window is a difference of two S. So recall (Eq. 5) needs two reads per stream
+and K. Common factors of Eq. 1 and 4 (rates, L and windows) cancel; 1 / W_i of stream i remains. Delays and K are in
+steps g.
 
-Guarantee: Eq. 5 and 6 but for the rounding of doubles; exactly 1 where nothing is missing; not falling in K before the
-selectivities come in (sums of integers fall, and each operation on doubles keeps order). Where it would divide by
-zero: a stream that delivered nothing is complete and in order; a window of 0 is one microsecond long; where nothing of
-the cross join is known up to K, or no true result at all, the ratio of selectivities is 1: nothing tells them apart.
-Cost: O(streams * largest delay in grains) once, then O(streams) per K if basic windows are whole grains; else
-O(streams * g / gcd(b, g)).
-Source: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, section IV-A and
-B. Read with: Eq. 2 rounds down; |w| in Eq. 4 (second line) and 5 is without the rate; Eq. 6 sums up to K/g.
+Guarantees: equal to Eq. 5 and 6 except for rounding, and exactly 1 if nothing is missing. Without selectivities, recall
+does not decrease in K, because sums of integers do not, and each operation on doubles keeps the order. Divisions by
+zero: a stream without rows is complete and in order. A window of 0 is one microsecond long. If no combination up to K
+or no true result is known, the ratio of selectivities is 1.
+
+Complexity: O(streams * largest delay in steps) once, then O(streams) per K if a basic window is a multiple of g, and
+otherwise O(streams * g / gcd(b, g)).
+
+References: Ji et al., Quality-Driven Disorder Handling for M-way Sliding Window Stream Joins, ICDE 2016, sections IV-A
+and IV-B. Interpretation: Eq. 2 rounds down; |w| in Eq. 4 (second line) and Eq. 5 has no rate; Eq. 6 sums up to K/g.
 """
 
 from __future__ import annotations
@@ -28,12 +30,24 @@ from tocsin.jit import kernel
 from tocsin.runtime.contract import Float, Int
 
 
-class Model(NamedTuple):
-    """What recall depends on. Delays and waits are in grains; `last` is MaxD^H, the largest delay in a histogram.
+class RecallModel(NamedTuple):
+    """Statistics that determine the recall. Delays and waits are in steps g.
 
-    `tail[i, d]` has the rows of stream i delayed by more than d, `sums[i, d]` adds every `stride`-th of them from d on;
-    `per_row` is 1 over the rows of a stream, `per_window` that over its window, 0 if it delivered nothing; `shift` is
-    K_i^sync in grains; `cross` and `results` are M-cross and M-join summed up to each delay. The rest is as in `Shape`.
+    Attributes
+    ----------
+    tail, sums
+        `tail[i, d]` is the number of rows of stream i with a delay above d; `sums[i, d]` adds every `stride`-th number
+        from d on.
+    per_row, per_window
+        1 / rows of a stream, and the same divided by its window; 0 for a stream without rows.
+    shift
+        K_i^sync of each stream.
+    cross, results
+        M-cross and M-join, cumulative by delay.
+    last
+        MaxD^H, the largest delay in a histogram.
+    basics, rest, weight, basic_us, stride, repeats
+        See `WindowShape`.
     """
 
     tail: Int
@@ -52,11 +66,11 @@ class Model(NamedTuple):
     repeats: int
 
 
-class Shape(NamedTuple):
-    """What of a model never changes: windows cut into basic windows, and how these stand to grains.
+class WindowShape(NamedTuple):
+    """Constants of a model: windows as sequences of basic windows.
 
-    A window has `basics` whole basic windows and a last one of `rest` microseconds; `weight` is 1/W_i, scaled to 1 for
-    the longest window. `repeats` basic windows are as long as `stride` grains: the least numbers of which that is true.
+    A window has `basics` whole basic windows and a last one of `rest` microseconds. `weight` is 1/W_i, scaled to 1 for
+    the longest window. `repeats` basic windows are as long as `stride` steps; both numbers are minimal.
     """
 
     windows: Float
@@ -69,24 +83,23 @@ class Shape(NamedTuple):
     repeats: int
 
 
-def new_shape(windows_us: Int, basic_us: int, grain_us: int) -> Shape:
-    """Cut windows into basic ones: `basics` whole ones and a last one of `rest` microseconds, which may be whole."""
+def new_shape(windows_us: Int, basic_us: int, grain_us: int) -> WindowShape:
+    """Return the constants for windows. The last basic window can have the full length."""
     windows = np.maximum(np.asarray(windows_us, np.int64), 1)
     basics = -(-windows // basic_us) - 1
     rest = (windows - basics * basic_us).astype(np.float64)
     common = gcd(basic_us, grain_us)
     weight = windows.max() / windows.astype(np.float64)
-    return Shape(
+    return WindowShape(
         windows.astype(np.float64), basics, rest, weight, basic_us, grain_us, basic_us // common, grain_us // common
     )
 
 
 @kernel
-def build_model(shape: Shape, histograms: Int, largest: Int, sync_us: Int, cross: Float, results: Float) -> Model:
-    """Sum up histograms (streams, bins), `largest` being the last bin in use of each, and maps, cut behind their last.
-
-    A stream that delivered nothing has -1 for its largest delay.
-    """
+def build_model(
+    shape: WindowShape, histograms: Int, largest: Int, sync_us: Int, cross: Float, results: Float
+) -> RecallModel:
+    """Return the model of histograms (streams, bins) with the last used bin of each, or -1, and of both maps."""
     streams = histograms.shape[0]
     last = 0
     for i in range(streams):
@@ -114,15 +127,15 @@ def build_model(shape: Shape, histograms: Int, largest: Int, sync_us: Int, cross
         some_results += results[d]
         upto_cross[d], upto_results[d] = some_cross, some_results
     shift = sync_us // shape.grain_us
-    return Model(
+    return RecallModel(
         tail, sums, per_row, shift, shape.basics, shape.rest, per_window, shape.weight,
         upto_cross, upto_results, last, shape.basic_us, shape.stride, shape.repeats,
     )  # fmt: skip
 
 
 @kernel
-def in_order_shares(model: Model, i: int, first: int, count: int) -> Float:
-    """Share of the rows of stream i that the join gets in order, for `count` waits from `first` on: Eq. 2 at d = 0."""
+def in_order_shares(model: RecallModel, i: int, first: int, count: int) -> Float:
+    """Return the share of rows of stream i in order for `count` waits from `first` on: Eq. 2 at d = 0."""
     tail, per_row, shift = model.tail[i], model.per_row[i], model.shift[i]
     shares = np.ones(count)
     for n in range(min(count, tail.shape[0] - shift - first)):
@@ -131,14 +144,14 @@ def in_order_shares(model: Model, i: int, first: int, count: int) -> Float:
 
 
 @kernel
-def window_shares(model: Model, i: int, first: int, count: int) -> Float:
-    """Share of the window of stream i that is there when a row in order comes: Eq. 3, summed, over the window."""
+def window_shares(model: RecallModel, i: int, first: int, count: int) -> Float:
+    """Return the share of the window of stream i that is present for a row in order: Eq. 3, summed over the window."""
     tail, sums, basics = model.tail[i], model.sums[i], model.basics[i]
     stride, repeats, size, start = model.stride, model.repeats, tail.shape[0], model.shift[i] + first
-    # Rows missing from whole basic windows: sums of whole numbers, which doubles hold exactly.
+    # Rows missing from whole basic windows. Doubles represent these sums of integers exactly.
     shares = np.zeros(count)
     for r in range(min(repeats, basics)):
-        # The basic windows r, r + repeats, ... begin `stride` grains one behind the other.
+        # The basic windows r, r + repeats, ... begin at a distance of `stride` steps.
         begin = start + r * stride // repeats
         end = begin + stride * ((basics - 1 - r) // repeats + 1)
         for n in range(min(count, size - begin)):
@@ -154,8 +167,8 @@ def window_shares(model: Model, i: int, first: int, count: int) -> Float:
 
 
 @kernel
-def true_size(model: Model) -> float:
-    """Eq. 1 without selectivity and common factors."""
+def true_size(model: RecallModel) -> float:
+    """Return Eq. 1 without selectivity and common factors."""
     size = 0.0
     for i in range(model.weight.shape[0]):
         size += model.weight[i]
@@ -163,8 +176,8 @@ def true_size(model: Model) -> float:
 
 
 @kernel
-def produced_sizes(model: Model, first: int, count: int) -> Float:
-    """Eq. 4 without selectivity and common factors: for each stream, its rows in order times the other windows."""
+def produced_sizes(model: RecallModel, first: int, count: int) -> Float:
+    """Return Eq. 4 without selectivity and common factors: rows in order of each stream times the other windows."""
     sizes, products = np.zeros(count), np.ones(count)
     for i in range(model.weight.shape[0]):
         ready, there = in_order_shares(model, i, first, count), window_shares(model, i, first, count)
@@ -176,8 +189,8 @@ def produced_sizes(model: Model, first: int, count: int) -> Float:
 
 
 @kernel
-def selectivity_ratios(model: Model, first: int, count: int) -> Float:
-    """sel(K) / sel: Eq. 6."""
+def selectivity_ratios(model: RecallModel, first: int, count: int) -> Float:
+    """Return sel(K) / sel: Eq. 6."""
     cross, results = model.cross, model.results
     end = cross.shape[0] - 1
     ratios = np.ones(count)
@@ -186,12 +199,12 @@ def selectivity_ratios(model: Model, first: int, count: int) -> Float:
     for n in range(count):
         at = min(first + n, end)
         if cross[at] > 0.0:
-            # In this order it is exactly 1 where K reaches the largest delay of the maps.
+            # In this order the ratio is exactly 1 if K reaches the largest delay of the maps.
             ratios[n] = (results[at] * cross[end]) / (cross[at] * results[end])
     return ratios
 
 
 @kernel
-def cross_recalls(model: Model, first: int, count: int) -> Float:
-    """Eq. 5 with equal selectivities (EqSel), for waits of first, first + 1, ... grains; times Eq. 6 it is NonEqSel."""
+def cross_recalls(model: RecallModel, first: int, count: int) -> Float:
+    """Return Eq. 5 with equal selectivities (EqSel) for `count` waits. NonEqSel multiplies it by Eq. 6."""
     return produced_sizes(model, first, count) / true_size(model)

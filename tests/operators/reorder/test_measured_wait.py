@@ -10,33 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.papers.p004.window_join import Equal, WindowJoin
+from benchmarks.papers.p004.window_join import Equal, WindowJoin, completed_results
 from naive import measured as naive
-from stages.order.drawn import PAPER
-from stages.order.test_adaptive import QUALITY, WINDOWS, run
+from operators.reorder.recall_settings import PAPER
+from operators.reorder.test_model_wait import QUALITY, WINDOWS, run
 from tests.example_counts import examples
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.arrange import arrange, new_clocks
-from tocsin.stages.order.measured import note_lost, spread_recall
-from tocsin.stages.order.slack import NEVER_IDLE
-from tocsin.stages.order.wait import RecallConfig, Wait
+from tocsin.operators.reorder.k_slack import NEVER_IDLE
+from tocsin.operators.reorder.measured_wait import lost_results, spread_recall
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.reorder_rows import new_clocks, reorder_rows
+from tocsin.operators.reorder.wait_policy import RecallConfig, WaitPolicy
+from tocsin.runtime.contract import NEVER_SEEN
 
-rows = st.tuples(st.integers(0, 2), st.integers(0, 90), st.integers(0, 99), st.booleans())
-cuts = st.integers(1, 31)
+rows = st.tuples(st.integers(0, 90), st.integers(0, 99), st.booleans())
 sizes = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda two: (min(two), max(two)))
 
 
-@given(st.lists(rows, max_size=30), st.lists(st.integers(0, 50), min_size=3, max_size=3), st.integers(0, 40), cuts)
-def test_late_rows_lose_what_they_find_and_what_came_since(
-    joined: list[tuple[int, int, int, bool]], windows: list[int], wait: int, cut: int
-) -> None:
-    stream, delay = (np.array([row[i] for row in joined], np.int64) for i in (0, 1))
-    found, in_order = np.array([row[2] for row in joined], float), np.array([row[3] for row in joined], np.bool_)
-    lost = np.zeros(1)
-    for at in range(0, len(joined), cut):
-        part = slice(at, at + cut)
-        note_lost(lost, np.array(windows), (wait, 80), stream[part], delay[part], found[part], in_order[part])
-    assert lost[0] == pytest.approx(float(naive.lost(joined, windows, wait, 80)), rel=1e-12)
+@given(st.lists(rows, max_size=30))
+def test_lost_results_are_the_results_of_late_rows_that_a_wait_can_save(joined: list[tuple[int, int, bool]]) -> None:
+    delay, found, in_order = (np.array([row[i] for row in joined], kind) for i, kind in enumerate((int, float, bool)))
+    assert lost_results(80, delay, found, in_order) == naive.lost(joined, 80)
 
 
 @given(st.lists(sizes, max_size=20), st.integers(1, 21), st.floats(0.0, 1.0))
@@ -75,21 +68,24 @@ def simulate(strategy: str, recall: float, seconds: int = 150) -> tuple[np.ndarr
     """Waits of each second, and results produced and estimated as true over the last minute but one."""
     stream, time, values = disordered(5, seconds)
     windows = [2_000_000, 2_000_000]
-    wait = AdaptiveWait(RecallConfig(recall, **PAPER), windows, strategy)
+    wait = ModelWait(RecallConfig(recall, **PAPER), windows, strategy)
     join, clocks = WindowJoin(windows, Equal(21), count_late=True), new_clocks(1, 2)
-    held, stage, delay, waits = np.empty(0, np.int64), np.empty(0, np.int64), np.full(len(time), -1), []
+    held, stage, waits = np.empty(0, np.int64), np.empty(0, np.int64), []
+    (delay, skews), joined = np.full((2, len(time)), -1), NEVER_SEEN
     for at in range(0, len(time), 200):
         new = np.arange(at, min(at + 200, len(time)))
         all_rows, stages = np.concatenate((held, new)), np.concatenate((stage, np.zeros(len(new), np.int64)))
         group = np.zeros(len(all_rows), np.int64)
-        left, _, stages, late, skew = arrange(
+        left, _, stages, late, skew = reorder_rows(
             clocks, group, stream[all_rows], time[all_rows], stages, wait.wait_us, NEVER_IDLE
         )
-        delay[new] = late[len(held) :]
+        delay[new], skews[new] = late[len(held) :], skew[len(held) :]
         taken = all_rows[left]
         cross, results, in_order, _ = join.take(stream[taken], time[taken], values[taken])
         wait.note_arrivals(stream[new], late[len(held) :], skew[len(held) :])
-        wait.note_results(stream[taken], delay[taken], cross, results, in_order)
+        completed = completed_results(windows, stream[taken], time[taken], results, in_order, joined)
+        joined = int(time[taken].max(initial=joined))
+        wait.note_results(delay[taken], skews[taken], cross, completed, in_order)
         wait.adapt()
         waits.append(wait.wait_us)
         held, stage = all_rows[stages > 0], stages[stages > 0]
@@ -123,8 +119,8 @@ def test_a_wait_moves_by_at_most_a_fifth_of_the_interval_once_there_are_results(
 @examples(30)
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 130))
 def test_no_cut_and_no_page_shows(seed: int, cut: int) -> None:
-    def make() -> Wait:
-        return AdaptiveWait(QUALITY, WINDOWS, "measured")
+    def make() -> WaitPolicy:
+        return ModelWait(QUALITY, WINDOWS, "measured")
 
     whole = run(make, seed, 1000)
     assert run(make, seed, cut) == whole

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from naive import adwin as naive_adwin
 from naive import disorder as naive
-from tocsin.stages.order.adwin import Adwin, new_adwin
-from tocsin.stages.order.delays import (
+from tocsin.operators.reorder.adwin import Adwin, new_adwin
+from tocsin.operators.reorder.delay_statistics import (
     DELTA,
     largest_delays,
     pack_delays,

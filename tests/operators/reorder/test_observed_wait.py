@@ -13,26 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import observed as naive
-from stages.order import test_adaptive as adaptive
-from stages.order.drawn import PAPER
+from operators.reorder import test_model_wait as adaptive
+from operators.reorder.recall_settings import PAPER
 from tests.example_counts import examples
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.observed import LASTING, PRIOR, ObservedWait
-from tocsin.stages.order.wait import RecallConfig, Wait
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.observed_wait import MIN_RESULTS, PRIOR, ObservedWait
+from tocsin.operators.reorder.wait_policy import RecallConfig, WaitPolicy
 
 GRAIN = 10_000
-FREE = PAPER | {"pace": 1e9, "bins": 2048}
+FREE = PAPER | {"max_change": 1e9, "bins": 2048}
 
 
 def quality(recall: float, **more: Any) -> RecallConfig:
     return RecallConfig(recall, **(FREE | more))
 
 
-def feed(wait: Wait, stream: Any, delay: Any, results: Any, in_order: Any = None) -> None:
+def feed(wait: WaitPolicy, stream: Any, delay: Any, results: Any, in_order: Any = None) -> None:
     stream, delay = np.asarray(stream, np.int64), np.asarray(delay, np.int64)
     order = np.ones(len(stream), np.bool_) if in_order is None else np.asarray(in_order, np.bool_)
-    wait.note_arrivals(stream, delay, np.zeros(len(stream), np.int64))
-    wait.note_results(stream, delay, np.ones(len(stream)), np.asarray(results, np.float64), order)
+    skew = np.zeros(len(stream), np.int64)
+    wait.note_arrivals(stream, delay, skew)
+    wait.note_results(delay, skew, np.ones(len(stream)), np.asarray(results, np.float64), order)
 
 
 def drawn(seed: int, rows: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,7 +47,7 @@ def drawn(seed: int, rows: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def test_without_results_it_is_eqsel(recall: float, seed: int) -> None:
     stream, delay, _ = drawn(seed)
     windows = [5_000_000, 3_000_000]
-    waits: list[Wait] = [ObservedWait(quality(recall), windows), AdaptiveWait(quality(recall), windows, "eqsel")]
+    waits: list[WaitPolicy] = [ObservedWait(quality(recall), windows), ModelWait(quality(recall), windows, "eqsel")]
     for wait in waits:
         feed(wait, stream, delay, np.zeros(len(stream)))
         wait.adapt()
@@ -62,21 +63,21 @@ class Literal:
         self.rows = adaptive.Literal(quality, "eqsel")
         self.known: dict[int, float] = {}
         self.true: list[int] = []
-        self.syncs = [0] * len(adaptive.WINDOWS)
 
     def adapt(self, rows: Sequence[tuple[int, int, int]], intervals: int) -> list[float]:
         """Choose the wait; give how far each recall that was looked at lies from what was required."""
         quality = self.quality
-        fresh = naive.needs(rows, self.syncs, quality.grain_us, quality.bins)
-        self.known = naive.remembered(self.known, fresh)
+        fresh = naive.needs(rows, quality.grain_us, quality.bins)
+        if fresh:
+            self.known = naive.retained(self.known, fresh, intervals * quality.every_us / quality.over_us)
         self.true += [0] * (intervals - 1) + [sum(fresh.values())]
         true = sum(self.true[-(quality.over_us // quality.every_us - 1) :])
-        histograms, self.syncs = self.rows.recent()
+        histograms, syncs = self.rows.recent()
         required = naive.requirement(quality.recall, true, quality.enough)
         found, tried = naive.next_wait(
-            self.known, histograms, adaptive.WINDOWS, self.syncs, quality.basic_us, quality.grain_us, required
+            self.known, histograms, adaptive.WINDOWS, syncs, quality.basic_us, quality.grain_us, required
         )
-        most = intervals * int(quality.pace * quality.every_us / quality.grain_us)
+        most = intervals * int(quality.max_change * quality.every_us / quality.grain_us)
         self.wait = min(max(found, self.wait - most), self.wait + most)
         return [abs(recall - required) for recall in tried]
 
@@ -85,17 +86,17 @@ class Literal:
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.02, 0.2, 3.0]), st.sampled_from([0.03, 0.25]))
 def test_each_step_is_what_is_written_out(seed: int, busy: float, pace: float) -> None:
     rng = np.random.default_rng(seed)
-    asked = replace(adaptive.QUALITY, recall=float(rng.choice([0.5, 0.9, 0.99, 1.0])), pace=pace)
+    asked = replace(adaptive.QUALITY, recall=float(rng.choice([0.5, 0.9, 0.99, 1.0])), max_change=pace)
     wait, literal = ObservedWait(asked, adaptive.WINDOWS), Literal(asked)
     for _ in range(12):
-        arrivals, (stream, delay, cross, _, in_order) = adaptive.interval_of(rng, wait.wait_us, busy)
-        results = rng.poisson(busy * rng.choice([0, 1, 4]), len(stream))
+        arrivals, (delay, skew, cross, _, in_order) = adaptive.interval_of(rng, wait.wait_us, busy)
+        results = rng.poisson(busy * rng.choice([0, 1, 4]), len(delay))
         intervals = int(rng.choice([1, 1, 3]))
         wait.note_arrivals(*arrivals)
-        wait.note_results(stream, delay, cross, results.astype(float), in_order)
+        wait.note_results(delay, skew, cross, results.astype(float), in_order)
         literal.rows.note_arrivals(arrivals)
         distances = literal.adapt(
-            [(int(s), int(d), int(n)) for s, d, n in zip(stream, delay, results, strict=True)], intervals
+            [(int(d), int(s), int(n)) for d, s, n in zip(delay, skew, results, strict=True)], intervals
         )
         wait.adapt(intervals)
         # Within rounding of the requirement doubles may decide otherwise, and from there on all is different.
@@ -131,16 +132,33 @@ def test_results_among_late_rows_lengthen_the_wait_and_among_early_ones_shorten_
     assert found[0] > found[1] > found[2]
 
 
-def test_old_results_are_forgotten_as_new_ones_come() -> None:
+def test_results_of_a_whole_period_are_retained_when_there_are_many() -> None:
+    """In 30 of 60 seconds rows are late. Afterwards K covers them while they are in the last period."""
     wait = ObservedWait(quality(0.9, enough=1e12), [5_000_000])
+    zeros, many = np.zeros(2000, np.int64), np.ones(2000)
+    waits = []
+    for second in range(240):
+        feed(wait, zeros, np.full(2000, 500 * GRAIN) if second < 30 else zeros, many)
+        wait.adapt()
+        waits.append(wait.wait_us)
+    assert wait.observed.sum() == pytest.approx(2000 * 60, rel=0.05)
+    assert waits[59] == 500 * GRAIN
+    assert waits[-1] == 0
+
+
+def test_old_results_expire_with_new_results() -> None:
+    wait = ObservedWait(quality(0.9, enough=1e12, over_us=1_000_000), [5_000_000])
     zeros, many = np.zeros(2000, np.int64), np.ones(2000)
     feed(wait, zeros, np.full(2000, 500 * GRAIN), many)
     wait.adapt()
     assert wait.wait_us == 500 * GRAIN
+    feed(wait, zeros[:200], zeros[:200], many[:200])
+    wait.adapt()
+    assert wait.observed.sum() == pytest.approx(2000 * math.exp(-200 / MIN_RESULTS) + 200)
     before = wait.observed.sum()
     feed(wait, zeros, zeros, many)
     wait.adapt()
-    assert wait.observed.sum() == pytest.approx(before * math.exp(-2000 / LASTING) + 2000)
+    assert wait.observed.sum() == pytest.approx(before * math.exp(-1) + 2000)  # One period has passed.
     for _ in range(3):
         feed(wait, zeros, zeros, many)
         wait.adapt()
@@ -165,7 +183,7 @@ def test_what_cannot_be_waited_for_is_not_learnt_from() -> None:
 def test_k_does_not_swing() -> None:
     """A few results a second, whose delays differ widely: the wait moves by little from one second to the next."""
     random = np.random.default_rng(6)
-    wait = ObservedWait(quality(0.95, pace=0.2), [5_000_000, 5_000_000])
+    wait = ObservedWait(quality(0.95, max_change=0.2), [5_000_000, 5_000_000])
     waits = []
     for _ in range(600):
         delay = np.where(random.random(200) < 0.2, (random.pareto(1.5, 200) * 100 * GRAIN).astype(int) % 10**7, 0)

@@ -1,16 +1,17 @@
-"""Statistics Manager: by stream, how late rows came in the recent past, and how far a stream runs ahead of the slowest.
+"""Statistics Manager: recent delays of each stream, and its mean skew against the slowest stream.
 
-Idea: one ADWIN window per stream over coarse delays (in grains, rounded up) is R_i^stat, the recent past; its histogram
-is H_i. K_i^sync, what the Synchronizer makes the rows of a stream wait beyond K, is averaged over the same rows: it is
-the skew, how far the clock of the stream is ahead of the slowest, less the smallest such mean of all streams.
+Algorithm: one ADWIN window per stream over delays in steps, rounded up, is R_i^stat, the recent past. Its histogram is
+H_i. K_i^sync, the wait of the rows of a stream in the synchronizer beyond K, is a mean over the same rows: the distance
+of the clock of the stream to the slowest clock, minus the smallest of these means.
 
-Guarantee: any cut of the arrivals into calls gives the same state. A delay beyond the last bin cannot be waited for and
-enters nothing: its row is behind, and counted so where it is taken. A skew beyond the last bin counts as that bin: more
-of it makes no difference to Eq. 2. Means of skews are rounded down to microseconds; a stream that delivered nothing has
-none, and is not the smallest.
-Cost: that of `adwin`: by stream 2 bytes per row of history and 8 per bin; stored, 2 bytes per row in the window and
-some 2,000 bytes more.
-Source: Ji et al., ICDE 2016, section IV-A. Rates are not kept: they cancel in Eq. 5, and M-join estimates true sizes.
+Guarantees: batch boundaries do not change the state. No wait can save a row with a delay beyond the last bin, so it is
+ignored. A skew beyond the last bin counts as this bin, because a larger value does not change Eq. 2. Means of skews are
+rounded down to microseconds. A stream without rows has no mean.
+
+Complexity: see `adwin`; 2 bytes per row of history and 8 per bin for each stream. The stored state has 2 bytes per row
+of the window and about 2,000 more bytes.
+
+References: Ji et al., ICDE 2016, section IV-A. Rates are not needed: they cancel in Eq. 5.
 """
 
 from __future__ import annotations
@@ -18,40 +19,40 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.jit import kernel
+from tocsin.operators.reorder.adwin import COUNT, LARGEST, OPEN_OTHER, OTHER, START, Adwin, new_adwin, take_rows
+from tocsin.operators.reorder.productivity import coarse_delay
 from tocsin.runtime.contract import Int
-from tocsin.stages.order.adwin import COUNT, LARGEST, OPEN_OTHER, OTHER, START, Adwin, new_adwin, take_rows
-from tocsin.stages.order.productivity import coarse
 
-# Confidence of ADWIN, as its authors set it.
+# Confidence of ADWIN, the value of its authors.
 DELTA = 0.002
 
 
 @kernel
 def take_arrivals(delays: Adwin, grain_us: int, delta: float, stream: Int, delay_us: Int, skew_us: Int) -> None:
-    """Take rows in order of arrival: how far behind their own stream's clock, and that clock before the slowest."""
+    """Add delay and skew of rows in arrival order."""
     bins = delays.histogram.shape[1]
     value, other = np.empty_like(delay_us), np.empty_like(delay_us)
     for row in range(stream.shape[0]):
-        value[row] = coarse(delay_us[row], grain_us)
+        value[row] = coarse_delay(delay_us[row], grain_us)
         other[row] = min(max(skew_us[row], 0), bins * grain_us)
     take_rows(delays, stream, value, other, delta)
 
 
 @kernel
 def sync_estimates(delays: Adwin) -> Int:
-    """K_i^sync: the mean skew of each stream less the smallest one."""
+    """Return K_i^sync: the mean skew of each stream minus the smallest mean."""
     return sync_of(skew_sums(delays), delays.facts[:, COUNT])
 
 
 @kernel
 def skew_sums(delays: Adwin) -> Int:
-    """The skews of each stream, summed over the rows of its window."""
+    """Return the sum of skews in the window of each stream."""
     return delays.facts[:, OTHER] + delays.facts[:, OPEN_OTHER]
 
 
 @kernel
 def sync_of(skews_us: Int, rows: Int) -> Int:
-    """K_i^sync by the sum of skews of each stream over so many rows."""
+    """Return K_i^sync from the sum of skews and the number of rows of each stream."""
     sync_us = np.zeros(rows.shape[0], np.int64)
     least = -1
     for i in range(rows.shape[0]):
@@ -66,12 +67,12 @@ def sync_of(skews_us: Int, rows: Int) -> Int:
 
 @kernel
 def largest_delays(delays: Adwin) -> Int:
-    """MaxD^H of each stream, in grains; -1 if it delivered nothing."""
+    """Return MaxD^H of each stream in steps; -1 for a stream without rows."""
     return delays.facts[:, LARGEST].copy()
 
 
 def pack_delays(delays: Adwin) -> dict[str, Int]:
-    """State as arrays of 64 bits: of the ring only the windows, four rows to a number; histograms follow from them."""
+    """Return the state as arrays of 64 bits: only the windows of the ring, four rows per number, without histograms."""
     mask = delays.ring.shape[1] - 1
     windows = [
         ring[(start + np.arange(count)) & mask]
@@ -85,7 +86,7 @@ def pack_delays(delays: Adwin) -> dict[str, Int]:
 
 
 def unpack_delays(arrays: dict[str, Int], bins: int, history: int) -> Adwin:
-    """Read what `pack_delays` wrote."""
+    """Read the arrays of `pack_delays`."""
     delays = new_adwin(len(arrays["facts"]), bins, history)
     for name in ("buckets", "sums", "others", "facts"):
         getattr(delays, name)[:] = arrays[name]

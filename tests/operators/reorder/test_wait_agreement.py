@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.order.drawn import PAPER
-from tocsin.stages.order.observed import ObservedWait
-from tocsin.stages.order.pooled import agreed_wait, hear, pool, tell
-from tocsin.stages.order.wait import RecallConfig, Statistics
+from operators.reorder.recall_settings import PAPER
+from tocsin.operators.reorder.observed_wait import ObservedWait
+from tocsin.operators.reorder.wait_agreement import agreed_wait, decode_statistics, encode_statistics, merge_statistics
+from tocsin.operators.reorder.wait_policy import DelayStatistics, RecallConfig
 
 GRAIN, BINS = 10_000, 2048
 WINDOWS = [5_000_000, 3_000_000]
 
 
 def quality(recall: float, **more: Any) -> RecallConfig:
-    return RecallConfig(recall, **(PAPER | {"bins": BINS, "pace": 1e9} | more))
+    return RecallConfig(recall, **(PAPER | {"bins": BINS, "max_change": 1e9} | more))
 
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -38,14 +38,14 @@ def drawn(seed: int, rows: int = 3000, gives: float = 0.1) -> Rows:
 def learnt(wait: ObservedWait, rows: Rows, *, adapt: bool = True) -> ObservedWait:
     stream, delay, skew, results = rows
     wait.note_arrivals(stream, delay, skew)
-    wait.note_results(stream, delay, np.ones(len(stream)), results, delay < 50 * GRAIN)
+    wait.note_results(delay, skew, np.ones(len(stream)), results, delay < 50 * GRAIN)
     if adapt:
         wait.adapt()
     return wait
 
 
-def through_text(known: Statistics) -> Statistics:
-    return hear(json.loads(json.dumps(tell(known))), BINS)
+def through_text(known: DelayStatistics) -> DelayStatistics:
+    return decode_statistics(json.loads(json.dumps(encode_statistics(known))), BINS)
 
 
 def parts(rows: Rows, count: int) -> list[Rows]:
@@ -77,12 +77,11 @@ def test_buckets_agree_on_what_one_with_all_rows_would_choose(recall: float, cou
     """In one interval nothing is forgotten and no window is cut: the sums are the very same."""
     rows, whole = drawn(5), ObservedWait(quality(recall), WINDOWS)
     buckets = [ObservedWait(quality(recall), WINDOWS) for _ in range(count)]
-    # Skews are learnt before results, whose need is the delay less what the streams lead by: that is 0 for all so far.
     for bucket, part in zip(buckets, parts(rows, count), strict=True):
         learnt(bucket, part)
     learnt(whole, rows)
     known = [through_text(bucket.statistics()) for bucket in buckets]
-    for mine, its in zip(pool(known), whole.statistics(), strict=True):
+    for mine, its in zip(merge_statistics(known), whole.statistics(), strict=True):
         assert np.array_equal(mine, its)
     assert agreed_wait(whole.quality, whole.shape, known) == whole.wait_us
     assert agreed_wait(whole.quality, whole.shape, known[::-1]) == whole.wait_us
@@ -106,12 +105,12 @@ def test_few_results_in_each_of_many_buckets_are_enough_together() -> None:
         rows[3][:3] = 1.0
         buckets.append(learnt(ObservedWait(quality(0.9), WINDOWS), rows))
     assert all(bucket.required == 0.9 for bucket in buckets)
-    whole = pool([bucket.statistics() for bucket in buckets])
+    whole = merge_statistics([bucket.statistics() for bucket in buckets])
     assert whole.true == 48 >= buckets[0].quality.enough
 
 
 def test_a_wait_agreed_on_is_gone_to_at_the_pace_of_ones_own_and_statistics_go_on() -> None:
-    own, told = (ObservedWait(quality(0.9, pace=0.2), WINDOWS) for _ in range(2))
+    own, told = (ObservedWait(quality(0.9, max_change=0.2), WINDOWS) for _ in range(2))
     for number, part in enumerate(parts(drawn(8), 6), 1):
         learnt(own, part)
         learnt(told, part, adapt=False).adapt(1, 90 * GRAIN)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.papers.p004.k_slack import run_k_slack
 from naive.order import KSlack
+from tocsin.operators.reorder.k_slack import ReorderRows
+from tocsin.operators.reorder.run_heap import pop_heap, push_heap
 from tocsin.runtime.contract import NEVER_SEEN
-from tocsin.stages.order.run_heap import rise, sink
-from tocsin.stages.order.slack import Rows
 
 STREAMS = 2
 
@@ -31,7 +31,7 @@ def feed(
     bounds = sorted({0, len(rows)} | {cut for cut in cut_at if cut < len(rows)})
     for start, stop in itertools.pairwise(bounds):
         number = np.concatenate([number, np.arange(start, stop)])
-        table = Rows(stream[number], time[number], (number < start).astype(np.int64))
+        table = ReorderRows(stream[number], time[number], (number < start).astype(np.int64))
         released, by, delay = run_k_slack(newest, table, slack, prompt)
         left += list(zip(number[released].tolist(), number[by].tolist(), strict=True))
         delays += delay[number >= start].tolist()
@@ -87,9 +87,9 @@ def test_a_row_leaves_no_later_where_due_rows_are_prompt(rows: list[tuple[int, i
 @pytest.mark.parametrize(("prompt", "leaves"), [(False, []), (True, [0])])
 def test_what_a_shorter_wait_makes_due_leaves_with_the_next_arrival_if_prompt(prompt: bool, leaves: list[int]) -> None:
     newest, of = np.array([NEVER_SEEN]), np.zeros(2, np.int64)
-    assert run_k_slack(newest, Rows(of, np.array([5, 9]), of), 10, prompt)[0].tolist() == []
+    assert run_k_slack(newest, ReorderRows(of, np.array([5, 9]), of), 10, prompt)[0].tolist() == []
     stage = np.array([1, 1, 0])
-    released, *_ = run_k_slack(newest, Rows(np.zeros(3, np.int64), np.array([5, 9, 8]), stage), 3, prompt)
+    released, *_ = run_k_slack(newest, ReorderRows(np.zeros(3, np.int64), np.array([5, 9, 8]), stage), 3, prompt)
     assert released.tolist() == leaves
 
 
@@ -106,9 +106,9 @@ def test_a_heap_gives_rows_by_time_and_number(times: list[int], random: object) 
     heap, order = np.zeros(len(times) + base, np.int64), list(range(len(times)))
     random.shuffle(order)  # type: ignore[attr-defined]
     for count, row in enumerate(order):
-        rise(heap, base, count, row, time)
+        push_heap(heap, base, count, row, time)
     taken = []
     for count in reversed(range(len(times))):
         taken.append(int(heap[base]))
-        sink(heap, base, count, time)
+        pop_heap(heap, base, count, time)
     assert taken == sorted(range(len(times)), key=lambda row: (times[row], row))

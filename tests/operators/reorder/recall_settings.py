@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from naive import disorder as naive
-from tocsin.stages.order.recall import Model, build_model, new_shape
+from tocsin.operators.reorder.recall_model import RecallModel, build_model, new_shape
 
 BINS = 12
 # P, L, g and b of the paper, and bins for 82 s.
@@ -28,7 +28,7 @@ class Setting:
     cross: dict[int, int] = field(default_factory=dict)
     results: dict[int, int] = field(default_factory=dict)
 
-    def model(self) -> Model:
+    def model(self) -> RecallModel:
         histograms = np.array([[h.get(d, 0) for d in range(BINS)] for h in self.histograms], np.int64)
         largest = np.array([max((d for d, n in h.items() if n), default=-1) for h in self.histograms], np.int64)
         end = max([*self.cross, *self.results], default=-1) + 1

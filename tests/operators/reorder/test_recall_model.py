@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import disorder as naive
-from stages.order.drawn import BINS, Setting, settings_of_disorder
-from tocsin.stages.order.recall import (
+from operators.reorder.recall_settings import BINS, Setting, settings_of_disorder
+from tocsin.operators.reorder.recall_model import (
     cross_recalls,
     in_order_shares,
     produced_sizes,

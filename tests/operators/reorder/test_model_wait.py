@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from naive import adwin as naive_adwin
 from naive import disorder as naive
-from stages.order.drawn import PAPER
+from operators.reorder.recall_settings import PAPER
 from tests.example_counts import examples
+from tocsin.operators.reorder.delay_statistics import DELTA
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.wait_policy import FixedWait, MaxWait, RecallConfig, WaitPolicy
 from tocsin.runtime.state_codec import pack, unpack
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.delays import DELTA
-from tocsin.stages.order.wait import FixedWait, MaxWait, RecallConfig, Wait
 
 # Intervals of a small system: grains of 10, windows of 35 and 80, P of five L.
 QUALITY = RecallConfig(0.9, over_us=5000, every_us=1000, grain_us=10, basic_us=5, bins=16, history=256, enough=10.0)
@@ -39,8 +39,8 @@ def interval_of(rng: np.random.Generator, wait_us: int, busy: float) -> tuple[Co
     in_order = delay <= wait_us
     results = np.where(in_order, rng.poisson(busy, rows), 0)
     return arrivals, (
-        stream,
         delay,
+        arrivals[2],
         (results + rng.integers(0, 9, rows)).astype(float),
         results.astype(float),
         in_order,
@@ -73,7 +73,7 @@ class Literal:
         quality = self.quality
         joined = [
             (delay, int(cross), int(results), in_order)
-            for _, delay, cross, results, in_order in zip(*(column.tolist() for column in rows), strict=True)
+            for delay, _, cross, results, in_order in zip(*(column.tolist() for column in rows), strict=True)
             if naive.coarse(delay, quality.grain_us) < quality.bins
         ]
         maps = naive.productivity(joined, quality.grain_us)
@@ -92,7 +92,7 @@ class Literal:
             histograms, WINDOWS, syncs, quality.basic_us, quality.grain_us, required,
             maps if is_enough and self.strategy == "noneqsel" else None,
         )  # fmt: skip
-        most = int(quality.pace * quality.every_us) // quality.grain_us * quality.grain_us
+        most = int(quality.max_change * quality.every_us) // quality.grain_us * quality.grain_us
         self.wait = min(max(found, self.wait - most), self.wait + most) if is_enough else found
         return [abs(recall - required) for recall in tried]
 
@@ -101,8 +101,8 @@ class Literal:
 @given(seed=seeds, strategy=strategies, busy=st.sampled_from([0.0, 0.05, 0.2, 3.0]), pace=st.sampled_from([0.03, 0.25]))
 def test_each_step_is_that_of_the_equations(seed: int, strategy: str, busy: float, pace: float) -> None:
     rng = np.random.default_rng(seed)
-    quality = replace(QUALITY, recall=float(rng.choice([0.5, 0.9, 0.99])), pace=pace)
-    adaptive, literal = AdaptiveWait(quality, WINDOWS, strategy), Literal(quality, strategy)
+    quality = replace(QUALITY, recall=float(rng.choice([0.5, 0.9, 0.99])), max_change=pace)
+    adaptive, literal = ModelWait(quality, WINDOWS, strategy), Literal(quality, strategy)
     for _ in range(12):
         arrivals, rows = interval_of(rng, adaptive.wait_us, busy * rng.choice([0, 1, 1, 4]))
         adaptive.note_arrivals(*arrivals)
@@ -116,7 +116,7 @@ def test_each_step_is_that_of_the_equations(seed: int, strategy: str, busy: floa
         assert adaptive.wait_us == literal.wait
 
 
-def run(make: Callable[[], Wait], seed: int, cut: int, *, paged: bool = False) -> list[tuple[int, float]]:
+def run(make: Callable[[], WaitPolicy], seed: int, cut: int, *, paged: bool = False) -> list[tuple[int, float]]:
     """Take ten intervals, cut into calls of `cut` rows, perhaps with all state written and read back between them."""
     rng, seen, wait = np.random.default_rng(seed), [], make()
     for _ in range(10):
@@ -125,9 +125,9 @@ def run(make: Callable[[], Wait], seed: int, cut: int, *, paged: bool = False) -
             wait.note_arrivals(*(column[begin : begin + cut] for column in arrivals))
             wait.note_results(*(column[begin : begin + cut] for column in rows))
             if paged:
-                stored, _ = unpack(pack(wait.arrays()))
+                stored, _ = unpack(pack(wait.state_arrays()))
                 wait = make()
-                wait.load(stored)
+                wait.restore_state(stored)
         wait.adapt()
         seen.append((wait.wait_us, wait.estimated))
     return seen
@@ -151,37 +151,37 @@ def test_a_fixed_wait_stays() -> None:
 
 
 def test_before_anything_arrives_nothing_is_waited_for() -> None:
-    wait = AdaptiveWait(RecallConfig(0.99, **PAPER), [5_000_000], "noneqsel")
+    wait = ModelWait(RecallConfig(0.99, **PAPER), [5_000_000], "noneqsel")
     assert isnan(wait.estimated)
     wait.adapt()
     assert (wait.wait_us, wait.estimated) == (0, 1.0)
 
 
 def test_a_replay_of_old_rows_changes_nothing() -> None:
-    wait = AdaptiveWait(RecallConfig(0.99, **PAPER), [5_000_000, 5_000_000], "noneqsel")
+    wait = ModelWait(RecallConfig(0.99, **PAPER), [5_000_000, 5_000_000], "noneqsel")
     rng = np.random.default_rng(2)
     stream, delay, skew = rng.integers(0, 2, 5000), rng.integers(0, 300_000, 5000), np.zeros(5000, np.int64)
     wait.note_arrivals(stream, delay, skew)
     wait.adapt()
     before = wait.wait_us
     wait.note_arrivals(stream, delay + 3_600_000_000, skew)
-    wait.note_results(stream, delay + 3_600_000_000, np.ones(5000), np.ones(5000), np.ones(5000, np.bool_))
+    wait.note_results(delay + 3_600_000_000, skew, np.ones(5000), np.ones(5000), np.ones(5000, np.bool_))
     wait.adapt()
     assert wait.wait_us == before > 0
 
 
 def test_of_state_that_does_not_fit_only_the_wait_is_taken_over() -> None:
-    old = AdaptiveWait(replace(QUALITY, grain_us=7), WINDOWS, "eqsel")
+    old = ModelWait(replace(QUALITY, grain_us=7), WINDOWS, "eqsel")
     run(lambda: old, 4, 50)
-    new = AdaptiveWait(QUALITY, WINDOWS, "eqsel")
-    new.load(old.arrays())
+    new = ModelWait(QUALITY, WINDOWS, "eqsel")
+    new.restore_state(old.state_arrays())
     assert new.wait_us == old.wait_us // 10 * 10
     assert int(new.delays.facts[:, 0].sum()) == 0
 
 
 def simulate(strategy: str, results_of: list[float], seconds: int, seed: int = 8) -> list[int]:
     """Waits of each second: two streams of 100 rows/s with long delays that do not change, results as drawn."""
-    wait = AdaptiveWait(RecallConfig(0.95, **PAPER), [5_000_000, 5_000_000], strategy)
+    wait = ModelWait(RecallConfig(0.95, **PAPER), [5_000_000, 5_000_000], strategy)
     rng, waits = np.random.default_rng(seed), []
     for second in range(seconds):
         # Every interval has the very same delays, from 0 to 10 s, in another order.
@@ -191,7 +191,7 @@ def simulate(strategy: str, results_of: list[float], seconds: int, seed: int = 8
         stream, in_order = np.arange(200) % 2, delay <= wait.wait_us
         results = np.where(in_order, rng.poisson(results_of[second % len(results_of)], 200), 0).astype(float)
         wait.note_arrivals(stream, delay, np.zeros(200, np.int64))
-        wait.note_results(stream, delay, np.full(200, 500.0), results, in_order)
+        wait.note_results(delay, np.zeros(200, np.int64), np.full(200, 500.0), results, in_order)
         wait.adapt()
         waits.append(wait.wait_us)
     return waits
@@ -227,15 +227,15 @@ def test_after_a_whole_period_without_results_delays_alone_decide() -> None:
 def test_intervals_without_rows_count_for_the_last_period_and_let_the_wait_go_further() -> None:
     """Results of P are those of P in time; what may be gone in one interval may be gone in each that has passed."""
     zeros, ones = np.zeros(40, np.int64), np.ones(40)
-    wait = AdaptiveWait(QUALITY, [35], "eqsel")
+    wait = ModelWait(QUALITY, [35], "eqsel")
     for intervals in (1, 1, 3):
         wait.note_arrivals(zeros, zeros + 140, zeros)
         wait.note_results(zeros, zeros, ones, ones, np.ones(40, np.bool_))
         wait.adapt(intervals)
     # P less L has four intervals: of the two before the last three one has left.
     assert wait.monitor.true.tolist() == [40.0, 0.0, 0.0, 40.0]
-    slow = replace(QUALITY, pace=0.02)
-    steps = [AdaptiveWait(slow, [35], "eqsel") for _ in range(2)]
+    slow = replace(QUALITY, max_change=0.02)
+    steps = [ModelWait(slow, [35], "eqsel") for _ in range(2)]
     for wait, intervals in zip(steps, (1, 3), strict=True):
         wait.note_arrivals(zeros, zeros + 140, zeros)
         wait.note_results(zeros, zeros, ones, ones, np.ones(40, np.bool_))

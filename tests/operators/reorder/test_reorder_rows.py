@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Order
+from tocsin.operators.reorder.k_slack import NEVER_IDLE
+from tocsin.operators.reorder.reorder_rows import StreamClocks, drain_rows, new_clocks, reorder_rows
 from tocsin.runtime.contract import NEVER_SEEN
-from tocsin.stages.order.arrange import Clocks, arrange, drain, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE
 
 STREAMS, GROUPS = 3, 3
 
@@ -42,7 +42,7 @@ class Went:
     left: list[list[tuple[int, int]]]
     seen: dict[int, tuple[int, int]]
     held: np.ndarray
-    clocks: Clocks
+    clocks: StreamClocks
 
 
 def feed(
@@ -55,7 +55,7 @@ def feed(
     seen: dict[int, tuple[int, int]] = {}
     bounds = sorted({0, len(rows)} | {cut for cut in cut_at if cut < len(rows)})
     for start, stop in itertools.pairwise(bounds):
-        clocks = Clocks(*(np.frombuffer(bytearray(c.tobytes()), np.int64).reshape(c.shape) for c in clocks))
+        clocks = StreamClocks(*(np.frombuffer(bytearray(c.tobytes()), np.int64).reshape(c.shape) for c in clocks))
         number = np.concatenate([number, np.arange(start, stop)])
         stage = np.concatenate([stage, np.zeros(stop - start, np.int64)])
         by_group = np.argsort(group[number], kind="stable")
@@ -63,7 +63,7 @@ def feed(
         arrays = (group[number], stream[number], time[number], stage)
         copies = [array.copy() for array in arrays]
         idle_us = NEVER_IDLE if idle is None else idle
-        released, by, stage, delay, skew = arrange(clocks, *arrays, slack, idle_us, prompt)
+        released, by, stage, delay, skew = reorder_rows(clocks, *arrays, slack, idle_us, prompt)
         assert all((array == copy).all() for array, copy in zip(arrays, copies, strict=True))
         for row, sender in zip(number[released].tolist(), number[by].tolist(), strict=True):
             left[group[row]].append((row, sender))
@@ -87,7 +87,7 @@ def one_at_a_time(
     for number, (group, stream, time) in enumerate(rows):
         row, order = (number, stream, time), orders[group]
         left[group] += [(gone[0], number) for gone in order.arrive(row)]
-        seen[number] = (order.k_slacks[stream].delay(row), order.skew(stream))
+        seen[number] = (order.delay(row), order.skew(row))
     return left, seen, orders
 
 
@@ -135,7 +135,7 @@ def test_draining_gives_all_that_is_held_in_order(
     group, time = (np.array([rows[row][i] for row in number], np.int64) for i in (0, 2))
     before = went.clocks.released.copy()
     ends = np.array([True, False, True])
-    given_now = number[drain(went.clocks, group, time, ends)].tolist()
+    given_now = number[drain_rows(went.clocks, group, time, ends)].tolist()
     held = [row for row in number.tolist() if ends[rows[row][0]]]
     assert given_now == sorted(held, key=lambda row: (rows[row][0], rows[row][2], row))
     for here in range(GROUPS):
@@ -154,9 +154,9 @@ def test_what_waited_only_for_a_stream_leaves_with_the_arrival_that_makes_it_idl
 def test_what_a_shorter_idle_time_lets_go_leaves_with_the_next_arrival() -> None:
     # 5 and 6 of stream 0 wait for stream 1, which stands at 1. The next call no longer waits for it.
     clocks, nothing = new_clocks(1, 2), np.zeros(3, np.int64)
-    first = arrange(clocks, nothing, np.array([1, 0, 0]), np.array([1, 5, 6]), nothing, 0, NEVER_IDLE)
+    first = reorder_rows(clocks, nothing, np.array([1, 0, 0]), np.array([1, 5, 6]), nothing, 0, NEVER_IDLE)
     assert (first[0].tolist(), first[2].tolist()) == ([0], [0, 2, 2])
-    then = arrange(clocks, nothing, np.array([0, 0, 0]), np.array([5, 6, 7]), np.array([2, 2, 0]), 0, 2)
+    then = reorder_rows(clocks, nothing, np.array([0, 0, 0]), np.array([5, 6, 7]), np.array([2, 2, 0]), 0, 2)
     assert (then[0].tolist(), then[1].tolist()) == ([0, 1, 2], [2, 2, 2])
 
 
@@ -175,8 +175,8 @@ def test_a_prompt_row_leaves_though_the_clock_stands_in_the_future() -> None:
 def test_no_rows_are_fine() -> None:
     nothing = np.zeros(0, np.int64)
     clocks = new_clocks(0, 2)
-    assert all(len(array) == 0 for array in arrange(clocks, nothing, nothing, nothing, nothing, 1, NEVER_IDLE))
-    assert len(drain(clocks, nothing, nothing, np.zeros(0, np.bool_))) == 0
+    assert all(len(array) == 0 for array in reorder_rows(clocks, nothing, nothing, nothing, nothing, 1, NEVER_IDLE))
+    assert len(drain_rows(clocks, nothing, nothing, np.zeros(0, np.bool_))) == 0
 
 
 @dataclass

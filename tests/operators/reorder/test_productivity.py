@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import disorder as naive
-from tocsin.stages.order.productivity import (
-    Profile,
+from tocsin.operators.reorder.productivity import (
+    ProductivityProfile,
     close_interval,
-    coarse,
+    coarse_delay,
     new_profile,
     take_results,
 )
@@ -20,7 +20,7 @@ Row = tuple[int, int, int, bool]
 rows = st.lists(st.tuples(st.integers(0, 95), st.integers(0, 50), st.integers(0, 9), st.booleans()), max_size=40)
 
 
-def take(profile: Profile, rows: list[Row]) -> None:
+def take(profile: ProductivityProfile, rows: list[Row]) -> None:
     delay, cross, results = (np.array([row[n] for row in rows], np.int64) for n in range(3))
     in_order = np.array([row[3] for row in rows], np.bool_)
     take_results(profile, GRAIN, delay, cross.astype(float), results.astype(float), in_order)
@@ -28,7 +28,7 @@ def take(profile: Profile, rows: list[Row]) -> None:
 
 @given(delay=st.integers(0, 10**9), grain=st.integers(1, 10**6))
 def test_coarse_delays_are_rounded_up(delay: int, grain: int) -> None:
-    assert coarse(delay, grain) == naive.coarse(delay, grain)
+    assert coarse_delay(delay, grain) == naive.coarse(delay, grain)
 
 
 @given(intervals=st.lists(rows, min_size=1, max_size=3))

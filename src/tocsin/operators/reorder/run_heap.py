@@ -1,13 +1,14 @@
-"""Run and heap: per stream a queue of rows, to be taken in order of (time, number), most of them put in that order.
+"""Run and heap: a queue of rows per stream, sorted by time and row number, that is fast for rows in order.
 
-Idea: a row that lies behind none of its queue goes to the end of a run, any other into a binary heap; the next to be
-taken is the first of the run or the top of the heap. A stream in order costs one comparison per row.
+Algorithm: a row that is not older than the last row of the run is appended to the run. Any other row is pushed into a
+binary heap. The next row is the first row of the run or the top of the heap.
 
-Guarantee: rows leave a queue by time, rows of one time in order of their numbers, in whatever order they were put.
-Cost: O(1) for a row in order, O(log of the rows behind) for another; two numbers per row.
+Guarantees: rows leave a queue by time. Rows of equal time leave by number, independent of the insertion order.
 
-The loops that put and take stand in `slack` and `synchronizer`: compiled code counts the users of an array at many
-calls, which for single rows would cost more than the work.
+Complexity: O(1) for a row in order, O(log n) for n out-of-order rows in the queue; two numbers per row.
+
+The loops that insert and remove rows are in `k_slack` and `synchronizer`. A kernel call per row would cost more than
+the work, because compiled code counts references to arrays at each call.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Int
 
-# Columns of `marks`: where the room of a stream begins; the first and the end of its run and the rows in its heap,
-# counted from there; the row to be taken next (-1: none).
+# Columns of `marks`: first position of a stream; head and tail of its run and size of its heap, relative to this
+# position; row that leaves next, or -1.
 BASE, HEAD, TAIL, SIZE, FRONT = 0, 1, 2, 3, 4
 
 
 class Queues(NamedTuple):
-    """A queue per stream: row numbers in runs and in heaps, and per stream where it stands."""
+    """Queues of all streams: row numbers in runs and heaps, and the positions in both by stream."""
 
     run: Int
     heap: Int
@@ -34,13 +35,13 @@ class Queues(NamedTuple):
 
 @kernel
 def new_queues(streams: int, rows: int) -> Queues:
-    """Make room for so many rows of all streams together."""
+    """Allocate queues for a total number of rows."""
     return Queues(np.empty(rows, np.int64), np.empty(rows, np.int64), np.zeros((streams, 5), np.int64))
 
 
 @kernel
-def lay_out(marks: Int, stream: Int, start: int, stop: int) -> None:
-    """Empty all queues, and give each stream room for its rows from `start` to before `stop`."""
+def reset_queues(marks: Int, stream: Int, start: int, stop: int) -> None:
+    """Empty all queues, and reserve space for the rows from `start` to before `stop`."""
     marks[:] = 0
     for row in range(start, stop):
         marks[stream[row], BASE] += 1
@@ -52,13 +53,13 @@ def lay_out(marks: Int, stream: Int, start: int, stop: int) -> None:
 
 @kernel
 def comes_before(row: int, other: int, time: Int) -> bool:
-    """Tell whether a row is to be taken before another one."""
+    """Return whether a row leaves before another row."""
     return bool(time[row] < time[other] or (time[row] == time[other] and row < other))
 
 
 @kernel
-def rise(heap: Int, base: int, count: int, row: int, time: Int) -> None:
-    """Put a row into the heap of `count` rows that begins at `base`."""
+def push_heap(heap: Int, base: int, count: int, row: int, time: Int) -> None:
+    """Push a row into the heap of `count` rows that begins at `base`."""
     at, due = count, time[row]
     while at > 0 and (
         time[heap[base + ((at - 1) >> 1)]] > due
@@ -70,8 +71,8 @@ def rise(heap: Int, base: int, count: int, row: int, time: Int) -> None:
 
 
 @kernel
-def sink(heap: Int, base: int, count: int, time: Int) -> None:
-    """Take the top off a heap that has `count` rows without it."""
+def pop_heap(heap: Int, base: int, count: int, time: Int) -> None:
+    """Remove the top of a heap; `count` is its size without the top."""
     row = heap[base + count]
     due, at, below, above = time[row], 0, 1, False
     while below < count and not above:

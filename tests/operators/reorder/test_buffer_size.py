@@ -11,16 +11,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from naive import disorder as naive
-from stages.order.drawn import BINS, Setting, settings_of_disorder
-from tocsin.stages.order.buffer_size import (
+from operators.reorder.recall_settings import BINS, Setting, settings_of_disorder
+from tocsin.operators.reorder.buffer_size import (
     STRATEGIES,
-    Monitor,
+    ResultMonitor,
+    add_interval,
+    choose_wait,
     instant_recall,
     new_monitor,
-    next_wait,
-    note_interval,
 )
-from tocsin.stages.order.recall import build_model, cross_recalls, new_shape, selectivity_ratios
+from tocsin.operators.reorder.recall_model import build_model, cross_recalls, new_shape, selectivity_ratios
 
 sizes = st.integers(0, 10**6)
 requirements = st.floats(0.0, 1.0) | st.sampled_from([0.9, 0.95, 0.99, 0.999, 1.0])
@@ -78,7 +78,7 @@ def test_a_surplus_is_spent_and_a_lack_is_made_up() -> None:
 def test_the_monitor_holds_the_last_period_less_one_interval(over: int, intervals: list[tuple[int, int]]) -> None:
     monitor = new_monitor(over * 10, 10)
     for produced, true in intervals:
-        note_interval(monitor, produced, true)
+        add_interval(monitor, produced, true)
     kept = intervals[-(over - 1) :] if over > 1 else []
     assert monitor.produced.sum() == sum(produced for produced, _ in kept)
     assert monitor.true.sum() == sum(true for _, true in kept)
@@ -87,8 +87,10 @@ def test_the_monitor_holds_the_last_period_less_one_interval(over: int, interval
 SETTING = Setting([{0: 50, 4: 30, 8: 20}], [10], [0], 1, 1, cross={0: 80, 8: 20}, results={0: 10, 8: 10})
 
 
-def decide(monitor: Monitor, wait: int, true: float, wanted: float = 0.8, pace: int = 99) -> tuple[int, float, float]:
-    return next_wait(
+def decide(
+    monitor: ResultMonitor, wait: int, true: float, wanted: float = 0.8, pace: int = 99
+) -> tuple[int, float, float]:
+    return choose_wait(
         SETTING.model(),
         monitor,
         wait,
@@ -96,13 +98,13 @@ def decide(monitor: Monitor, wait: int, true: float, wanted: float = 0.8, pace: 
         wanted=wanted,
         strategy=STRATEGIES["noneqsel"],
         enough=30.0,
-        pace=pace,
+        max_change=pace,
     )
 
 
 def test_with_enough_results_the_wait_follows_the_strategy_and_eq_7() -> None:
     # 100 true results before, 75 of them produced; 50 more: 0.8 of 150 less 75 is 45 of these 50.
-    wait, estimated, required = decide(Monitor(np.array([75.0]), np.array([100.0])), 3, 50.0)
+    wait, estimated, required = decide(ResultMonitor(np.array([75.0]), np.array([100.0])), 3, 50.0)
     assert required == pytest.approx(0.9)
     assert (wait, estimated) == (8, 1.0)
 
@@ -110,7 +112,7 @@ def test_with_enough_results_the_wait_follows_the_strategy_and_eq_7() -> None:
 @given(wait=st.integers(0, BINS), pace=st.integers(1, BINS))
 def test_the_wait_moves_by_at_most_its_pace(wait: int, pace: int) -> None:
     # Without a pace the wait would be 8.
-    found, estimated, _ = decide(Monitor(np.array([75.0]), np.array([100.0])), wait, 50.0, pace=pace)
+    found, estimated, _ = decide(ResultMonitor(np.array([75.0]), np.array([100.0])), wait, 50.0, pace=pace)
     assert found == min(max(8, wait - pace), wait + pace)
     on_the_way = sum(n for d, n in SETTING.histograms[0].items() if d <= found) / 100
     assert estimated == pytest.approx(on_the_way)
@@ -118,7 +120,7 @@ def test_the_wait_moves_by_at_most_its_pace(wait: int, pace: int) -> None:
 
 @given(wait=st.integers(0, BINS), true=st.floats(0.0, 29.0))
 def test_few_results_in_an_interval_change_nothing(wait: int, true: float) -> None:
-    found, estimated, required = decide(Monitor(np.array([75.0]), np.array([100.0])), wait, true)
+    found, estimated, required = decide(ResultMonitor(np.array([75.0]), np.array([100.0])), wait, true)
     assert found == wait
     assert isnan(required)
     assert estimated == pytest.approx(sum(n for d, n in SETTING.histograms[0].items() if d <= wait) / 100)
@@ -126,5 +128,5 @@ def test_few_results_in_an_interval_change_nothing(wait: int, true: float) -> No
 
 @given(wait=st.integers(0, BINS), true=st.floats(0.0, 29.0))
 def test_few_results_in_the_whole_period_leave_delays_to_decide(wait: int, true: float) -> None:
-    found, estimated, required = decide(Monitor(np.zeros(3), np.array([9.0, 0.0, 0.0])), wait, true)
+    found, estimated, required = decide(ResultMonitor(np.zeros(3), np.array([9.0, 0.0, 0.0])), wait, true)
     assert (found, estimated, required) == (4, pytest.approx(0.8), 0.8)

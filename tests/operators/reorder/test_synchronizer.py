@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.order import Synchronizer
+from tocsin.operators.reorder.k_slack import ReorderRows
+from tocsin.operators.reorder.synchronizer import synchronize
 from tocsin.runtime.contract import NEVER_SEEN
-from tocsin.stages.order.slack import Rows
-from tocsin.stages.order.synchronizer import synchronize
 
 STREAMS = 3
 
@@ -26,7 +26,7 @@ def feed(rows: list[tuple[int, int]], cut_at: set[int]) -> tuple[list[tuple[int,
     bounds = sorted({0, len(rows)} | {cut for cut in cut_at if cut < len(rows)})
     for start, stop in itertools.pairwise(bounds):
         number = np.concatenate([number, np.arange(start, stop)])
-        table = Rows(stream[number], time[number], 2 * (number < start).astype(np.int64))
+        table = ReorderRows(stream[number], time[number], 2 * (number < start).astype(np.int64))
         t_sync, released, by, stage = synchronize(t_sync, STREAMS, table)
         left += list(zip(number[released].tolist(), number[by].tolist(), strict=True))
         reached.append(t_sync)

@@ -1,16 +1,19 @@
-"""ADWIN: a window over the recent past that shrinks as soon as its mean is seen to have changed.
+"""ADWIN: a window over the recent past that shrinks when its mean has changed.
 
-Idea: the window is cut into buckets of 32, 64, 128, ... rows, at most five of a size, with their sums; where a sixth
-comes, the two oldest merge. With each new bucket every cut between buckets is tried: if the means of both sides differ
-by more than chance allows, the oldest bucket is dropped, and it is tried again. The values themselves, small integers,
-lie in a ring beside the buckets, so the histogram of exactly this window is kept: what is dropped is taken out of it.
+Algorithm: the window consists of buckets of 32, 64, 128, ... rows with their sums, at most five of a size. A sixth
+bucket merges the two oldest. With each new bucket every cut is tested: if the means of both sides differ
+by more than chance permits, the oldest bucket is removed, and the test is repeated. A ring holds the values, which are
+small integers, so the histogram of exactly this window is available.
 
-Guarantee: a change of the mean is found with false alarms below delta per test, as far as the theorem goes (values in
-[0, R]; R is the largest value in the window). Sums are integers: any cut into calls gives the same state.
-Cost: O(1) amortised per row, O(log capacity) per test; the ring has `capacity` values of 2 bytes, a power of two, and
-when it is full the oldest bucket goes, at most a quarter of it. A histogram has `bins` numbers, at most 65,536.
-Source: Bifet and Gavalda, Learning from Time-Changing Data with Adaptive Windowing, SDM 2007, section 4 (ADWIN2), with
-the bound that uses the variance. We differ in the scale R, in the smallest bucket, and in the bound on the window.
+Guarantees: a change of the mean is detected, with a probability of a false alarm below delta per test, under the
+conditions of the theorem: values in [0, R], where R is the largest value in the window. Sums are integers, so batch
+boundaries do not change the state.
+
+Complexity: O(1) amortised per row, O(log capacity) per test. The ring has `capacity` values of 2 bytes, a power of two.
+If it is full, the oldest bucket is removed, at most a quarter of it. A histogram has at most 65,536 bins.
+
+References: Bifet and Gavalda, Adaptive Windowing, SDM 2007, section 4 (ADWIN2), with
+the bound that uses the variance. The scale R, the smallest bucket and the bound on the window differ.
 """
 
 from __future__ import annotations
@@ -26,20 +29,26 @@ from tocsin.runtime.contract import Int
 
 Small = NDArray[np.uint16]
 
-# Buckets of one size: a sixth makes the oldest two merge.
+# Maximum number of buckets of one size. A further bucket merges the oldest two.
 MOST = 5
-# Rows of the smallest bucket, and so between tests.
+# Rows of the smallest bucket, and between two tests.
 EVERY = 32
-# Places in `facts`: rows in the window, place of the oldest in the ring, sum and sum of squares of values, sum of
-# companions, largest value, buckets dropped because of a change; of the rows that fill no bucket yet: how many, sums.
+# Positions in `facts`: rows in the window, position of the oldest row, sum and sum of squares of values, sum
+# of companions, largest value, buckets removed because of a change. Then number and both sums of rows without a bucket.
 COUNT, START, SUM, SQUARES, OTHER, LARGEST, CUTS, OPEN, OPEN_SUM, OPEN_OTHER = range(10)
 
 
 class Adwin(NamedTuple):
     """One window per stream.
 
-    `buckets[i, r]` counts those of EVERY * 2^r rows; oldest first, `sums[i, r]` has their values, `others[i, r]` the
-    sums of a companion that is only averaged.
+    Attributes
+    ----------
+    ring, histogram
+        Values of the window, and their histogram.
+    buckets, sums, others
+        Number of buckets of EVERY * 2^r rows; sum of their values and of a companion, oldest first.
+    facts
+        See the constants of this module.
     """
 
     ring: Small
@@ -51,7 +60,7 @@ class Adwin(NamedTuple):
 
 
 def new_adwin(streams: int, bins: int, capacity: int) -> Adwin:
-    """Windows without rows, of at most `capacity` rows (rounded up to a power of two, at least 256)."""
+    """Return empty windows of at most `capacity` rows, which is rounded up to a power of two of at least 256."""
     capacity = max(1 << (capacity - 1).bit_length(), 8 * EVERY)
     sizes = (capacity // EVERY).bit_length()
     facts = np.zeros((streams, 10), np.int64)
@@ -68,7 +77,7 @@ def new_adwin(streams: int, bins: int, capacity: int) -> Adwin:
 
 @kernel
 def take_rows(adwin: Adwin, stream: Int, value: Int, other: Int, delta: float) -> None:
-    """Take rows in order of arrival; a value is a bin, or beyond the last one: such a row is passed over."""
+    """Add rows in arrival order. A row with a value beyond the last bin is ignored."""
     ring, histogram, facts = adwin.ring, adwin.histogram, adwin.facts
     capacity, bins = ring.shape[1], histogram.shape[1]
     for row in range(stream.shape[0]):
@@ -94,7 +103,7 @@ def take_rows(adwin: Adwin, stream: Int, value: Int, other: Int, delta: float) -
 
 @kernel
 def close_bucket(adwin: Adwin, i: int) -> None:
-    """Make a bucket of the last rows, and merge the oldest two of each size that has too many."""
+    """Close the bucket of the last rows, and merge the oldest two buckets of each size with too many."""
     facts, sums, others = adwin.facts[i], adwin.sums[i], adwin.others[i]
     value, other = facts[OPEN_SUM], facts[OPEN_OTHER]
     facts[SUM] += value
@@ -115,7 +124,7 @@ def close_bucket(adwin: Adwin, i: int) -> None:
 
 @kernel
 def drop_oldest(adwin: Adwin, i: int) -> None:
-    """Drop the oldest bucket, and take its rows out of the histogram."""
+    """Remove the oldest bucket and its rows from the histogram."""
     facts, sums, others = adwin.facts[i], adwin.sums[i], adwin.others[i]
     ring, histogram, mask = adwin.ring[i], adwin.histogram[i], adwin.ring.shape[1] - 1
     r = adwin.buckets.shape[1] - 1
@@ -138,10 +147,10 @@ def drop_oldest(adwin: Adwin, i: int) -> None:
 
 @kernel
 def is_changed(adwin: Adwin, i: int, delta: float) -> bool:
-    """Tell whether the means on both sides of some cut between buckets differ by more than chance allows."""
+    """Return whether the means on both sides of a cut between buckets differ by more than chance permits."""
     facts, sums, buckets = adwin.facts[i], adwin.sums[i], adwin.buckets[i]
     count, total, largest = facts[COUNT], facts[SUM], facts[LARGEST]
-    # Where all rows are in order nothing can have changed.
+    # If all rows are in order, nothing has changed.
     if largest == 0:
         return False
     mean = total / count
