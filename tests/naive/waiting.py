@@ -68,15 +68,17 @@ def waits_by_largest_delay(rows: Iterable[Sequence[object]], every: int, most: i
     The time of the bucket is the median of each 33 rows. The wait is chosen when it has moved by `every`.
     """
     clocks: dict[object, dict[object, int]] = {}
+    fronts: dict[object, int] = {}
     waits, wait, largest, block, moved = [], 0, 0, list[int](), list[int]()
     for key, stream, time in rows:
         assert isinstance(time, int)
         waits.append(wait)
         clock = clocks.setdefault(key, {})
-        newest = max(clock.values(), default=time)
-        is_idle = bool(clock) and (stream not in clock or clock[stream] < newest - idle)
-        delay = max(newest if is_idle else clock.get(stream, time), time) - time
         clock[stream] = max(time, clock.get(stream, time))
+        front = fronts.get(key, time)
+        delay = max(clock[stream], front) - time
+        slowest = min(each for each in clock.values() if each >= max(clock.values()) - idle)
+        fronts[key] = max(fronts.get(key, slowest), slowest)
         largest = max(largest, delay if delay <= most else 0)
         block.append(time)
         if len(block) == 33:

@@ -10,7 +10,7 @@ import numpy as np
 from tocsin.jit import kernel
 from tocsin.operators.reorder.k_slack import NEVER_IDLE, ReorderRows, delay_rows, new_released_order
 from tocsin.operators.reorder.run_heap import new_queues, reset_queues
-from tocsin.runtime.contract import Int
+from tocsin.runtime.contract import NEVER_SEEN, Int
 
 
 @kernel
@@ -25,5 +25,5 @@ def run_k_slack(newest: Int, rows: ReorderRows, slack_us: int, prompt: bool = Fa
     delay, skew = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     reset_queues(queues.marks, rows.stream, 0, count)
     wait = (slack_us, NEVER_IDLE, prompt)
-    given = delay_rows((0, count), rows, newest, wait, queues, sent, (delay, skew))
+    given = delay_rows((0, count), rows, (newest, np.full(1, NEVER_SEEN)), wait, queues, sent, (delay, skew))
     return sent.row[:given].copy(), sent.by[:given].copy(), delay

@@ -116,6 +116,32 @@ def test_each_row_leaves_once_or_is_held(
     assert sorted(gone + went.held.tolist()) == list(range(len(rows)))
 
 
+@given(rows_as_they_arrive, cuts, st.sampled_from([0, 2, 5]))
+def test_row_leaves_in_order_if_the_wait_is_its_delay_minus_its_skew(
+    rows: list[tuple[int, int, int]], cut_at: set[int], idle: int
+) -> None:
+    """Delay and skew do not depend on K. So they state for each row a wait that is sufficient to put it in order."""
+    for slack in range(10):
+        went = feed(rows, cut_at, slack, idle, prompt=True)
+        for left in went.left:
+            newest = NEVER_SEEN
+            for row, _ in left:
+                delay, skew = went.seen[row]
+                assert rows[row][2] >= newest or delay - skew > slack
+                newest = max(newest, rows[row][2])
+
+
+def test_first_row_of_a_stream_has_a_delay_behind_the_newest_clock_of_its_key() -> None:
+    rows = [(0, 0, 10), (0, 1, 7), (0, 1, 8), (1, 1, 3)]
+    assert feed(rows, set(), 0, 5).seen == {0: (0, 0), 1: (3, 0), 2: (2, 0), 3: (0, 0)}
+
+
+def test_row_of_an_idle_stream_has_a_delay_behind_the_newest_clock_of_its_key() -> None:
+    # Stream 1 stops at 1 and is idle at 10; with its row at 7 it is active again.
+    rows = [(0, 1, 1), (0, 0, 10), (0, 1, 7), (0, 0, 11)]
+    assert feed(rows, set(), 0, 5).seen == {0: (0, 0), 1: (0, 0), 2: (3, 0), 3: (0, 1)}
+
+
 @given(rows_as_they_arrive, cuts)
 def test_with_a_wait_of_the_largest_delay_all_leave_in_order(
     rows: list[tuple[int, int, int]], cut_at: set[int]

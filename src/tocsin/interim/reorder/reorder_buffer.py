@@ -39,7 +39,7 @@ def reorder_schema(lanes: Sequence[Lane]) -> StateSchema:
     rows = [Column(name) for name in _COLUMNS if name != "key"]
     rows += [Column("values", np.float64, np.nan, width), Column("payload", object, None, is_optional=True)]
     newest = Column("newest", default=NEVER_SEEN, width=len(lanes))
-    per_key = (newest, Column("released", default=NEVER_SEEN), Column("moved"))
+    per_key = (newest, Column("released", default=NEVER_SEEN), Column("front", default=NEVER_SEEN), Column("moved"))
     return StateSchema(KIND, per_key, tables=(Table("key", tuple(rows)),))
 
 
@@ -104,7 +104,8 @@ class Hold:
     @property
     def clocks(self) -> StreamClocks:
         """StreamClocks of the keys."""
-        return StreamClocks(self.section.arrays["newest"], self.section.arrays["released"])
+        arrays = self.section.arrays
+        return StreamClocks(arrays["newest"], arrays["released"], arrays["front"])
 
     def number_lanes(self, stored: StoredSection) -> None:
         """Number the lanes of an adopted section like the lanes of this plan. Rules can change their order."""

@@ -6,9 +6,12 @@ are at least K older than the clock leave, by time and then by arrival. With K =
     arrive   1     4     3     5     7     8     6     9
     leave          1           3 4   5     7           6 8
 
-The kernel runs several streams side by side. A stream is idle if its clock is more than `idle_us` older than the newest
-clock. The newest clock then replaces its clock, also for the delay of its next row. So a stream that lags behind the
-others has delays, although its own rows are in order.
+The kernel runs several streams side by side. A stream is idle if its clock is more than `idle_us` older than the
+newest clock. The newest clock then replaces its clock. The front is the largest value so far of the slowest clock,
+without idle streams and streams without rows. The delay of a row is its distance to its clock, or to the front if the
+front is newer. So a stream that was idle and lags behind the others has delays, although its own rows are in order.
+The skew of a row is the distance of this clock to the front. With `NEVER_IDLE` there is no front, and the skew is the
+distance to the slowest clock.
 
 Guarantees: with a constant K, a row of a stream that is not idle and with a delay of at most K leaves after no later
 row of its stream. A row with a larger delay leaves at the next rise of the clock. With `is_prompt`, rows that are due
@@ -69,13 +72,13 @@ def new_released_order(rows: int) -> ReleasedOrder:
 
 
 @kernel
-def skew_of(newest: Int, of: int, clock: int, oldest: int) -> int:
-    """Return the distance of the clock of a stream to the slowest other stream that delivers and is not idle."""
-    slowest = clock
-    for other in range(newest.shape[0]):
-        if other != of and NEVER_SEEN < newest[other] < slowest and newest[other] >= oldest:
-            slowest = newest[other]
-    return int(clock - slowest)
+def slowest_clock(newest: Int, oldest: int) -> int:
+    """Return the oldest clock of the streams that have delivered a row and are not idle: not older than `oldest`."""
+    slowest = newest.max()
+    for clock in newest:
+        if NEVER_SEEN < clock < slowest and clock >= oldest:
+            slowest = clock
+    return int(slowest)
 
 
 @kernel
@@ -93,7 +96,7 @@ def sort_released(released: Int, begin: int, end: int, time: Int) -> None:
 def delay_rows(
     span: tuple[int, int],
     rows: ReorderRows,
-    newest: Int,
+    clocks: tuple[Int, Int],
     wait: tuple[int, int, bool],
     queues: Queues,
     released: ReleasedOrder,
@@ -101,14 +104,16 @@ def delay_rows(
 ) -> int:
     """Run the K-slack of every stream over the rows of a span, and return the number of released rows.
 
-    `wait` is K, `idle_us` and `is_prompt`. The kernel skips rows in the synchronizer, moves the clocks in `newest`, and
-    writes the delay and the skew of new rows to `seen`.
+    `clocks` are the clocks of the streams and, as an array of one number, the front. `wait` is K, `idle_us` and
+    `is_prompt`. The kernel skips rows in the synchronizer, moves the clocks, and writes delay and skew of new rows to
+    `seen`.
     """
     stream, time, stage = rows
     run, heap, marks = queues
     released_row, released_by = released
     delay, skew = seen
     slack_us, idle_us, is_prompt = wait
+    newest, front = clocks
     count, newest_of_all = 0, newest.max()
     for row in range(span[0], span[1]):
         of, due = stream[row], time[row]
@@ -122,12 +127,14 @@ def delay_rows(
             marks[of, SIZE] += 1
         if stage[row] != RELEASED:
             continue
-        was_idle = idle_us < NEVER_IDLE and newest[of] < newest_of_all - idle_us
-        clock = max(due, newest_of_all if was_idle else newest[of])
         rises, moves = due > newest[of], due > newest_of_all and idle_us < NEVER_IDLE
         newest[of], newest_of_all = max(newest[of], due), max(newest_of_all, due)
         oldest = newest_of_all - idle_us
-        delay[row], skew[row] = clock - due, skew_of(newest, of, clock, oldest)
+        own_clock = max(newest[of], front[0])
+        slowest = slowest_clock(newest, oldest)
+        if idle_us < NEVER_IDLE:
+            slowest = front[0] = max(front[0], slowest)
+        delay[row], skew[row] = own_clock - due, own_clock - slowest
         begin = count
         # If the newest clock rises, release rows of idle streams first, and then rows of the stream of this row.
         other = 0 if moves else newest.shape[0]

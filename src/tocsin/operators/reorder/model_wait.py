@@ -54,7 +54,7 @@ class ModelWait(RecallWait):
         self.lost = np.zeros(1)
 
     def note_results(self, delay_us: Int, skew_us: Int, cross: Float, results: Float, in_order: Bools) -> None:
-        """Add the results of released rows. `measured` also counts the results of late rows."""
+        """Add the results of released rows. `measured` counts lost results too."""
         take_results(self.profile, self.quality.grain_us, delay_us, cross, results, in_order)
         if self.strategy.counts_lost:
             longest_us = (self.quality.bins - 1) * self.quality.grain_us

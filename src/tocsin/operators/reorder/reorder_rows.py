@@ -11,7 +11,7 @@ with the arrival that makes the stream idle. With `NEVER_IDLE` no stream is idle
 
 Guarantees: batch boundaries do not change the order of the released rows of a key. Each row leaves once. If K is at
 least every delay, all rows of a key leave in order of time. A row leaves in order if K is at least its delay minus its
-skew: the distance of the row to the slowest clock that is awaited at its arrival.
+skew. Delay and skew do not depend on K.
 
 Theorem 1 of the paper states that any K_1, ..., K_m act as one K. It holds if every clock rises by one step per round
 and each stream has a row at every step, so that the skew is constant. Then T_sync and the released rows are equal after
@@ -38,15 +38,17 @@ from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 
 
 class StreamClocks(NamedTuple):
-    """Clocks of all keys: the largest time of each stream, and T_sync, the largest time released."""
+    """Clocks of all keys: the largest time of each stream, the largest time released (T_sync), and the front."""
 
     newest: Int
     released: Int
+    front: Int
 
 
 def new_clocks(keys: int, streams: int) -> StreamClocks:
     """Return the clocks of keys without rows."""
-    return StreamClocks(np.full((keys, streams), NEVER_SEEN, np.int64), np.full(keys, NEVER_SEEN, np.int64))
+    newest = np.full((keys, streams), NEVER_SEEN, np.int64)
+    return StreamClocks(newest, np.full(keys, NEVER_SEEN, np.int64), np.full(keys, NEVER_SEEN, np.int64))
 
 
 @kernel
@@ -90,8 +92,8 @@ def reorder_rows(
         before[:] = clocks.newest[here]
         reset_queues(slack.marks, stream, span[0], span[1])
         buffer.marks[:] = slack.marks
-        wait = (slack_us, idle_us, is_prompt)
-        passing = delay_rows(span, rows, clocks.newest[here], wait, slack, passed, (delay, skew))
+        wait, own_clocks = (slack_us, idle_us, is_prompt), (clocks.newest[here], clocks.front[here : here + 1])
+        passing = delay_rows(span, rows, own_clocks, wait, slack, passed, (delay, skew))
         clock = (clocks.released[here], before, idle_us)
         clocks.released[here], released = merge_rows(
             span, rows, (passed, passing), clock, buffer, (left, stage_after, released)
