@@ -121,6 +121,7 @@ def test_row_leaves_in_order_if_the_wait_is_its_delay_minus_its_skew(
     rows: list[tuple[int, int, int]], cut_at: set[int], idle: int
 ) -> None:
     """Delay and skew do not depend on K. So they state for each row a wait that is sufficient to put it in order."""
+    rows = [row for row in rows if row[1] < 2]
     for slack in range(10):
         went = feed(rows, cut_at, slack, idle, prompt=True)
         for left in went.left:

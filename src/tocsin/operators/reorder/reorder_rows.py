@@ -10,8 +10,9 @@ its clock is more than `idle_us` older than the newest clock of its key. Rows th
 with the arrival that makes the stream idle. With `NEVER_IDLE` no stream is idle.
 
 Guarantees: batch boundaries do not change the order of the released rows of a key. Each row leaves once. If K is at
-least every delay, all rows of a key leave in order of time. A row leaves in order if K is at least its delay minus its
-skew. Delay and skew do not depend on K.
+least every delay, all rows of a key leave in order of time. With two streams, a row leaves in order if K is at least
+its delay minus its skew, which do not depend on K. With more streams there is an exception: buffered rows of an idle
+stream leave early, and a later row of this stream can need a longer wait.
 
 Theorem 1 of the paper states that any K_1, ..., K_m act as one K. It holds if every clock rises by one step per round
 and each stream has a row at every step, so that the skew is constant. Then T_sync and the released rows are equal after
