@@ -23,23 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.operators.reorder.recall_model import new_shape
-from tocsin.operators.reorder.wait_agreement import agreed_wait, decode_statistics
-from tocsin.operators.reorder.wait_policy import DelayStatistics
+from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.order import Order
 from tocsin.plan.steps import Watch
+from tocsin.operators.reorder.wait_agreement import agreed_wait, hear
+from tocsin.operators.reorder.recall_model import new_shape
+from tocsin.operators.reorder.wait_policy import Statistics
 
 # By which share a wait must be longer than the last one, or shorter, to be worth telling: each costs a file and a call.
 # And how many grains it must be shorter.
 LONGER, SHORTER, GRAINS = 1 / 16, 1 / 8, 5
-
-
-class Control(NamedTuple):
-    """A wait that the buckets of a watch agreed on, and the stream time from which on it holds."""
-
-    watch: str
-    wait_us: int
-    from_us: int
 
 
 def read_control(row: Mapping[str, Any]) -> Control:
@@ -83,7 +76,7 @@ class _Place:
     def __init__(self, order: Order) -> None:
         self.quality = order.quality
         self.shape = new_shape(np.array(order.windows_us), self.quality.basic_us, self.quality.grain_us)
-        self.known: dict[int, tuple[int, DelayStatistics]] = {}
+        self.known: dict[int, tuple[int, Statistics]] = {}
         self.heard: dict[int, _Heard] = {}
         # By bucket that was heard since the last look, how far its time has moved.
         self.news: dict[int, int] = {}
@@ -95,7 +88,7 @@ class _Place:
 
     def hear(self, bucket: int, told: Mapping[str, Any]) -> None:
         before_us, _ = self.known.get(bucket, (told["time_us"], None))
-        self.known[bucket] = told["time_us"], decode_statistics(told, self.quality.bins)
+        self.known[bucket] = told["time_us"], hear(told, self.quality.bins)
         self.news[bucket] = max(told["time_us"] - before_us, 0)
 
     def agree(self) -> tuple[int, int] | None:
