@@ -18,7 +18,7 @@ import numpy as np
 
 from tocsin.hashing import stable_hash
 from tocsin.interim.memory.memory_rebalancing import Share
-from tocsin.interim.reorder.wait_controller import Control
+from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
@@ -47,7 +47,7 @@ class Plan:
         """Build a pipeline for each key set, and one for the state of removed rules."""
         return build_pipelines(self, pages, listener)
 
-    def read_control(self, row: Mapping[str, Any]) -> Control | Share:
+    def read_control(self, row: Mapping[str, Any]) -> NewWait | Share:
         """Read a control row: a share of memory, or a wait that all buckets agreed on."""
         return read_message(row)
 
