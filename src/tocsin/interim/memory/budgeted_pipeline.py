@@ -58,8 +58,6 @@ class BudgetedPipeline(KeyedPipeline):
     ) -> None:
         super().__init__(watch.name, reads, operators, [], group, listener)
         assert watch.budget is not None
-        for shard in self.shards:
-            shard.is_full_width = True
         self.watch, self.budget = watch, watch.budget
         self.room = Room(watch, operators, ShardViews(operators, self.shards))
         # What was stored under another budget, or under none, is yet to be cut to this one.

@@ -134,8 +134,8 @@ class JoinResults(NamedTuple):
         matches, scores: All true combinations with margin and value, for `emit: all`.
         lookup: Lookup of the witnesses.
         watermark: Watermark of each key after the probes.
-        completed: Serial number of the row that completed each result, and time of the result: the time of an evaluation
-            is the time of its row, the time of a match is the newest time of its rows.
+        completed: Serial number of the row that completed each result, and time of the result: the time of the row, or
+            the newest time of the rows of a match.
     """
 
     probes: Probes
