@@ -158,8 +158,12 @@ class OperatorGraph:
             has_times = self.watch.has_emission_times and alerts.has_states
             emissions = EmissionTimes.of(join, shard, rows) if has_times else None
             results = join.process(shard, arrived, alerts.activity(shard), context)
+            completed = results.completed
+            if join.rule.is_strict:
+                results, dropped = results.without_late()
+                context.set_metric("dropped_results", dropped, join.rule.alert)
             if self.reorder is not None:
-                parts = (results.completed, join.omitted_results(shard, arrived))
+                parts = (completed, join.omitted_results(shard, arrived))
                 found.append(RuleResults(*(np.concatenate(column) for column in zip(*parts, strict=True))))
             alerts.process(shard, results, context, emissions)
         self._retain(shard, merged, context)

@@ -1,8 +1,8 @@
 """Order: the planned reorder wait of a keyed pipeline, and the rules that need one.
 
 A rule joins a row on its arrival, so it raises every alarm without a wait. A wait adds order: alerts that are not
-divided by an out-of-order row. So a recall target needs a wait only if the rule has `for`, which depends on order, or if
-only results in order count.
+divided by an out-of-order row. So a recall target needs a wait only if the rule has `for`, which depends on order, or
+if only results in order count.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tocsin.rules.durations import MAX_AHEAD
 from tocsin.rules.model import CLOSED, EMITS
-from tocsin.rules.quality import MODEL_WORDS, OBSERVED, PREFER_WORDS, STRATEGIES, SUBSET
+from tocsin.rules.quality import ANY, MODEL_WORDS, OBSERVED, ORDER_WORDS, PREFER_WORDS, STRATEGIES, SUBSET
 
 # Kind -> how messages and the reference page name it.
 KINDS: Mapping[str, str] = {
@@ -172,6 +172,13 @@ QUALITY = (
     ),
     Field("strategy", "word", "how the wait is chosen", default=OBSERVED, words=STRATEGIES),
     Field("wait", "text", "how long rows wait: a duration, `max` (the largest delay so far) or `none`", default="none"),
+    Field(
+        "order",
+        "word",
+        "results out of order: `any` marks them as late, `strict` drops and counts them",
+        default=ANY,
+        words=ORDER_WORDS,
+    ),
     Field("memory", "text", "memory budget of the join: `200MB`, or `10000 rows`; further rows are shed"),
     Field(
         "prefer",

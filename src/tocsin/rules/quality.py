@@ -30,6 +30,7 @@ RULE_KEYS = (
     "in_order",
     "strategy",
     "wait",
+    "order",
     "memory",
     "prefer",
     "model",
@@ -51,6 +52,9 @@ PERIOD_US, ADAPT_EVERY_US, STEP_US = 60_000_000, 1_000_000, 10_000
 # estimate.
 OBSERVED, MEASURED, EQSEL, NONEQSEL = "observed", "measured", "eqsel", "noneqsel"
 STRATEGIES = (OBSERVED, MEASURED, EQSEL, NONEQSEL)
+# Treatment of results out of order: marked as late, or dropped and counted.
+ANY, STRICT = "any", "strict"
+ORDER_WORDS = (ANY, STRICT)
 # Maximum wait for a recall, in steps.
 MAX_STEPS = 8192
 # 8192 of the longest steps are 224 years: sums with event times fit into 64 bits.
@@ -201,6 +205,8 @@ class Quality:
     ----------
     wait
         Delay of rows (`wait`, `recall`, `period`, `adapt_every`, `step`, `in_order`, `strategy`).
+    order
+        Treatment of results out of order: `any` (they are marked as late) or `strict` (they are dropped).
     memory
         Memory budget. The joins of a run share its budget.
     prefer
@@ -214,6 +220,7 @@ class Quality:
     """
 
     wait: ReorderWait = NO_WAIT
+    order: str = ANY
     memory: Memory | None = None
     prefer: str = SUBSET
     model: UtilityModel | None = None
@@ -247,6 +254,7 @@ def parse_quality(given: object, known: Sequence[str] = RULE_KEYS) -> Quality:
         _check_cpu(given, wait)
     return Quality(
         wait=wait,
+        order=_parse_word(given, "order", ORDER_WORDS, ANY),
         memory=memory,
         prefer=_parse_word(given, "prefer", PREFER_WORDS, SUBSET),
         model=_parse_model(given["model"]) if "model" in given else None,
@@ -393,6 +401,7 @@ def _check_cpu(given: Mapping[str, Any], wait: ReorderWait) -> None:
     name = "cpu" if "cpu" in given else "deadline"
     others = ["memory"] if "memory" in given else []
     others += ["recall" if wait.kind == RECALL else "wait"] if wait.kind != NONE else []
+    others += ["order"] if given.get("order") == STRICT else []
     for other in others:
         sentence = f"`quality.{name}` cannot be combined with `quality.{other}`"
         _reject(f"{sentence}; got {value_text(given[name])} and {value_text(given[other])}", name)

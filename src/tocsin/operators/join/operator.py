@@ -147,6 +147,29 @@ class JoinResults(NamedTuple):
     watermark: Int
     completed: tuple[Int, Int]
 
+    @property
+    def late_matches(self) -> Bools:
+        """Mark the matches whose last row is out of order."""
+        tuples, is_late = self.lookup.tuples, np.zeros(len(self.lookup.tuples.time), np.bool_)
+        is_late[self.probes.row[self.late]] = True
+        last = tuples.serial[self.matches].argmax(axis=1)
+        late: Bools = is_late[self.matches[np.arange(len(last)), last]]
+        return late
+
+    def without_late(self) -> tuple[JoinResults, int]:
+        """Return the results that are in order, and the number of other true results."""
+        timely, of_matches = ~self.late, self.late_matches
+        is_all = len(self.matches) > 0
+        dropped = int(of_matches.sum()) if is_all else int((self.evaluations.truth[self.late] == TRUE).sum())
+        kept = self._replace(
+            probes=Probes._make(column[timely] for column in self.probes),
+            late=self.late[timely],
+            evaluations=Evaluations._make(column[timely] for column in self.evaluations),
+            matches=self.matches[~of_matches],
+            scores=self.scores[~of_matches],
+        )
+        return kept, dropped
+
 
 class JoinState(OperatorState):
     """Newest time by stream, watermark, and last processing time of each key; the limits by key and table."""
