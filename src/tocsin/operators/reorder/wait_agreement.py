@@ -7,14 +7,14 @@ from sums over rows and results, so several buckets have the same sums as one bu
 sixteen buckets with three results each have little evidence, and together they have enough.
 
 The coordinator stores the newest statistics of each bucket. If the wait of their sum differs from the last wait, every
-bucket receives it, with the bucket time from which it is valid. This is the time of the most advanced bucket, so no
-bucket has passed it.
+bucket receives it with the first bucket time of its validity. This is the time of the most advanced bucket, so no bucket
+has passed it.
 
 - Nothing is sent before the statistics cover P of event time. After a start, buckets use their own waits until then.
   After a restart they use the last common wait.
 - The statistics of a bucket expire after P without a new report, or after twice its previous pause if this is longer.
 
-Guarantees: control rows depend on the reports alone. With one bucket, the wait is exactly its own. The order of buckets
+Guarantees: control rows depend only on the reports. With one bucket, the wait is exactly its own. The order of buckets
 has no effect except for the rounding of sums of results.
 
 Complexity: O(buckets * used bins), and one search of `observed_wait` for each pipeline with new reports.
@@ -94,7 +94,7 @@ def _dense(encoded: Sparse, bins: int, kind: type) -> NDArray[Any]:
 
 
 class NewWait(NamedTuple):
-    """Common wait of the buckets of a pipeline, and the bucket time from which it is valid."""
+    """Common wait of the buckets of a pipeline, and the first bucket time of its validity."""
 
     watch: str
     wait_us: int
@@ -168,7 +168,7 @@ class PipelineAgreement:
         self.advanced[bucket] = max(report["time_us"] - before_us, 0)
 
     def decide(self) -> tuple[int, int] | None:
-        """Return a common wait and the bucket time from which it is valid, or None if it hardly differs."""
+        """Return a common wait and the first bucket time of its validity, or None if it hardly differs."""
         if not self.advanced:
             return None
         self._expire_reports()
