@@ -72,9 +72,9 @@ def new_released_order(rows: int) -> ReleasedOrder:
 
 
 @kernel
-def slowest_clock(newest: Int, oldest: int) -> int:
+def slowest_clock(newest: Int, newest_of_all: int, oldest: int) -> int:
     """Return the oldest clock of the streams that have delivered a row and are not idle: not older than `oldest`."""
-    slowest = newest.max()
+    slowest = newest_of_all
     for clock in newest:
         if NEVER_SEEN < clock < slowest and clock >= oldest:
             slowest = clock
@@ -115,6 +115,9 @@ def delay_rows(
     slack_us, idle_us, is_prompt = wait
     newest, front = clocks
     count, newest_of_all = 0, newest.max()
+    slowest = slowest_clock(newest, newest_of_all, newest_of_all - idle_us)
+    if idle_us < NEVER_IDLE:
+        slowest = front[0] = max(front[0], slowest)
     for row in range(span[0], span[1]):
         of, due = stream[row], time[row]
         if stage[row] == IN_SYNCHRONIZER:
@@ -131,9 +134,10 @@ def delay_rows(
         newest[of], newest_of_all = max(newest[of], due), max(newest_of_all, due)
         oldest = newest_of_all - idle_us
         own_clock = max(newest[of], front[0])
-        slowest = slowest_clock(newest, oldest)
-        if idle_us < NEVER_IDLE:
-            slowest = front[0] = max(front[0], slowest)
+        if rises:
+            slowest = slowest_clock(newest, newest_of_all, oldest)
+            if idle_us < NEVER_IDLE:
+                slowest = front[0] = max(front[0], slowest)
         delay[row], skew[row] = own_clock - due, own_clock - slowest
         begin = count
         # If the newest clock rises, release rows of idle streams first, and then rows of the stream of this row.

@@ -7,8 +7,8 @@ from sums over rows and results, so several buckets have the same sums as one bu
 sixteen buckets with three results each have little evidence, and together they have enough.
 
 The coordinator stores the newest statistics of each bucket. If the wait of their sum differs from the last wait, every
-bucket receives it with the first bucket time of its validity. This is the time of the most advanced bucket, so no bucket
-has passed it.
+bucket receives it with the first bucket time of its validity. This is the time of the most advanced bucket, so no
+bucket has passed it.
 
 - Nothing is sent before the statistics cover P of event time. After a start, buckets use their own waits until then.
   After a restart they use the last common wait.
