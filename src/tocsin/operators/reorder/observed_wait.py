@@ -42,7 +42,6 @@ from tocsin.runtime.contract import Bools, Float, Int
 MIN_RESULTS, PRIOR = 1000.0, 20.0
 # Margin of the required recall above the target, as shares of the distance to 1.
 MIN_MARGIN, MAX_MARGIN = 0.25, 0.5
-_NOTHING = np.zeros(0)
 # Positions in `sizes`.
 _PRODUCED, _TRUE = 0, 1
 
@@ -90,34 +89,33 @@ def required_recall(quality: RecallConfig, true: float) -> float:
     return quality.recall + min(max(deviation, MIN_MARGIN * lack), MAX_MARGIN * lack)
 
 
-class RecallByWait:
-    """Expected recall by wait.
+@kernel
+def choose_observed_wait(
+    shape: WindowShape,
+    known: tuple[Int, Int, Float],
+    required: float,
+    bounds: tuple[int, int, int],
+) -> tuple[int, float]:
+    """Return a wait in steps and its expected recall.
 
-    Attributes
-    ----------
-    model
-        Recall model of the delays of all rows.
-    upto
-        Number of results by the wait that they needed, cumulative.
-    last
-        Longest wait in steps that makes a difference.
+    `known` has the histogram of delays and the sum of skews by stream, and the results by the wait that they needed.
+    `bounds` are the shortest and the longest permitted wait, and the common wait of all buckets or -1. Without a common
+    wait, the target is the shortest sufficient wait, or the longest wait that makes a difference.
     """
-
-    def __init__(self, shape: WindowShape, known: DelayStatistics) -> None:
-        largest = largest_bins(known.histogram)
-        sync_us = sync_of(known.skews_us, known.histogram[:, : int(largest.max()) + 1].sum(axis=1))
-        self.model = build_model(shape, known.histogram, largest, sync_us, _NOTHING, _NOTHING)
-        last_result = int(last_nonzero(known.observed))
-        self.upto = np.cumsum(known.observed[: max(last_result, 0) + 1])
-        self.last = max(self.model.last + 1, last_result)
-
-    def least(self, required: float) -> int:
-        """Return the shortest sufficient wait in steps, or the longest wait that makes a difference."""
-        return int(search_least(self.model, self.upto, PRIOR, self.last, required)[0])
-
-    def at(self, wait: int) -> float:
-        """Return the expected recall of a wait in steps."""
-        return float(recall_at(self.model, self.upto, PRIOR, wait))
+    histogram, skews_us, observed = known
+    shortest, longest, agreed = bounds
+    largest, rows, nothing = largest_bins(histogram), np.zeros(histogram.shape[0], np.int64), np.zeros(0)
+    for i in range(histogram.shape[0]):
+        for d in range(largest[i] + 1):
+            rows[i] += histogram[i, d]
+    model = build_model(shape, histogram, largest, sync_of(skews_us, rows), nothing, nothing)
+    last_result = last_nonzero(observed)
+    upto = np.cumsum(observed[: max(last_result, 0) + 1])
+    target = agreed
+    if agreed < 0:
+        target = search_least(model, upto, PRIOR, max(model.last + 1, last_result), required)[0]
+    wait = min(max(target, shortest), longest)
+    return wait, recall_at(model, upto, PRIOR, wait)
 
 
 class ObservedWait(RecallWait):
@@ -133,13 +131,15 @@ class ObservedWait(RecallWait):
 
     def adapt(self, intervals: int = 1, agreed_us: int | None = None) -> None:
         """Choose the wait for the next interval. It moves towards `agreed_us`, if it is set, at the same speed."""
-        recalls = self._close_interval(intervals)
-        target = recalls.least(self.required) if agreed_us is None else agreed_us // self.quality.grain_us
-        now, steps = self.wait_us // self.quality.grain_us, intervals * self.quality.steps
-        wait = min(max(target, now - steps), now + steps)
-        self.estimated = recalls.at(wait)
+        known = self._close_interval(intervals)
+        grain_us, steps = self.quality.grain_us, intervals * self.quality.steps
+        now, agreed = self.wait_us // grain_us, -1 if agreed_us is None else agreed_us // grain_us
+        statistics = (known.histogram, known.skews_us, known.observed)
+        wait, self.estimated = choose_observed_wait(
+            self.shape, statistics, self.required, (now - steps, now + steps, agreed)
+        )
         # An interpreted kernel returns a NumPy number, which JSON does not write.
-        self.wait_us = int(wait) * self.quality.grain_us
+        self.wait_us, self.estimated = int(wait) * grain_us, float(self.estimated)
 
     def statistics(self) -> DelayStatistics:
         """Return the statistics of this wait, right after an interval has ended."""
@@ -147,7 +147,7 @@ class ObservedWait(RecallWait):
             self.observed, self.delays.histogram, skew_sums(self.delays), float(self.monitor.true.sum())
         )
 
-    def _close_interval(self, intervals: int) -> RecallByWait:
+    def _close_interval(self, intervals: int) -> DelayStatistics:
         produced, true = self.sizes.tolist()
         expired = min(true / MIN_RESULTS, intervals * self.quality.every_us / self.quality.over_us)
         if true:
@@ -157,7 +157,7 @@ class ObservedWait(RecallWait):
         self.note_sizes(intervals, produced, true)
         known = self.statistics()
         self.required = required_recall(self.quality, known.true)
-        return RecallByWait(self.shape, known)
+        return known
 
     def state_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays."""

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import RunError
-from tocsin.operators.reorder.observed_wait import RecallByWait, required_recall
+from tocsin.operators.reorder.observed_wait import choose_observed_wait, required_recall
 from tocsin.operators.reorder.recall_model import WindowShape, new_shape
 from tocsin.operators.reorder.wait_policy import DelayStatistics, RecallConfig
 from tocsin.runtime.contract import Float, Int
@@ -59,7 +59,8 @@ def merge_statistics(known: Sequence[DelayStatistics]) -> DelayStatistics:
 def agreed_wait(quality: RecallConfig, shape: WindowShape, known: Sequence[DelayStatistics]) -> int:
     """Return the wait in microseconds that follows from the statistics of all buckets."""
     whole = merge_statistics(known)
-    return RecallByWait(shape, whole).least(required_recall(quality, whole.true)) * quality.grain_us
+    statistics, required = (whole.histogram, whole.skews_us, whole.observed), required_recall(quality, whole.true)
+    return int(choose_observed_wait(shape, statistics, required, (0, quality.bins, -1))[0]) * quality.grain_us
 
 
 def encode_statistics(known: DelayStatistics) -> dict[str, Any]:
