@@ -239,6 +239,12 @@ class OperatorGraph:
             self.evict_keys(shard, is_expired, now_us, context)
         return learnt
 
+    def reclaim(self, shard: Shard, wanted: int, context: Context) -> ReorderResults:
+        """Release the oldest buffered rows before their wait ends, because memory is short, and process them."""
+        assert self.reorder is not None
+        shard.is_dirty = True
+        return self._process_released(shard, self.reorder.reclaim(shard, wanted, context), context)
+
     def _keys_with_buffered_rows(self, shard: Shard) -> Bools:
         """Mark the keys with buffered rows. These keys are not idle until the rows are released."""
         return np.zeros(len(shard.keys), np.bool_) if self.reorder is None else self.reorder.keys_with_rows(shard)
