@@ -22,7 +22,7 @@ from benchmarks.disorder_runs import MOST_US, Truth, run, told, true_results, wa
 from benchmarks.disorder_summary import summarize
 
 RECALLS = (0.9, 0.95, 0.99, 0.999)
-STRATEGIES = ("EqSel", "NonEqSel", "Measured")
+STRATEGIES = ("EqSel", "NonEqSel", "Measured", "Observed")
 SEEDS = (1, 2, 3, 4, 5)
 # Waits, in seconds, among which the best fixed one is looked for.
 WAITS = {
@@ -38,7 +38,7 @@ SWEPT = {
 }
 SWEPT_AT = (0.95, 0.99)
 SWEPT_DATA = ("x2", "x3")
-SWEPT_STRATEGIES = ("NonEqSel", "Measured")
+SWEPT_STRATEGIES = ("NonEqSel", "Measured", "Observed")
 # Figure 11: time of an adaptation step, over the first minutes.
 STEP_S = 300
 STEP_GRAINS_US = (1_000, 10_000, 100_000, 1_000_000)

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.conditions import conditions
 from tocsin import Rule, local
 from tocsin.hashing import assign_buckets, key_text
-from tocsin.plan import Agreement, Plan, make_plan
+from tocsin.plan import Plan, WaitAgreement, make_plan
 from tocsin.runtime.contract import Batch
 from tocsin.runtime.metrics import Metrics
 from tocsin.runtime.session import Session
@@ -112,11 +112,11 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
     quality = {"recall": case.recall, "in_order": True}
     plan = make_plan(rule(LIMITS[case.results], quality=quality), {n: list(table) for n, table in streams.items()})
     plan = plan.sharing() if case.mode == "shared" else plan
-    sessions, agreement = [Session(plan) for _ in range(case.buckets)], Agreement(plan.watches)
+    sessions, agreement = [Session(plan) for _ in range(case.buckets)], WaitAgreement(plan.watches)
     waits, weights, whole, told, spent = [], [], Metrics(), 0, 0.0
     for call in calls(plan, streams, case.buckets, seconds):
         begun = time.perf_counter()
-        control = agreement.rows()
+        control = agreement.decide()
         spent += time.perf_counter() - begun
         told += len(control)
         for bucket, (session, rows) in enumerate(zip(sessions, call, strict=True)):
@@ -126,7 +126,7 @@ def run(streams: Columns, case: Case, seconds: int) -> Done:
             weights.append(sum(len(batch.time) for batch in rows))
             begun = time.perf_counter()
             for one in out.reports:
-                agreement.hear(bucket, json.loads(json.dumps(one)))
+                agreement.receive(bucket, json.loads(json.dumps(one)))
             spent += time.perf_counter() - begun
             whole.merge(out.metrics)
     for session in sessions:

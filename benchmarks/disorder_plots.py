@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.disorder_summary import Row, grouped, median
 
 PLOTS = Path(__file__).resolve().parent / "plots"
-COLOURS = {"EqSel": "tab:green", "NonEqSel": "tab:blue", "Measured": "tab:red"}
+COLOURS = {"EqSel": "tab:green", "NonEqSel": "tab:blue", "Measured": "tab:red", "Observed": "tab:purple"}
 TITLES = {"x2": "football, 2 streams", "x3": "synthetic, 3 streams", "x4": "synthetic, 4 streams"}
 SWEPT = {
     "period": (8, "over_us", 1e6, "P, s"),

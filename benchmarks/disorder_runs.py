@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.disorder_data import SECOND, VALUES, Dataset
-from benchmarks.papers.p004.window_join import Equal, Near, Star, WindowJoin
+from benchmarks.papers.p004.window_join import Equal, Near, Star, WindowJoin, completed_results
+from tocsin.operators.reorder.k_slack import NEVER_IDLE
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.observed_wait import ObservedWait
+from tocsin.operators.reorder.reorder_rows import new_clocks, reorder_rows
+from tocsin.operators.reorder.wait_policy import FixedWait, MaxWait, RecallConfig, WaitPolicy
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.arrange import arrange, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE
-from tocsin.stages.order.wait import FixedWait, MaxWait, RecallConfig, Wait
 
 # P, L, g and b as in the paper; and the longest wait, in grains and in microseconds, which it does not bound.
 PAPER = {"over_us": 60 * SECOND, "every_us": SECOND, "grain_us": 10_000, "basic_us": 10_000, "bins": 8192}
@@ -64,12 +65,12 @@ def cuts(data: Dataset, every_us: int) -> Int:
 
 
 def run(
-    data: Dataset, truth: Truth, wait: Wait, over_us: int = PAPER["over_us"], every_us: int = PAPER["every_us"]
+    data: Dataset, truth: Truth, wait: WaitPolicy, over_us: int = PAPER["over_us"], every_us: int = PAPER["every_us"]
 ) -> Done:
     """Let all rows arrive, one interval after the other."""
     clocks, join = new_clocks(1, len(data.windows_us)), joining(data)
     newest = np.maximum.accumulate(data.time_us)
-    delay = np.empty(data.time_us.size, np.int64)
+    delay, skews = np.empty((2, data.time_us.size), np.int64)
     held, stage = np.empty(0, np.int64), np.empty(0, np.int64)
     waits, reached, steps, out = [], [], [], []
     last, joined = 0, NEVER_SEEN
@@ -77,18 +78,21 @@ def run(
         rows, was = np.concatenate((held, np.arange(last, cut))), len(held)
         stages = np.concatenate((stage, np.zeros(cut - last, np.int64)))
         group = np.zeros(rows.size, np.int64)
-        left, by, stages, late, skew = arrange(
+        left, by, stages, late, skew = reorder_rows(
             clocks, group, data.stream[rows], data.time_us[rows], stages, wait.wait_us, NEVER_IDLE
         )
-        delay[last:cut] = late[was:]
+        delay[last:cut], skews[last:cut] = late[was:], skew[was:]
         taken = rows[left]
         cross, results, in_order, _ = join.take(data.stream[taken], data.time_us[taken], data.attributes[taken])
+        completed = completed_results(
+            data.windows_us, data.stream[taken], data.time_us[taken], results, in_order, joined
+        )
         waits.append(wait.wait_us)
         joined = int(data.time_us[taken].max(initial=joined))
         reached.append(joined)
         out.append((taken[in_order], newest[rows[by[in_order]]], results[in_order]))
         wait.note_arrivals(data.stream[last:cut], late[was:], skew[was:])
-        wait.note_results(data.stream[taken], delay[taken], cross, results, in_order)
+        wait.note_results(delay[taken], skews[taken], cross, completed, in_order)
         start = time.thread_time_ns()
         wait.adapt()
         steps.append((time.thread_time_ns() - start) / 1e9)
@@ -107,7 +111,7 @@ def recalls(made: Truth, truth: Truth, ends: Int, over_us: int, every_us: int) -
     return made.within(ends, over_us)[due > 0] / due[due > 0]
 
 
-def waiting(name: str, recall: float, data: Dataset, **settings: Any) -> Wait:
+def waiting(name: str, recall: float, data: Dataset, **settings: Any) -> WaitPolicy:
     """A way to wait by name: `none`, `max`, seconds, or a strategy that keeps a recall."""
     if name == "max":
         return MaxWait(MOST_US)
@@ -115,7 +119,9 @@ def waiting(name: str, recall: float, data: Dataset, **settings: Any) -> Wait:
         return FixedWait(0)
     if name.endswith("s"):
         return FixedWait(int(float(name[:-1]) * SECOND))
-    return AdaptiveWait(RecallConfig(recall, **(PAPER | settings)), data.windows_us, name.lower())
+    if name == "Observed":
+        return ObservedWait(RecallConfig(recall, **(PAPER | settings)), data.windows_us)
+    return ModelWait(RecallConfig(recall, **(PAPER | settings)), data.windows_us, name.lower())
 
 
 def told(done: Done, wanted: float) -> dict[str, float]:

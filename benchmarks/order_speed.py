@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.conditions import conditions
 from benchmarks.disorder_runs import PAPER
 from tocsin import Rule, local
-from tocsin.stages.order.adaptive import AdaptiveWait
-from tocsin.stages.order.arrange import arrange, new_clocks
-from tocsin.stages.order.wait import RecallConfig
+from tocsin.operators.reorder.model_wait import ModelWait
+from tocsin.operators.reorder.reorder_rows import new_clocks, reorder_rows
+from tocsin.operators.reorder.wait_policy import RecallConfig
 
 SECOND = 1_000_000
 CALL = 100_000
@@ -40,7 +40,7 @@ def stage_seconds(rows: int, keys: int, streams: int, *, learns: bool) -> float:
     """Processor time of all rows through the stage; held rows go on from call to call."""
     key, stream, time_us = make_rows(rows, keys, streams)
     clocks = new_clocks(keys, streams)
-    wait = AdaptiveWait(RecallConfig(0.99, **PAPER), [5 * SECOND] * streams, "noneqsel")
+    wait = ModelWait(RecallConfig(0.99, **PAPER), [5 * SECOND] * streams, "noneqsel")
     held = np.zeros(0, np.int64)
     stage = np.zeros(0, np.int64)
     begun = time.process_time()
@@ -50,7 +50,7 @@ def stage_seconds(rows: int, keys: int, streams: int, *, learns: bool) -> float:
         order = np.argsort(key[number], kind="stable")
         number, before = number[order], before[order]
         given = (key[number], stream[number], time_us[number], before)
-        _, _, after, delay, skew = arrange(clocks, *given, SECOND, 60 * SECOND, prompt=True)
+        _, _, after, delay, skew = reorder_rows(clocks, *given, SECOND, 60 * SECOND, is_prompt=True)
         if learns:
             fresh = delay >= 0
             arrived = np.argsort(number[fresh], kind="stable")

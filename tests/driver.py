@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tocsin import Rule, local
 from tocsin.interim.cpu.limited_pipeline import LimitedPipeline
-from tocsin.interim.reorder.reorder_buffer import ReorderState
+from tocsin.operators.reorder.operator import ReorderState
 from tocsin.plan import Plan, make_plan
 from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.runtime.contract import Batch, Out, Step

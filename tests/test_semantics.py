@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,7 @@ from tests.naive.alerts import Rule, judge, naive_alerts, naive_counts, replay, 
 from tests.naive.join import Join, Row, full_join, may_join, within_bounds
 from tests.naive.lives import identity
 from tests.strategies import Case, arrays, cases, signed_sum
+from tocsin import local
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # No test has more alerts of one key.
@@ -127,6 +129,32 @@ def test_an_alert_fires_at_the_end_of_for_when_the_next_evaluation_comes_later()
     assert [(row["state"], _micros(row["startsAt"]), _micros(row["firesAt"])) for row in rows] == [
         ("pending", 0, None), ("firing", 0, 5), ("resolved", 0, 5), ("pending", 20, None), ("inactive", 20, None)
     ]  # fmt: skip
+
+
+@ENGINE
+@given(cases(emit="all", disorder=("between", "bounded", "unbounded")), st.booleans())
+def test_matches_out_of_order_are_late_or_dropped_with_a_strict_order(case: Case, strict: bool) -> None:
+    rule = replace(case.rule, strict=strict)
+    oracle = replay(case.streams, rule)
+    keywords = case.keywords() | {"quality": {"order": "strict" if strict else "any"}}
+    found = local.run_local_detailed(case.arrays(), tocsin.Rule(**keywords), arrival="arrival")
+    matches = [_in_oracle_form(row, rule) for row in found.alerts]
+    assert stories(matches) == stories(oracle.output)
+    assert not (strict and any(row["late"] for row in matches))
+    dropped = found.metrics.section("dropped_results").get(case.keywords()["alert"], 0)
+    assert dropped == oracle.dropped
+
+
+@ENGINE
+@given(cases(disorder=("between", "bounded", "unbounded")))
+def test_late_evaluations_raise_no_alert_with_a_strict_order(case: Case) -> None:
+    rule = replace(case.rule, strict=True)
+    oracle = replay(case.streams, rule)
+    found = local.run_local_detailed(
+        case.arrays(), tocsin.Rule(**case.keywords() | {"quality": {"order": "strict"}}), arrival="arrival"
+    )
+    assert stories(_in_oracle_form(row, rule) for row in found.alerts) == stories(oracle.output)
+    assert found.metrics.section("dropped_results").get(case.keywords()["alert"], 0) == oracle.dropped
 
 
 @ENGINE

@@ -26,6 +26,7 @@ FOLLOWING: dict[str, dict[str, Any]] = {
     "max": {"quality": {"wait": "max"}},
     "observed": {"quality": {"recall": 0.9, "period": "20s", "in_order": True}},
     "by delays": {"quality": {"recall": 0.9, "period": "20s", "in_order": True, "strategy": "eqsel"}},
+    "measured": {"quality": {"recall": 0.9, "period": "20s", "in_order": True, "strategy": "measured"}},
     "by productivity": {"quality": {"recall": 0.9, "period": "20s", "in_order": True, "strategy": "noneqsel"}},
 }
 
@@ -86,7 +87,7 @@ def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, see
     waits = waits_row_by_row(plan, streams, len(rows))
     assert max(waits) > 0, "the wait must have moved"
     if kind == "max":
-        assert waits == waits_by_largest_delay([row[:3] for row in rows], SECOND, 3600 * SECOND)
+        assert waits == waits_by_largest_delay([row[:3] for row in rows], SECOND, 3600 * SECOND, IDLE)
     ordered = in_the_order_taken(streams, waits, IDLE)
     plain = Rule("x", "a - b > 2", within="1s", on="machine", keep_firing_for="1s", idle_timeout=us(IDLE))
     expected = run_local(ordered, plain, arrival="arrival")

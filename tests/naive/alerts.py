@@ -45,6 +45,8 @@ class Replay:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     served: list[Row] = field(default_factory=list)
     keys: dict[tuple[Any, ...], KeyState] = field(default_factory=dict)
+    # True results out of order that `strict` drops.
+    dropped: int = 0
 
     def take(self, row: Row) -> None:
         """Take the next row."""
@@ -124,8 +126,11 @@ class Replay:
         best = min(judged, key=_best_first)
         if self.rule.emit == "all":
             self.evaluations.append(best)
-            # Choice: without lives nothing is late.
-            self.output.extend(_match(self.rule, each) for each in judged if each.truth)
+            true = [each for each in judged if each.truth]
+            if late and self.rule.strict:
+                self.dropped += len(true)
+            else:
+                self.output.extend(_match(self.rule, each) for each in true)
         else:
             self._deliver(key, best)
 
@@ -147,6 +152,9 @@ class Replay:
     def _deliver(self, key: KeyState, evaluation: Evaluation) -> None:
         """Let a late evaluation drive its life at once, and others wait for progress."""
         self.evaluations.append(evaluation)
+        if evaluation.late and self.rule.strict:
+            self.dropped += evaluation.truth
+            return
         if not evaluation.late:
             key.waiting.append(evaluation)
             return
@@ -232,4 +240,4 @@ def _advance(key: KeyState) -> None:
 
 def _match(rule: Rule, evaluation: Evaluation) -> Alert:
     times = [row.time for row in evaluation.witness]
-    return alert(rule, evaluation, "match", (min(times), min(times), max(times)), late=False, sequence=0)
+    return alert(rule, evaluation, "match", (min(times), min(times), max(times)), late=evaluation.late, sequence=0)

@@ -35,6 +35,7 @@ class Rule:
     allowed_lateness_us: int = 1_000_000
     idle_timeout_us: int | None = None
     emit: str = "witness"
+    strict: bool = False
     recovery: tuple[str, Any] | None = None
     shape: str | None = None
     domain: tuple[float, float] | None = None

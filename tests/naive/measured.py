@@ -6,17 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 
-def lost(rows: Sequence[tuple[int, int, int, bool]], windows: Sequence[int], wait: int, longest: int) -> Fraction:
-    """Of rows (stream, delay, results found, in order): results that late ones would have given or been part of.
-
-    Delays over the longest wait there may be count for nothing.
-    """
-    total = Fraction(0)
-    for stream, delay, found, in_order in rows:
-        if not in_order and delay <= longest:
-            share = min(Fraction(max(delay - wait, 0), max(windows[stream], 1)), Fraction(1))
-            total += found * (1 + (len(windows) - 1) * share)
-    return total
+def lost(rows: Sequence[tuple[int, int, bool]], longest: int) -> int:
+    """Return the results of late rows among rows (delay, results, in order), without delays above the longest wait."""
+    return sum(found for delay, found, in_order in rows if not in_order and delay <= longest)
 
 
 def required(wanted: Fraction, intervals: Sequence[tuple[int, int]], periods: int) -> Fraction:

@@ -1,6 +1,6 @@
-"""The wait by observed results, written out: what results need, forgotten as new ones come, beside Eq. 5 of all rows.
+"""Observed wait in plain code: the waits that results need, their weights, and Eq. 5 of the paper for all rows.
 
-Needs and waits are in grains. What is forgotten, and how far above the recall it aims, are real numbers: doubles.
+Needs and waits are in steps. Weights and the required recall are real numbers, so they are doubles.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ from math import exp, sqrt
 
 from tests.naive.disorder import Histogram, coarse, recall
 
-# How many results are remembered, and how many the delays of all rows are worth beside them.
-LASTING, PRIOR = 1000, 20
+# Results that are retained at least, and the weight of the delays of all rows in results.
+MIN_RESULTS, PRIOR = 1000, 20
 
 
-def needs(rows: Iterable[tuple[int, int, int]], syncs: Sequence[int], grain: int, bins: int) -> dict[int, int]:
-    """Results by the wait they need, of rows (stream, delay, results): the delay, less what the stream leads by."""
+def needs(rows: Iterable[tuple[int, int, int]], grain: int, bins: int) -> dict[int, int]:
+    """Return results by the wait that they need, from rows (delay, skew, results): the delay minus the skew."""
     found: dict[int, int] = {}
-    for stream, delay, results in rows:
-        need = coarse(delay - syncs[stream], grain)
+    for delay, skew, results in rows:
+        need = coarse(delay - skew, grain)
         if results and need < bins:
             found[need] = found.get(need, 0) + results
     return found
 
 
-def remembered(known: Mapping[int, float], fresh: Mapping[int, int]) -> dict[int, float]:
-    """What is known after an interval: as many results as are new let a share of the old ones be forgotten."""
-    stay = exp(-sum(fresh.values()) / LASTING)
+def retained(known: Mapping[int, float], fresh: Mapping[int, int], share_of_period: float) -> dict[int, float]:
+    """Return weights after an interval, or several: results expire with new results, at most in proportion to time."""
+    stay = exp(-min(sum(fresh.values()) / MIN_RESULTS, share_of_period))
     return {need: known.get(need, 0.0) * stay + fresh.get(need, 0) for need in known.keys() | fresh.keys()}
 
 
 def requirement(wanted: float, true: int, enough: float) -> float:
-    """The recall to aim at: one standard deviation above the one wanted, at most half the way to 1."""
+    """Return the recall to aim at: a standard deviation above the target, from a quarter to half the way to 1."""
     if true < enough:
         return wanted
-    return wanted + min(sqrt(wanted * (1 - wanted) / true), (1 - wanted) / 2)
+    return wanted + min(max(sqrt(wanted * (1 - wanted) / true), (1 - wanted) / 4), (1 - wanted) / 2)
 
 
 def recall_at(known: Mapping[int, float], of_rows: float, wait: int) -> float:
-    """The share of results that need no longer wait, with that of rows for `PRIOR` more; without results of rows."""
+    """Return the share of results that need at most a wait; the rows count like `PRIOR` results."""
     whole = sum(known.values())
     if not whole:
         return of_rows
@@ -49,7 +49,7 @@ def next_wait(
     known: Mapping[int, float], histograms: Sequence[Histogram], windows: Sequence[int], syncs: Sequence[int],
     basic: int, grain: int, required: float,
 ) -> tuple[int, list[float]]:  # fmt: skip
-    """The least wait whose recall is enough, else the longest that makes a difference; and the recall of each tried."""
+    """Return the shortest sufficient wait, or the longest useful one, and the recall of each wait tried."""
     longest = max((d for h in histograms for d, n in h.items() if n), default=0) + 1
     longest = max([longest, *(need for need, n in known.items() if n)])
     tried: list[float] = []

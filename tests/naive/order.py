@@ -87,6 +87,7 @@ class Order:
         """Begin with nothing."""
         self.k_slacks = [KSlack(slack, prompt=self.prompt) for slack in self.slacks]
         self.synchronizer = Synchronizer()
+        self.front = self.front_before = -(10**18)
 
     def awaited(self) -> set[int]:
         """The streams that are waited for."""
@@ -98,6 +99,7 @@ class Order:
     def arrive(self, row: Row) -> list[Row]:
         """Take a row; give what leaves. A stream becomes idle after all that this row sent on has come together."""
         before = self.awaited() or {row[1]}
+        self.front_before = -(10**18) if self.idle is None else self.front
         own = self.k_slacks[row[1]]
         rises = own.clock is None or row[2] > own.clock
         moves = all(k.clock is None or row[2] > k.clock for k in self.k_slacks)
@@ -109,6 +111,9 @@ class Order:
                 if moves if stream != row[1] else rises or self.prompt:
                     passed += due
                     slack.buffer = [held for held in slack.buffer if held not in due]
+        clocks = {stream: slack.clock for stream, slack in enumerate(self.k_slacks) if slack.clock is not None}
+        slowest = min(clocks[stream] for stream in self.awaited() & clocks.keys())
+        self.front = slowest if self.idle is None else max(self.front, slowest)
         leaving = self.synchronizer.arrive(sorted(passed, key=by_time), before)
         return leaving + self.synchronizer.emit(self.awaited())
 
@@ -116,14 +121,19 @@ class Order:
         """The newest clock of all."""
         return max(slack.clock for slack in self.k_slacks if slack.clock is not None)
 
-    def skew(self, stream: int) -> int:
-        """How far the clock of a stream lies ahead of the slowest one that has delivered and is not idle."""
-        own = self.k_slacks[stream].clock
+    def own_clock(self, row: Row) -> int:
+        """Return the clock of the stream of the row that arrived last, or the front before it if that is newer."""
+        own = self.k_slacks[row[1]].clock
         assert own is not None
-        clocks = [k.clock for k in self.k_slacks if k.clock is not None]
-        if self.idle is not None:
-            clocks = [clock for clock in clocks if clock >= self.newest() - self.idle]
-        return own - min(own, *clocks)
+        return max(own, self.front_before)
+
+    def delay(self, row: Row) -> int:
+        """Return the distance of the row that arrived last to this clock."""
+        return self.own_clock(row) - row[2]
+
+    def skew(self, row: Row) -> int:
+        """Return the distance of this clock to the front, or to the slowest clock if no stream can be idle."""
+        return self.own_clock(row) - self.front
 
     def held(self) -> list[Row]:
         """Rows that have not left."""

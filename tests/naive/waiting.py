@@ -62,18 +62,23 @@ class Key:
             self.taken += gone
 
 
-def waits_by_largest_delay(rows: Iterable[Sequence[object]], every: int, most: int) -> list[int]:
-    """Give the wait in force when each row (key, stream, time) comes: the largest delay, chosen anew as the page says.
+def waits_by_largest_delay(rows: Iterable[Sequence[object]], every: int, most: int, idle: int) -> list[int]:
+    """Return the wait in force when each row (key, stream, time) arrives: the largest delay so far, as D37 and D38 say.
 
-    The time of all is the median of each 33 rows; whenever it has moved by `every`, the wait is chosen anew.
+    The time of the bucket is the median of each 33 rows. The wait is chosen when it has moved by `every`.
     """
-    clock: dict[tuple[object, object], int] = {}
+    clocks: dict[object, dict[object, int]] = {}
+    fronts: dict[object, int] = {}
     waits, wait, largest, block, moved = [], 0, 0, list[int](), list[int]()
     for key, stream, time in rows:
         assert isinstance(time, int)
         waits.append(wait)
-        clock[key, stream] = max(time, clock.get((key, stream), time))
-        delay = clock[key, stream] - time
+        clock = clocks.setdefault(key, {})
+        clock[stream] = max(time, clock.get(stream, time))
+        front = fronts.get(key, time)
+        delay = max(clock[stream], front) - time
+        slowest = min(each for each in clock.values() if each >= max(clock.values()) - idle)
+        fronts[key] = max(fronts.get(key, slowest), slowest)
         largest = max(largest, delay if delay <= most else 0)
         block.append(time)
         if len(block) == 33:

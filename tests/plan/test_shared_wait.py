@@ -10,9 +10,10 @@ import pytest
 
 from tests.driver import parts_of, plan_of
 from tocsin import Rule, RunError
-from tocsin.interim.reorder.wait_agreement import Agreement
-from tocsin.interim.reorder.wait_controller import MOST_PENDING, PACE, WaitController
+from tocsin.operators.reorder.operator import MAX_PENDING, WAIT_PAGE, Reorder
+from tocsin.operators.reorder.wait_agreement import NewWait, WaitAgreement
 from tocsin.plan import Plan
+from tocsin.runtime.context import Context
 from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 
@@ -159,17 +160,19 @@ def test_state_of_a_plan_that_did_not_share_is_taken_over() -> None:
     session = Session(_alone())
     session.push(by_second(PLAN, TABLES)[0])
     pages = {name: page for name, page in session.changed_pages().items() if page is not None}
-    assert f"{NAME}/{PACE}" in pages
+    assert f"{NAME}/{WAIT_PAGE}" in pages
     Session(PLAN, pages).control([control(9, 0)])
 
 
 def test_a_bucket_that_lies_behind_keeps_a_bounded_number_of_waits_and_the_newest() -> None:
     order = PLAN.watches[0].order
     assert order is not None
-    pace = WaitController("machine", ["x"], order)
-    for second in range(10 * MOST_PENDING):
-        pace.agree(second, second)
-    assert [wait_us for _, wait_us in pace.pending] == [*range(MOST_PENDING - 1), 10 * MOST_PENDING - 1]
+    watch = PLAN.watches[0]
+    reorder = Reorder(watch.name, ["x"], order, watch.lanes, [])
+    context = Context(watch.name, watch.on, [], Out())
+    for second in range(10 * MAX_PENDING):
+        reorder.apply_control(NewWait(watch.name, second, second), context)
+    assert [wait_us for _, wait_us in reorder.pending] == [*range(MAX_PENDING - 1), 10 * MAX_PENDING - 1]
 
 
 def test_buckets_of_unlike_keys_come_to_one_wait() -> None:
@@ -178,15 +181,15 @@ def test_buckets_of_unlike_keys_come_to_one_wait() -> None:
     ends = []
     for plan in (_alone(), PLAN):
         sessions: list[Session] = [Session(plan) for _ in tables]
-        found, rows = Agreement(plan.watches), list[dict[str, Any]]()
+        found, rows = WaitAgreement(plan.watches), list[dict[str, Any]]()
         for parts in zip(*(by_second(plan, one) for one in tables), strict=True):
             outs = []
             for bucket, (session, part) in enumerate(zip(sessions, parts, strict=True)):
                 session.control(rows)
                 outs.append(session.push(part))
                 for one in outs[-1].reports:
-                    found.hear(bucket, json.loads(json.dumps(one)))
-            rows = found.rows()
+                    found.receive(bucket, json.loads(json.dumps(one)))
+            rows = found.decide()
         ends.append({out.metrics.section("waits")["far"]["wait_us"] for out in outs})
     assert len(ends[0]) == 2
     assert len(ends[1]) == 1

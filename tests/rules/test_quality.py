@@ -226,7 +226,7 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"recall": 0.9, "strategy": "EqSel"},
         "{recall: 0.9, strategy: »EqSel}",
-        "`quality.strategy` must be one of observed, eqsel, noneqsel; got 'EqSel'; did you mean `eqsel`?",
+        "`quality.strategy` must be one of observed, measured, eqsel, noneqsel; got 'EqSel'; did you mean `eqsel`?",
     ),
     (
         {"wait": "5s", "recall": 0.9},

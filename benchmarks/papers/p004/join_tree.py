@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocsin.operators.reorder.k_slack import IN_SYNCHRONIZER, ReorderRows
+from tocsin.operators.reorder.synchronizer import synchronize
 from tocsin.runtime.contract import NEVER_SEEN, Float, Int
-from tocsin.stages.order.slack import IN_SYNCHRONIZER, Rows
-from tocsin.stages.order.synchronizer import synchronize
 
 LEFT, RIGHT = 0, 1
 
@@ -73,7 +73,7 @@ class Instance:
         rows = [*self.waiting, *coming]
         stage = np.repeat([IN_SYNCHRONIZER, 0], [len(self.waiting), len(coming)])
         side, time = np.array([row[1] for row in rows], np.int64), np.array([row[2].time for row in rows], np.int64)
-        self.t_sync, left, by, stage = synchronize(self.t_sync, 2, Rows(side, time, stage))
+        self.t_sync, left, by, stage = synchronize(self.t_sync, 2, ReorderRows(side, time, stage))
         self.waiting = [rows[at] for at in np.flatnonzero(stage)]
         return self._join([(rows[sender][0], *rows[row][1:]) for row, sender in zip(left, by, strict=True)])
 

@@ -186,6 +186,21 @@ def probe_and_store(
     return cross, results, in_order
 
 
+def completed_results(
+    windows_us: Sequence[int], stream: Int, time: Int, results: Float, in_order: Bools, clock: int
+) -> Float:
+    """Estimate the results that each tuple completes in a join that also joins late tuples with all their partners.
+
+    `results` counts what a late tuple finds in the windows of this join, and `clock` is the newest time before the
+    tuples. A tuple that is d late has further results, whose newest tuple is less than d newer: a share d / W of the
+    others for each other stream, at most all of them.
+    """
+    windows = np.maximum(np.array(windows_us), 1)[stream]
+    behind = np.maximum.accumulate(np.maximum(time, clock)) - time
+    missed = (len(windows_us) - 1) * np.minimum(behind, windows) / windows
+    return results * np.where(in_order, 1.0, 1.0 + missed)
+
+
 class WindowJoin:
     """The join and its windows; `received` counts the tuples taken so far.
 

@@ -26,11 +26,17 @@ from tocsin.runtime.state_registry import SectionSpec, Shard
 
 
 def match_alerts(
-    rule: Identity, on: Sequence[str], keys: Sequence[Key], key: Int, shown: Witnesses, qualities: Sequence[str]
+    rule: Identity,
+    on: Sequence[str],
+    keys: Sequence[Key],
+    key: Int,
+    shown: Witnesses,
+    qualities: Sequence[str],
+    late: Bools | None = None,
 ) -> AlertBatch:
     """Return matches as alert rows. `key` has the number of each match's key in `keys`.
 
-    A match starts with its oldest row and ends with its newest row.
+    A match starts with its oldest row and ends with its newest row. `late` marks the matches that are out of order.
     """
     source, (distinct, place) = alert_source(rule, tuple(on)), distinct_keys(key, keys)
     payload, values = ShownPayload.of(source.streams, shown.payload), shown.values + 0.0
@@ -45,7 +51,7 @@ def match_alerts(
         fires=start,
         end=shown.times.max(axis=1),
         sequence=np.zeros(count, np.int64),
-        late=np.zeros(count, np.bool_),
+        late=np.zeros(count, np.bool_) if late is None else late,
         value=shown.value + 0.0,
         margin=shown.margin + 0.0,
         times=shown.times,
@@ -76,13 +82,21 @@ class Matches:
             return
         matches = results.lookup.matches(results.matches, results.scores)
         outside, sampled = self.join.outside(matches).tolist(), _probabilities(results)
+        late = results.late_matches
+        marks = zip(late.tolist(), outside, strict=True)
         if sampled is None:
-            losses = zip(context.losses(matches.times.min(axis=1)), outside, strict=True)
-            qualities = [quality_text(loss, is_out_of_domain=odd) for loss, odd in losses]
+            losses = context.losses(matches.times.min(axis=1))
+            qualities = [
+                quality_text(loss, is_late=is_late, is_out_of_domain=odd)
+                for loss, (is_late, odd) in zip(losses, marks, strict=True)
+            ]
         else:
-            probabilities = zip(sampled.tolist(), outside, strict=True)
-            qualities = [quality_text(probability=one, is_out_of_domain=odd) for one, odd in probabilities]
-        batch = match_alerts(self.join.identity, context.on, shard.keys.names, matches.key, matches, qualities)
+            qualities = [
+                quality_text(probability=one, is_late=is_late, is_out_of_domain=odd)
+                for one, (is_late, odd) in zip(sampled.tolist(), marks, strict=True)
+            ]
+        names, on = shard.keys.names, context.on
+        batch = match_alerts(self.join.identity, on, names, matches.key, matches, qualities, late)
         context.out.alerts.append(batch)
 
     def advance(self, shard: Shard, watermark: Int, idle_until: Int, context: Context) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tocsin.interim.ranges.active_requests import Alive, alive_requests
     from tocsin.interim.ranges.range_pipeline import RANGES
     from tocsin.interim.ranges.request_columns import Asked, assign_shards, read_requests
-    from tocsin.interim.reorder.wait_agreement import Agreement
+    from tocsin.operators.reorder.wait_agreement import WaitAgreement
     from tocsin.plan.anytime import Anytime
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tocsin.plan.steps import Silence, Store, Threshold, Watch
 
 __all__ = [
-    "Agreement",
     "Alive",
     "Allotment",
     "Anytime",
@@ -54,12 +53,13 @@ __all__ = [
     "selection_unit_nanoseconds",
     "unit_nanoseconds",
     "watch_object",
+    "WaitAgreement",
 ]
 
 # Module of each public name. It is imported at the first use of the name: `run_local` needs only a part of the plan,
 # and operators import the specifications in `plan/steps.py` before the rest of the plan.
 _HOMES = {
-    "Agreement": "tocsin.interim.reorder.wait_agreement",
+    "WaitAgreement": "tocsin.operators.reorder.wait_agreement",
     "Alive": "tocsin.interim.ranges.active_requests",
     "Allotment": "tocsin.interim.memory.memory_rebalancing",
     "Anytime": "tocsin.plan.anytime",

@@ -24,9 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.interim.reorder import reorder_buffer
-from tocsin.interim.reorder.reorder_buffer import ReleasedRows, Reorder
-from tocsin.interim.reorder.wait_controller import Gave, Learnt, WaitController
 from tocsin.operators import admission, no_data
 from tocsin.operators.admission import Admission
 from tocsin.operators.join import operator as join_operator
@@ -37,6 +34,8 @@ from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.operator import Lifecycle
 from tocsin.operators.matches import Matches
 from tocsin.operators.no_data import NoData
+from tocsin.operators.reorder import operator as reorder_operator
+from tocsin.operators.reorder.operator import ReleasedRows, Reorder, ReorderResults, RuleResults
 from tocsin.operators.retention import operator as retention_operator
 from tocsin.operators.retention.operator import Retention
 from tocsin.plan.steps import Watch
@@ -62,7 +61,7 @@ KINDS: dict[str, Retire] = {
     lifecycle.KIND: lifecycle.retire_alerts,
     no_data.CLOCK_KIND: retire_nothing,
     no_data.KIND: no_data.retire_no_data,
-    reorder_buffer.KIND: reorder_buffer.retire_buffered_rows,
+    reorder_operator.KIND: reorder_operator.retire_buffered_rows,
 }
 
 
@@ -85,16 +84,14 @@ class OperatorGraph:
         operators: All operators. Their sections are the state of a shard.
     """
 
-    def __init__(
-        self, watch: Watch, inputs: PipelineInputs, waits: WaitController | None = None, *, is_traced: bool = False
-    ) -> None:
+    def __init__(self, watch: Watch, inputs: PipelineInputs, *, is_traced: bool = False) -> None:
         self.watch, self.inputs = watch, inputs
         self.admission = Admission(watch.allowed_lateness_us)
         counted = [view.inputs for view in inputs.views]
         self.reorder = None
         if watch.order is not None:
-            assert waits is not None
-            self.reorder = Reorder(watch.order, watch.lanes, counted, waits)
+            alerts = [rule.alert for rule in watch.rules]
+            self.reorder = Reorder(watch.name, alerts, watch.order, watch.lanes, counted)
         stores = zip(watch.stores, watch.store_names, strict=True)
         self.retentions = [Retention(i, store, name) for i, (store, name) in enumerate(stores)]
         self.view_of = [watch.lanes.index(store.lane) for store in watch.stores]
@@ -121,7 +118,7 @@ class OperatorGraph:
         """Whether there are no-data rules."""
         return self.no_data is not None
 
-    def process(self, shard: Shard, rows: RowBatch, context: Context) -> Learnt | None:
+    def process(self, shard: Shard, rows: RowBatch, context: Context) -> ReorderResults | None:
         """Process or buffer rows, which are sorted by key and arrival. Return results for the wait controller."""
         shard.is_dirty = True
         if context.now_us is not None:
@@ -140,15 +137,14 @@ class OperatorGraph:
 
     def _process_released(
         self, shard: Shard, released: ReleasedRows, context: Context, wait_us: int | None = None
-    ) -> Learnt:
+    ) -> ReorderResults:
         """Process rows that left the reorder buffer. Return their delays and results."""
-        rows = released.rows
-        serials = self._evaluate(shard, rows, context, wait_us)
-        results = np.bincount(serials, minlength=len(released.delay)).astype(np.float64)
-        return Learnt(released.noted, Gave(rows.view, released.delay, rows.time, results, ~released.behind))
+        return ReorderResults(released, self._evaluate(shard, released.rows, context, wait_us))
 
-    def _evaluate(self, shard: Shard, rows: RowBatch, context: Context, wait_us: int | None = None) -> Int:
-        """Drop late rows, evaluate the others, and retain the rows that remain. Return the serials of the results."""
+    def _evaluate(
+        self, shard: Shard, rows: RowBatch, context: Context, wait_us: int | None = None
+    ) -> list[RuleResults]:
+        """Drop late rows, evaluate the others, and retain the rows that remain. Return the results of each rule."""
         rows = self.admission.process(shard, rows, context, wait_us)
         of_view = {view: rows.of_view(view) for view in set(self.view_of)}
         self._count_rows_without_limits(shard, of_view, context)
@@ -157,17 +153,21 @@ class OperatorGraph:
             for retention, view in zip(self.retentions, self.view_of, strict=True)
         ]
         arrived = BatchSlice(rows, merged, self.view_of, len(shard.keys))
-        serials = [np.zeros(0, np.int64)]
+        found: list[RuleResults] = []
         for join, alerts in self.rules:
             has_times = self.watch.has_emission_times and alerts.has_states
             emissions = EmissionTimes.of(join, shard, rows) if has_times else None
             results = join.process(shard, arrived, alerts.activity(shard), context)
-            serials.append(results.result_serials)
+            completed = results.completed
+            if join.rule.is_strict:
+                results, dropped = results.without_late()
+                context.set_metric("dropped_results", dropped, join.rule.alert)
             if self.reorder is not None:
-                serials.append(join.omitted_results(shard, arrived))
+                parts = (completed, join.omitted_results(shard, arrived))
+                found.append(RuleResults(*(np.concatenate(column) for column in zip(*parts, strict=True))))
             alerts.process(shard, results, context, emissions)
         self._retain(shard, merged, context)
-        return np.concatenate(serials)
+        return found
 
     def _count_rows_without_limits(self, shard: Shard, of_view: dict[int, RowBatch], context: Context) -> None:
         for number, (retention, view) in enumerate(zip(self.retentions, self.view_of, strict=True)):
@@ -188,7 +188,7 @@ class OperatorGraph:
         for retention, rows, since in zip(self.retentions, merged, oldest, strict=True):
             retention.retain(shard, rows, since, context)
 
-    def end(self, shard: Shard, context: Context) -> Learnt | None:
+    def end(self, shard: Shard, context: Context) -> ReorderResults | None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
         shard.is_dirty, learnt = True, None
         if self.reorder is not None:
@@ -210,7 +210,7 @@ class OperatorGraph:
             alerts.process(shard, join.finalize(shard, watermark, segment, context), context)
         alerts.advance(shard, join.advance(shard, watermark), idle_until, context)
 
-    def advance(self, shard: Shard, now_us: int, context: Context) -> Learnt | None:
+    def advance(self, shard: Shard, now_us: int, context: Context) -> ReorderResults | None:
         """Process the passage of processing time.
 
         The event time of idle keys advances with processing time. After `idle_timeout` their buffered rows and waiting
@@ -238,6 +238,12 @@ class OperatorGraph:
         if is_expired.any():
             self.evict_keys(shard, is_expired, now_us, context)
         return learnt
+
+    def reclaim(self, shard: Shard, wanted: int, context: Context) -> ReorderResults:
+        """Release the oldest buffered rows before their wait ends, because memory is short, and process them."""
+        assert self.reorder is not None
+        shard.is_dirty = True
+        return self._process_released(shard, self.reorder.reclaim(shard, wanted, context), context)
 
     def _keys_with_buffered_rows(self, shard: Shard) -> Bools:
         """Mark the keys with buffered rows. These keys are not idle until the rows are released."""

@@ -1,25 +1,31 @@
-"""Order: the step in front of a watch whose rows wait to be taken in order; and which rules need one.
+"""Order: the planned reorder wait of a keyed pipeline, and the rules that need one.
 
-A threshold rule joins a row on its arrival, however late, so every alarm is raised without any wait. What a wait buys
-is order: lives that are not cut in two by a row that came behind. So a recall alone asks for no wait, unless the rule
-has `for`, which counts on order, or says that only results in order count.
+A rule joins a row on its arrival, so it raises every alarm without a wait. A wait adds order: alerts that are not
+divided by an out-of-order row. So a recall target needs a wait only if the rule has `for`, which depends on order, or
+if only results in order count.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tocsin.operators.reorder.wait_policy import RecallConfig
 from tocsin.rules.durations import duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.quality import FIXED, MAX_STEPS, NONE, OBSERVED, RECALL, ReorderWait
-from tocsin.stages.order.wait import RecallConfig
 
 
 @dataclass(frozen=True)
 class Order:
-    """How long rows wait, at most `allowed_lateness_us`, when a stream is not waited for, and the window of each lane.
+    """Planned reorder wait.
 
-    `shared`: a bucket tells what it knows of delays and results, and takes the wait that all buckets agree on.
+    Attributes
+    ----------
+        waiting: Configured wait.
+        idle_timeout_us: Idle timeout of a stream.
+        windows_us: Window of each lane.
+        allowed_lateness_us: Longest wait of `max`.
+        shared: Whether buckets report their statistics and use a common wait.
     """
 
     waiting: ReorderWait
@@ -30,17 +36,17 @@ class Order:
 
     @property
     def shareable(self) -> bool:
-        """Tell whether buckets can agree on the wait: statistics of the other kinds are not added up."""
+        """Whether buckets can use a common wait: only the statistics of `observed` can be added."""
         return self.waiting.kind == RECALL and self.waiting.strategy == OBSERVED
 
     @property
     def adapts(self) -> bool:
-        """Tell whether the wait follows the data."""
+        """Whether the wait depends on the rows."""
         return self.waiting.kind != FIXED
 
     @property
     def quality(self) -> RecallConfig:
-        """What the wait is chosen by."""
+        """Parameters of the search for the wait."""
         asked = self.waiting
         return RecallConfig(
             recall=asked.recall,
@@ -58,7 +64,7 @@ class Order:
 
 
 def needed_wait(rule: Rule) -> tuple[ReorderWait, str]:
-    """The wait that a rule needs, and why that is less than it asks for, where it is."""
+    """Return the wait that a rule needs, and the reason if this is less than the configured wait."""
     asked = rule.quality_options.wait
     if asked.kind != RECALL or asked.in_order or microseconds(rule.for_, "`for`"):
         return asked, ""

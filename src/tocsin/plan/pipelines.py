@@ -13,8 +13,8 @@ from tocsin.interim.memory.budgeted_pipeline import MEMORY, BudgetedPipeline
 from tocsin.interim.memory.memory_rebalancing import Share, read_share
 from tocsin.interim.ranges import range_pipeline
 from tocsin.interim.ranges.range_pipeline import RANGES, RangePipeline
-from tocsin.interim.reorder.wait_agreement import read_control
-from tocsin.interim.reorder.wait_controller import PACE, Control, WaitController
+from tocsin.operators.reorder.operator import WAIT_PAGE
+from tocsin.operators.reorder.wait_agreement import NewWait, read_new_wait
 from tocsin.plan.operator_graph import KINDS, OperatorGraph
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
@@ -32,7 +32,7 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     of_promising = {name: page for name, page in pages.items() if name.startswith(PROMISING)}
     of_watches = {name: page for name, page in pages.items() if name not in of_ranges | of_promising}
     plain = {i: watch for i, watch in enumerate(plan.watches) if watch.anytime is None}
-    registry = StateRegistry(of_watches, KINDS, (PACE, MEMORY))
+    registry = StateRegistry(of_watches, KINDS, (WAIT_PAGE, MEMORY))
     groups = registry.adopt({watch.name: watch.owners for watch in plain.values()})
     watches = [_keyed_pipeline(i, watch, groups[watch.name], listener) for i, watch in plain.items()]
     limited = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
@@ -54,22 +54,22 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
 
 def _keyed_pipeline(number: int, watch: Watch, group: ShardGroup, listener: Listener | None) -> KeyedPipeline:
     """Build the pipeline of the rules with the same key columns from its stored state."""
-    reads, waits = watch.inputs(number), None
-    if watch.order is not None:
-        waits = WaitController(watch.name, [rule.alert for rule in watch.rules], watch.order)
-        if stored := group.parts.pop(PACE, None):
-            with readable(f"{group.name}/{PACE}"):
-                waits.load(unpack(stored)[0])
-            waits.dirty = group.is_copy and watch.order.adapts
-    operators = OperatorGraph(watch, reads, waits, is_traced=listener is not None)
+    reads = watch.inputs(number)
+    operators = OperatorGraph(watch, reads, is_traced=listener is not None)
+    reorder = operators.reorder
+    if reorder is not None:
+        if stored := group.parts.pop(WAIT_PAGE, None):
+            with readable(f"{group.name}/{WAIT_PAGE}"):
+                reorder.restore_state(unpack(stored)[0])
+            reorder.dirty = group.is_copy and reorder.order.adapts
     if watch.budget is not None:
         return BudgetedPipeline(watch, reads, operators, group, listener)
-    return KeyedPipeline(watch.name, reads, operators, [] if waits is None else [waits], group, listener)
+    return KeyedPipeline(watch.name, reads, operators, [] if reorder is None else [reorder], group, listener)
 
 
-def read_message(row: Mapping[str, Any]) -> Control | Share:
+def read_message(row: Mapping[str, Any]) -> NewWait | Share:
     """Read a control row: a share of a memory budget, or a shared reorder wait."""
-    return read_share(row) if "share" in row else read_control(row)
+    return read_share(row) if "share" in row else read_new_wait(row)
 
 
 class RetiredState:
@@ -87,7 +87,7 @@ class RetiredState:
         """Retire the state."""
         self._retire(out)
 
-    def on_control(self, message: Control | Share, out: Out) -> None:
+    def on_control(self, message: NewWait | Share, out: Out) -> None:
         """Ignore control rows."""
 
     def on_time(self, now_us: int, out: Out) -> None:

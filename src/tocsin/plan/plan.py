@@ -25,7 +25,7 @@ from tocsin.runtime.session import Session
 
 if TYPE_CHECKING:
     from tocsin.interim.memory.memory_rebalancing import Share
-    from tocsin.interim.reorder.wait_controller import Control
+    from tocsin.operators.reorder.wait_agreement import NewWait
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
 
         return build_pipelines(self, pages, listener)
 
-    def read_control(self, row: Mapping[str, Any]) -> Control | Share:
+    def read_control(self, row: Mapping[str, Any]) -> NewWait | Share:
         """Read a control row: a share of memory, or a wait that all buckets agreed on."""
         from tocsin.plan.pipelines import read_message
 

@@ -26,7 +26,7 @@ from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import MOST_US, Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
-from tocsin.rules.quality import NO_QUALITY, SAMPLE, Cpu, Quality
+from tocsin.rules.quality import NO_QUALITY, SAMPLE, STRICT, Cpu, Quality
 from tocsin.rules.ranges import RangeRule
 from tocsin.rules.scope import Scope
 
@@ -339,6 +339,7 @@ def _threshold(one: Resolved, stores: Mapping[int, Store]) -> Threshold:
         stale_us=(stale or STALE_US) if rule.stale is None else microseconds(rule.stale, "`stale`"),
         idle_timeout_us=span if rule.idle_timeout is None else microseconds(rule.idle_timeout, "`idle_timeout`"),
         emit=rule.emit,
+        is_strict=rule.quality_options.order == STRICT,
         lag_us=lag,
         every_row=every_row,
         domains=tuple(

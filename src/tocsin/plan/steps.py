@@ -169,6 +169,7 @@ class Threshold:
     `lag_us` is 0 where rows are evaluated as they arrive. A reduced rule of one stream waits until a row is settled:
     that far behind the newest row of its key, nothing in order can excuse it any more. `every_row` says why a rule of
     one stream is not reduced though its shape is known. `domains` has (stream, column, least, most) as this rule says.
+    With `is_strict`, results out of order are dropped and counted.
     A firing alert lasts while the value is on the firing side of `recovery`, if there is one. `proofs` say, by what is
     read of each stream, why rows of it may be left out, or why not; `no_wait` why rows do not wait though they might.
     """
@@ -185,6 +186,7 @@ class Threshold:
     stale_us: int
     idle_timeout_us: int
     emit: str
+    is_strict: bool = False
     lag_us: int = 0
     every_row: str = ""
     domains: tuple[tuple[str, str, float, float], ...] = ()

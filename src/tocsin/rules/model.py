@@ -89,6 +89,7 @@ class Rule:
           wait, `step` its granularity, `strategy` how it is chosen. With `in_order`, results out of order count as lost
           even if every alarm is raised without a wait.
         - `wait`: how long rows wait for older rows: a duration, `max` (the largest delay so far) or `none`.
+        - `order`: treatment of results out of order: `any` marks them as late, `strict` drops and counts them.
         - `memory`: maximum state of the join over all buckets: `200MB`, or `10000 rows`. Further rows are shed. Without
           it, the rule shares the memory budget of the run, if there is one.
         - `prefer`: results that are kept if the memory budget is exceeded: `subset`, as many as possible, or `sample`,

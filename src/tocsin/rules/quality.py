@@ -28,6 +28,7 @@ RULE_KEYS = (
     "in_order",
     "strategy",
     "wait",
+    "order",
     "memory",
     "prefer",
     "model",
@@ -45,9 +46,13 @@ WAIT_WORDS = (NONE, MAX)
 _RECALL_KEYS = ("period", "adapt_every", "step", "in_order", "strategy")
 # Defaults of the paper. `adapt_every` is longer if `period` would contain too many intervals.
 PERIOD_US, ADAPT_EVERY_US, STEP_US = 60_000_000, 1_000_000, 10_000
-# How the wait is chosen: by the delays of rows with results, or by the model of Ji et al. with either estimate.
-OBSERVED, EQSEL, NONEQSEL = "observed", "eqsel", "noneqsel"
-STRATEGIES = (OBSERVED, EQSEL, NONEQSEL)
+# How the wait is chosen: from the delays of results, from the recall reached, or by the model of Ji et al. with either
+# estimate.
+OBSERVED, MEASURED, EQSEL, NONEQSEL = "observed", "measured", "eqsel", "noneqsel"
+STRATEGIES = (OBSERVED, MEASURED, EQSEL, NONEQSEL)
+# Treatment of results out of order: marked as late, or dropped and counted.
+ANY, STRICT = "any", "strict"
+ORDER_WORDS = (ANY, STRICT)
 # Maximum wait for a recall, in steps.
 MAX_STEPS = 8192
 # 8192 of the longest steps are 224 years: sums with event times fit into 64 bits.
@@ -198,6 +203,8 @@ class Quality:
     ----------
     wait
         Delay of rows (`wait`, `recall`, `period`, `adapt_every`, `step`, `in_order`, `strategy`).
+    order
+        Treatment of results out of order: `any` (they are marked as late) or `strict` (they are dropped).
     memory
         Memory budget. The joins of a run share its budget.
     prefer
@@ -211,6 +218,7 @@ class Quality:
     """
 
     wait: ReorderWait = NO_WAIT
+    order: str = ANY
     memory: Memory | None = None
     prefer: str = SUBSET
     model: UtilityModel | None = None
@@ -262,6 +270,7 @@ class _Block:
         wait = self._read_wait(may_miss_recall=bool(unknown))
         quality = Quality(
             wait=wait,
+            order=self._word(("order",), ORDER_WORDS, ANY),
             memory=self._read_memory(),
             prefer=self._word(("prefer",), PREFER_WORDS, SUBSET),
             model=self._read_model(),
@@ -379,6 +388,7 @@ class _Block:
         name = "cpu" if "cpu" in self._given else "deadline"
         others = ["memory"] if quality.memory is not None else []
         others += ["recall" if quality.wait.kind == RECALL else "wait"] if quality.wait.kind != NONE else []
+        others += ["order"] if quality.order == STRICT else []
         for other in others:
             message = f"`quality.{name}` cannot be combined with `quality.{other}`"
             found = f"{value_text(self._given[name])} and {value_text(self._given.get(other))}"

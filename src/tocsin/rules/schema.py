@@ -11,7 +11,7 @@ from tocsin.rules.compose import Node
 from tocsin.rules.durations import MAX_AHEAD
 from tocsin.rules.model import CLOSED, EMITS
 from tocsin.rules.part import DURATION, TEXT, Kind, Nested, Part, any_of, by_name, list_of, one, option, refer_to
-from tocsin.rules.quality import MODEL_WORDS, OBSERVED, PREFER_WORDS, STRATEGIES, SUBSET
+from tocsin.rules.quality import ANY, MODEL_WORDS, OBSERVED, ORDER_WORDS, PREFER_WORDS, STRATEGIES, SUBSET
 from tocsin.rules.secret import Secret
 
 TWO = Nested({"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2})
@@ -56,6 +56,9 @@ class RuleQuality(Part):
     strategy: Annotated[str | None, Kind("word", words=STRATEGIES)] = option("how the wait is chosen", default=OBSERVED)
     wait: Annotated[str | None, Kind("text")] = option(
         "how long rows wait: a duration, `max` (the largest delay so far) or `none`", default="none"
+    )
+    order: Annotated[str | None, Kind("word", words=ORDER_WORDS)] = option(
+        "results out of order: `any` marks them as late, `strict` drops and counts them", default=ANY
     )
     memory: Annotated[str | None, Kind("text")] = option(
         "memory budget of the join: `200MB`, or `10000 rows`; further rows are shed"

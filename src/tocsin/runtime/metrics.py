@@ -288,6 +288,10 @@ METRICS: tuple[Metric, ...] = (
     _measured("sink_backlog", GAUGE, _SINK, Unit.EVENTS, "alerts of the log that are not delivered yet"),
     _measured("sink_failing", GAUGE, _SINK, Unit.STATUS, "1 if the last attempt failed, else 0"),
     _measured("build_info", GAUGE, ("version",), Unit.STATUS, "1, with the version of Tocsin"),
+    Metric(
+        *("dropped_results", "late_results_dropped", COUNTER, _ALERT, "dropped_results/*", Unit.EVENTS),
+        "results out of order that `order: strict` dropped",
+    ),
     # Only backtests read the other metrics.
     Metric(
         *("results_in_order", "", COUNTER, ("alert", "period"), "results/*/*/in_order", Unit.EVENTS),

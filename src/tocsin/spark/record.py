@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tocsin.delivery.alert_json import format_time
-from tocsin.plan import Agreement, Allotment, Plan
+from tocsin.plan import Allotment, Plan, WaitAgreement
 from tocsin.rules import RangeRule, Rule
 from tocsin.run_directory import Progress, RunDir, Tally
 from tocsin.run_directory.annotations import encode_annotated
@@ -60,7 +60,7 @@ class Recorder:
         self.run, self.plan, self.archive, self.hearers = run, plan, archive, tuple(hearers)
         self.log, self.unreadable = run.progress(), unreadable
         self.rules = list(rules)
-        self.agreement, self.allotment = Agreement(plan.watches), Allotment(plan.watches)
+        self.agreement, self.allotment = WaitAgreement(plan.watches), Allotment(plan.watches)
         self.latest = LatestMetrics()
         counted = [pair for watch in plan.key_sets for pair in watch.counted]
         self.streams = dict(counted)
@@ -113,9 +113,11 @@ class Recorder:
         Until this one is done that has not begun, so should it be run again, its file may be another.
         """
         for told in map(json.loads, stats):
-            hears = self.allotment if "share" in told else self.agreement
-            hears.hear(told["bucket"], told)
-        rows = self.agreement.rows() + self.allotment.rows()
+            if "share" in told:
+                self.allotment.hear(told["bucket"], told)
+            else:
+                self.agreement.receive(told["bucket"], told)
+        rows = self.agreement.decide() + self.allotment.rows()
         if rows:
             self.run.write_control_rows(f"agreed-{batch:012}", rows)
 

@@ -15,9 +15,9 @@ from benchmarks.papers.p004.join_tree import Partial, Tree
 from benchmarks.papers.p004.k_slack import run_k_slack
 from benchmarks.papers.p004.window_join import Where, WindowJoin
 from naive.window_join import Tuple, true_results
+from tocsin.operators.reorder.k_slack import NEVER_IDLE, ReorderRows
+from tocsin.operators.reorder.reorder_rows import drain_rows, new_clocks, reorder_rows
 from tocsin.runtime.contract import NEVER_SEEN
-from tocsin.stages.order.arrange import arrange, drain, new_clocks
-from tocsin.stages.order.slack import NEVER_IDLE, Rows
 
 LONG = 1 << 40
 
@@ -65,7 +65,9 @@ def columns(rows: Sequence[Tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def after_k_slack(rows: Sequence[Tuple], streams: int, slack: int) -> tuple[list[int], np.ndarray]:
     """Give the rows as they leave K-slack, and at last those that are held, each stream in order; and all delays."""
     stream, time, _ = columns(rows)
-    left, _, delay = run_k_slack(np.full(streams, NEVER_SEEN), Rows(stream, time, np.zeros(len(rows), np.int64)), slack)
+    left, _, delay = run_k_slack(
+        np.full(streams, NEVER_SEEN), ReorderRows(stream, time, np.zeros(len(rows), np.int64)), slack
+    )
     held = sorted(set(range(len(rows))) - set(left.tolist()), key=lambda row: (time[row], row))
     return left.tolist() + held, delay
 
@@ -121,9 +123,9 @@ def test_results_by_delay_are_those_of_the_single_operator(name: str, data: st.D
     windows, slack = [4 * streams] * streams, 10 * streams
     stream, time, values = columns(rows)
     group, clocks = np.zeros(len(rows), np.int64), new_clocks(1, streams)
-    left, _, stage, delay, _ = arrange(clocks, group, stream, time, group, slack, NEVER_IDLE)
+    left, _, stage, delay, _ = reorder_rows(clocks, group, stream, time, group, slack, NEVER_IDLE)
     held = np.flatnonzero(stage)
-    sequence = np.append(left, held[drain(clocks, group[held], time[held], np.array([True]))])
+    sequence = np.append(left, held[drain_rows(clocks, group[held], time[held], np.array([True]))])
     taken = WindowJoin(windows, Where(predicate)).take(stream[sequence], time[sequence], values[sequence])
     single: Counter[int] = Counter()
     for late, results in zip(delay[sequence].tolist(), taken.results.tolist(), strict=True):

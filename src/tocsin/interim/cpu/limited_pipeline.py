@@ -20,7 +20,7 @@ from tocsin.interim.cpu.new_rows import NewRows, new_rows
 from tocsin.interim.cpu.page_names import PROMISING, parts_of
 from tocsin.interim.cpu.row_log import RowLog
 from tocsin.interim.memory.memory_rebalancing import Share
-from tocsin.interim.reorder.wait_controller import Control
+from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.steps import Watch
 from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Out, Pages
@@ -103,7 +103,7 @@ class LimitedPipeline(ABC):
             out.metrics.record("cpu_rows", rows, rule.alert)
             out.metrics.record("cpu_results", results, rule.alert)
 
-    def on_control(self, message: Control | Share, out: Out) -> None:  # noqa: B027
+    def on_control(self, message: NewWait | Share, out: Out) -> None:  # noqa: B027
         """Ignore control rows: a limit of processor time does not move between buckets."""
 
     def next_timer(self) -> int | None:

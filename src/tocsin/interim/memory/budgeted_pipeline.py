@@ -26,7 +26,7 @@ from tocsin.interim.memory.memory_share import Room
 from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.interim.memory.shard_view import ShardViews
 from tocsin.interim.memory.waiting_charges import Came
-from tocsin.interim.reorder.wait_controller import Control
+from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.plan.steps import Watch
 from tocsin.runtime.context import Context
@@ -96,7 +96,7 @@ class BudgetedPipeline(KeyedPipeline):
             if self._moved:
                 self._index_keys()
 
-    def on_control(self, message: Control | Share, out: Out) -> None:
+    def on_control(self, message: NewWait | Share, out: Out) -> None:
         """Apply another share of memory. A share of a budget that has changed since does not count."""
         super().on_control(message, out)
         if isinstance(message, Share) and message.watch == self.watch.name and self.budget.told:

@@ -14,7 +14,7 @@ from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.interim.ranges.key_requests import KeyQueries, Reached, Requests
 from tocsin.interim.ranges.matured_requests import Element, Elements, refused_row, request_alerts
 from tocsin.interim.ranges.request_columns import Asked, Counted, Reasons, read_elements, read_requests
-from tocsin.interim.reorder.wait_controller import Control
+from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.ranges import RangeWatch
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
 from tocsin.runtime.metrics import RowOutcome
@@ -227,7 +227,7 @@ class RangePipeline:
                 refused_row(self.watch, stream, reasons.say(at), self._named(call.keys[rows.key[at]]), element)
             )
 
-    def on_control(self, message: Control | Share, out: Out) -> None:
+    def on_control(self, message: NewWait | Share, out: Out) -> None:
         """Ignore control rows: requests arrive as rows of a stream."""
 
     def on_time(self, now_us: int, out: Out) -> None:

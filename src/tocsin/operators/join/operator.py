@@ -134,7 +134,8 @@ class JoinResults(NamedTuple):
         matches, scores: All true combinations with margin and value, for `emit: all`.
         lookup: Lookup of the witnesses.
         watermark: Watermark of each key after the probes.
-        result_serials: Serial number of the row that completed each result.
+        completed: Serial number of the row that completed each result, and time of the result: the time of the row, or
+            the newest time of the rows of a match.
     """
 
     probes: Probes
@@ -144,7 +145,30 @@ class JoinResults(NamedTuple):
     scores: Float
     lookup: WitnessLookup
     watermark: Int
-    result_serials: Int
+    completed: tuple[Int, Int]
+
+    @property
+    def late_matches(self) -> Bools:
+        """Mark the matches whose last row is out of order."""
+        tuples, is_late = self.lookup.tuples, np.zeros(len(self.lookup.tuples.time), np.bool_)
+        is_late[self.probes.row[self.late]] = True
+        last = tuples.serial[self.matches].argmax(axis=1)
+        late: Bools = is_late[self.matches[np.arange(len(last)), last]]
+        return late
+
+    def without_late(self) -> tuple[JoinResults, int]:
+        """Return the results that are in order, and the number of other true results."""
+        timely, of_matches = ~self.late, self.late_matches
+        is_all = len(self.matches) > 0
+        dropped = int(of_matches.sum()) if is_all else int((self.evaluations.truth[self.late] == TRUE).sum())
+        kept = self._replace(
+            probes=Probes._make(column[timely] for column in self.probes),
+            late=self.late[timely],
+            evaluations=Evaluations._make(column[timely] for column in self.evaluations),
+            matches=self.matches[~of_matches],
+            scores=self.scores[~of_matches],
+        )
+        return kept, dropped
 
 
 class JoinState(OperatorState):
@@ -209,7 +233,7 @@ class Join(CompiledRule):
             )
             results = self._evaluate_final_rows(state, final, late, segment)
             # The rows that will be evaluated are not known yet, so each new row counts as a result.
-            results = results._replace(result_serials=segment.begin[segment.probes])
+            results = results._replace(completed=(segment.begin[segment.probes], segment.time[segment.probes]))
         else:
             in_order, late = self._advance_watermarks(state, arrived)
             if self.corners.known and len(late) >= MIN_ROWS_FOR_CELLS and not self.is_traced:
@@ -245,15 +269,15 @@ class Join(CompiledRule):
         has_rows: Bools = (state.newest[:, 0] > state.watermark) & (self.rule.lag_us > 0)
         return has_rows
 
-    def omitted_results(self, shard: Shard, arrived: BatchSlice) -> Int:
-        """Return the serial numbers of the results of out-of-order rows that were omitted on arrival.
+    def omitted_results(self, shard: Shard, arrived: BatchSlice) -> tuple[Int, Int]:
+        """Return serial numbers and times of the results of out-of-order rows that were omitted on arrival.
 
         They emit no alert. The recall estimate needs them. Without them, late rows would seem to have few results.
         """
         stores = self.rule.stores
         omitted = np.concatenate([self._omitted_arrivals(arrived, i) for i in stores])
         if len(stores) == 1 or not len(omitted):  # A rule of one stream evaluates every row.
-            return np.zeros(0, np.int64)
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         keys = np.zeros(arrived.keys, np.bool_)
         keys[arrived.arrivals.key[omitted]] = True
         segments, arrivals = [], []
@@ -265,9 +289,8 @@ class Join(CompiledRule):
         arrival = np.concatenate(arrivals)
         probes, _ = self._probes_among(arrived, arrival, ~np.isin(arrival, omitted))
         tuples = self._tuples(self.state(shard), segments)
-        truth = evaluate_probes(tuples, probes, self.condition, arrived.keys, every=False)[0].truth
-        serials: Int = tuples.serial[probes.row[truth == TRUE]]
-        return serials
+        evaluations = evaluate_probes(tuples, probes, self.condition, arrived.keys, every=False)[0]
+        return completed_results(tuples, probes, evaluations)
 
     def _omitted_arrivals(self, arrived: BatchSlice, store: int) -> Int:
         return arrived.positions(store)[arrived.segments[store].is_covered]
@@ -329,9 +352,11 @@ class Join(CompiledRule):
             tuples, probes, self.condition, len(state.watermark), every=is_all
         )
         lookup = WitnessLookup(self.value_offsets, tuples, segments, bases_of(segments))
-        serial = tuples.serial
-        serials = serial[matches].max(axis=1) if is_all else serial[probes.row[evaluations.truth == TRUE]]
-        return JoinResults(probes, late, evaluations, matches, scores, lookup, state.watermark, serials)
+        if is_all:
+            completed = tuples.serial[matches].max(axis=1), tuples.time[matches].max(axis=1)
+        else:
+            completed = completed_results(tuples, probes, evaluations)
+        return JoinResults(probes, late, evaluations, matches, scores, lookup, state.watermark, completed)
 
     def _trace(self, results: JoinResults, context: Context) -> None:
         """Report the evaluations of probes that completed a combination to the listener."""
@@ -383,6 +408,12 @@ def _comparison_values(need: Store, segment: VersionedRows) -> Float:
     """Return the comparison value of each row, or NaN if no proof covers the row."""
     numbers, apart = need.numbers(segment.values)
     return np.where(apart, np.nan, 0.0 if need.whole or len(numbers) > 1 else numbers[0])
+
+
+def completed_results(tuples: Tuples, probes: Probes, evaluations: Evaluations) -> tuple[Int, Int]:
+    """Return serial number and time of each probe with a true combination."""
+    row = probes.row[evaluations.truth == TRUE]
+    return tuples.serial[row], tuples.time[row]
 
 
 def bases_of(segments: Sequence[VersionedRows]) -> Int:
