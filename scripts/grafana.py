@@ -47,7 +47,10 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         "short",
         12,
         "timeseries",
-        (("sum by (alert, state) (60 * rate(tocsin_alerts_total{$run}[5m]))", "{{alert}} {{state}}"),),
+        (
+            ("sum by (alert, state) (60 * rate(tocsin_alerts_total{$run}[5m]))", "{{alert}} {{state}}"),
+            ("sum by (alert) (60 * rate(tocsin_late_results_dropped_total{$run}[5m]))", "{{alert}} dropped"),
+        ),
     ),
     (
         "Rows per second by stream",

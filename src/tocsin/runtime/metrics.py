@@ -289,7 +289,7 @@ METRICS: tuple[Metric, ...] = (
     _measured("sink_failing", GAUGE, _SINK, Unit.STATUS, "1 if the last attempt failed, else 0"),
     _measured("build_info", GAUGE, ("version",), Unit.STATUS, "1, with the version of Tocsin"),
     Metric(
-        *("dropped_results", "late_results_dropped", COUNTER, _ALERT, "dropped_results/*", Unit.EVENTS),
+        *("dropped_results", "late_results_dropped_total", COUNTER, _ALERT, "dropped_results/*", Unit.EVENTS),
         "results out of order that `order: strict` dropped",
     ),
     # Only backtests read the other metrics.

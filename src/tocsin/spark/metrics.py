@@ -114,6 +114,7 @@ def zero_counters(plan: Plan) -> Tally:
     states: list[tuple[str, str]] = []
     for watch in plan.watches:
         for rule in watch.rules:
+            zeros.record("dropped_results", 0, rule.alert)
             pending = ("pending", "inactive") if rule.for_us else ()
             states += [
                 (rule.alert, one) for one in (("match",) if rule.emit == "all" else (*pending, "firing", "resolved"))
