@@ -107,6 +107,9 @@ def drawn_plans(draw: st.DrawFn, family: str) -> Drawn:
     if is_proved:
         case = replace(case, shapes=dict.fromkeys(case.condition.domains, "increasing") or {"a.value": "proved"})
     wait, own, options = draw(_resources(family, case))
+    if family not in ("memory", "sample", "cpu", "cpu of one stream") and draw(st.booleans()):
+        own = own | {"quality": own.get("quality", {}) | {"order": "strict"}}
+        case = replace(case, rule=replace(case.rule, strict=True))
     keywords = case.keywords() | ({"shapes": {}} if is_proved else {}) | limits | own
     streams, rules = dict(case.arrays()), [Rule(**keywords)]
     for kind in draw(st.lists(st.sampled_from(_BESIDE), max_size=2, unique=True)):
@@ -237,7 +240,11 @@ def _resources(draw: st.DrawFn, family: str, case: Case) -> tuple[int | None, di
             "adapt_every": "500ms",
             "in_order": True,
         }
-        return None, {"quality": quality | {"strategy": draw(st.sampled_from(["observed", "eqsel", "noneqsel"]))}}, {}
+        return (
+            None,
+            {"quality": quality | {"strategy": draw(st.sampled_from(["observed", "measured", "eqsel", "noneqsel"]))}},
+            {},
+        )
     if family in ("memory", "sample"):
         return None, *draw(_memory(family, case))
     if family in ("cpu", "cpu of one stream"):

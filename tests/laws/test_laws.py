@@ -251,7 +251,8 @@ def expected_alerts(drawn: Drawn) -> list[dict[str, Any]]:
     if drawn.wait is not None:
         streams = as_lists(in_the_order_taken(main, drawn.wait, rule.idle_timeout_us))
     elif drawn.family == "largest delay":
-        waits = waits_by_largest_delay([row[:3] for row in usable(main)], SECOND, rule.allowed_lateness_us)
+        rows = [row[:3] for row in usable(main)]
+        waits = waits_by_largest_delay(rows, SECOND, rule.allowed_lateness_us, rule.idle_timeout_us)
         streams = as_lists(in_the_order_taken(main, waits, rule.idle_timeout_us))
     by_key = rows_by_key(drawn, streams)
     return [row for key, mine in by_key.items() for row in naive_alerts(mine, rule_of(drawn, key))]
