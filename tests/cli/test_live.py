@@ -292,9 +292,12 @@ def test_command_leaves_a_clean_terminal_when_it_is_interrupted() -> None:
 def test_command_writes_progress_to_standard_error_only() -> None:
     run = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
     assert run.stdout == "the result\n"
-    lines = run.stderr.splitlines()
-    assert re.fullmatch(r"tocsin work: starting Spark, \d s", lines[0])
-    assert re.fullmatch(r"tocsin work: reading streams: [\d,]+ of 100,000 rows, [\d,]+ rows/s, \d s", lines[1])
+    # On a busy machine, a phase has several lines.
+    phases = (
+        r"(tocsin work: starting Spark, \d+ s\n)+"
+        r"(tocsin work: reading streams: [\d,]+ of 100,000 rows, [\d,]+ rows/s, \d+ s\n)+noted\n"
+    )
+    assert re.match(phases, run.stderr)
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", run.stderr)
 
 
