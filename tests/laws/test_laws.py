@@ -190,6 +190,8 @@ def check_results(drawn: Drawn, out: Out, *, lost: int) -> bool:
     if not drawn.has_exact_answer or lost:
         return False
     expected = expected_alerts(drawn)
+    if drawn.family.startswith("cpu"):  # With a CPU budget, the order of evaluations does not make a match late.
+        expected = [row | {"late": False} for row in expected]
     if drawn.family in LIMITED and drawn.case.rule.emit == "all":
         missed = Counter(map(repr, exact_results(expected))) - Counter(map(repr, exact_results(found)))
         assert not missed
@@ -208,7 +210,7 @@ def check_are_results(drawn: Drawn, alerts: Sequence[Mapping[str, Any]]) -> list
     found = [in_oracle_form(dict(row), rule) for row in alerts if row["alert"] == rule.alert]
     combinations: dict[str, tuple[float, float]] = {}
     for key, streams in rows_by_key(drawn, drawn.case.streams).items():
-        endless = replace(rule_of(drawn, key), emit="all", allowed_lateness_us=FOREVER, recovery=None)
+        endless = replace(rule_of(drawn, key), emit="all", strict=False, allowed_lateness_us=FOREVER, recovery=None)
         for row in naive_alerts(streams, endless):
             combinations[identity(row)] = (float(row["margin"]), float(row["value"]))
     for row in found:
