@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.papers.p001 import policies as policy
+from benchmarks.papers.p001.policies import Policy
 from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
 from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
 from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
 from tocsin.interim.memory.row_utility import Worth
-from tocsin.stages.memory import frequency, policy
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.curves import RateCurve, divide, together
-from tocsin.stages.memory.policy import Policy
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together
 
 MS, WITHIN = 1000, 400
 # Rows of each stream, one a millisecond; the moment from which it counts; and memory in rows.

@@ -19,10 +19,10 @@ from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.interim.memory import row_utility
 from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.interim.memory.sampled_row_log import Traces
+from tocsin.operators.retention.cluster_sampling import PPS_CLUSTER
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.plan import make_plan
 from tocsin.runtime.payload import with_payload_digests
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampling import PPS_CLUSTER
 
 
 def chance(row: dict[str, Any]) -> float:

@@ -26,10 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.plan.budget import LEAST, Budget
-from tocsin.plan.steps import Watch
-from tocsin.stages.memory.allocate import alloc_mixed
-from tocsin.stages.memory.curves import (
+from tocsin.operators.retention.utility.alloc import alloc_mixed
+from tocsin.operators.retention.utility.memory_curves import (
     ErrorCurve,
     RateCurve,
     concave,
@@ -38,6 +36,8 @@ from tocsin.stages.memory.curves import (
     errors_together,
     together,
 )
+from tocsin.plan.budget import LEAST, Budget
+from tocsin.plan.steps import Watch
 
 # A share that differs by less than this part of it is not worth telling: each costs a file and a call.
 WORTH_TELLING = 1 / 16

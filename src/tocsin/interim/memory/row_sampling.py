@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.interim.memory.sampled_row_log import Traces
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER
+from tocsin.operators.retention.utility.memory_curves import told
+from tocsin.operators.retention.utility.sampling_choice import Aggregate, Expectation, choose, error_curve, error_with
+from tocsin.operators.retention.utility.space_saving import Shares, shares_of
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.approach import Aggregate, Expectation, choose, error_curve, error_with
-from tocsin.stages.memory.curves import told
-from tocsin.stages.memory.frequencies import Shares, shares_of
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER
 
 _WAYS = (EQ_CLUSTER, PPS_CLUSTER)
 # p rises by this factor where at least half of the memory is free.

@@ -1,6 +1,6 @@
 """Worth: what the rows of a watch with two lanes are worth to each other, learnt from the rows as they come.
 
-Idea: the models of the streams (`stages/memory`) say, per lane, how many results a row gives by its key or its age,
+Idea: the models of the streams (`operators/retention/utility`) say, per lane, how many results a row gives by its key or its age,
 which of the two fits, and how memory is best divided between the lanes. They are judged anew after every `EVERY` rows.
 Where neither fits nothing is predicted, and the newest rows stay. Where a model fits one lane alone, a row of the other
 is worth the average of its lane, whichever it is: a lane that finds nothing has no memory that the first can use.
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.operators.retention.shed_order import PAST, first_to_go, worth_by_age
+from tocsin.operators.retention.utility.frequency_model import rate_curve
+from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together, told
+from tocsin.operators.retention.utility.model_selection import Choice
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.plan.budget import GRANULES, Budget
 from tocsin.rules.quality import AUTO, BYTES, MODEL_WORDS
 from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.stages.memory.curves import RateCurve, divide, together, told
-from tocsin.stages.memory.frequency import rate_curve
-from tocsin.stages.memory.going import PAST, first_to_go, worth_by_age
-from tocsin.stages.memory.models import Choice
-from tocsin.stages.memory.monitor import Monitor
 
 # After so many rows models are judged anew.
 EVERY = 2_000

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.stages.memory import models
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.age_monitor import (
+from tocsin.operators.retention.utility import model_selection as models
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.lifetime_sample import (
     RECEIVED,
     Lives,
     MonitorTerms,
@@ -35,8 +34,8 @@ from tocsin.stages.memory.age_monitor import (
     new_watched,
     rate_of,
 )
-from tocsin.stages.memory.approach import Aggregate, Prospect
-from tocsin.stages.memory.frequencies import (
+from tocsin.operators.retention.utility.sampling_choice import Aggregate, Prospect
+from tocsin.operators.retention.utility.space_saving import (
     Frequencies,
     Shares,
     frequencies_of,
@@ -46,6 +45,7 @@ from tocsin.stages.memory.frequencies import (
     shares_now,
     with_half_life,
 )
+from tocsin.runtime.contract import Bools, Float, Int
 
 # False alarms of a test of frequencies.
 _ALPHA = 0.001

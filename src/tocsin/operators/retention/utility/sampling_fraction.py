@@ -18,9 +18,9 @@ from math import exp, floor, log, log1p, sqrt
 
 import numpy as np
 
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.frequency_model import expected_results
 from tocsin.runtime.contract import Float
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.frequency import expected_results
 
 _STEPS = 60
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.stages.memory.frequencies import (
+from tocsin.operators.retention.utility.space_saving import (
     Frequencies,
     add_key,
     frequencies_of,

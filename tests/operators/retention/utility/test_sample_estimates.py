@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.stages.memory.estimate import windowed
-from tocsin.stages.memory.fraction import expected_at_most, missed_shares
-from tocsin.stages.memory.sampled_join import Sample, SamplingJoin, joined
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.uniform_sampling import Sample, SamplingJoin, joined
+from tocsin.operators.retention.utility.sample_estimates import windowed
+from tocsin.operators.retention.utility.sampling_fraction import expected_at_most, missed_shares
 
 KINDS = [UNIFORM, EQ_CLUSTER, PPS_CLUSTER]
 RUNS, ALPHA = 1000, 0.01

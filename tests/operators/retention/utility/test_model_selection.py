@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from benchmarks.recordings import recording
 from naive import memory as naive
-from tocsin.stages.memory import frequency
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.age_monitor import PASSED, Watched, ends_of_half_octaves, half_octave
-from tocsin.stages.memory.frequencies import Frequencies
-from tocsin.stages.memory.models import found_recent, student
-from tocsin.stages.memory.monitor import Monitor
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.lifetime_sample import PASSED, Watched, ends_of_half_octaves, half_octave
+from tocsin.operators.retention.utility.model_selection import found_recent, student
+from tocsin.operators.retention.utility.space_saving import Frequencies
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 
 WINDOW, BUCKETS, UNIT = 500, 20, 1000
 AGES = np.arange(1, BUCKETS + 1)

@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.lifetime_sample import Lives, ends_of_half_octaves
+from tocsin.operators.retention.utility.memory_curves import envelope
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.age_monitor import Lives, ends_of_half_octaves
-from tocsin.stages.memory.curves import envelope
 
 # Keys are ranked by so many lives.
 _RANKED = 300

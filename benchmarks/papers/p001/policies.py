@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.operators.retention.utility.age_model import AgeCurve
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.age import AgeCurve
 
 BY_AGE, BY_KEY = range(2)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.fraction import (
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.sampling_fraction import (
     expected_at_most,
     missed_shares,
     overflow_chance,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tocsin.stages.memory.accuracy import Population, closest, relative_errors
-from tocsin.stages.memory.estimate import windowed
-from tocsin.stages.memory.sampled_join import SamplingJoin
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.uniform_sampling import SamplingJoin
+from tocsin.operators.retention.utility.sample_estimates import windowed
+from tocsin.operators.retention.utility.sampling_error import Population, closest, relative_errors
 
 ROWS, RESULTS = np.array([120.0, 60.0, 20.0]), np.array([1.0, 4.0, 15.0])
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from benchmarks.papers.p001 import policies
+from benchmarks.papers.p001 import window_memory as window
+from benchmarks.papers.p001.policies import Policy
+from benchmarks.papers.p001.refit import refit
+from benchmarks.papers.p001.window_memory import COUNT, MOST, REFUSED, ROW, Held
 from naive import memory as naive
+from tocsin.operators.retention.utility.age_model import AgeCurve
 from tocsin.runtime.state_codec import pack, unpack
-from tocsin.stages.memory import held as window
-from tocsin.stages.memory import policy as policies
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.held import COUNT, MOST, REFUSED, ROW, Held
-from tocsin.stages.memory.policy import Policy
-from tocsin.stages.memory.refit import refit
 
 PRIORITIES = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=6)
 AMOUNTS = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=6)

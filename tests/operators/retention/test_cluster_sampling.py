@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from tocsin.runtime.state_codec import pack, unpack
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.fraction import uniform_use_by_age, uniform_use_by_frequency
-from tocsin.stages.memory.sampled_join import Rows, Sample, SamplingJoin, State, joined
-from tocsin.stages.memory.sampling import (
+from tocsin.operators.retention.cluster_sampling import (
     EQ_CLUSTER,
     NEWER,
     OLDEST,
@@ -26,6 +22,10 @@ from tocsin.stages.memory.sampling import (
     new_sampled,
     row_bytes,
 )
+from tocsin.operators.retention.uniform_sampling import Rows, Sample, SamplingJoin, State, joined
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.sampling_fraction import uniform_use_by_age, uniform_use_by_frequency
+from tocsin.runtime.state_codec import pack, unpack
 
 KINDS = [UNIFORM, EQ_CLUSTER, PPS_CLUSTER]
 # Room for every row of a small join.

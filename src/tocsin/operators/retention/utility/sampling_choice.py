@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.utility.lifetime_sample import Lives
+from tocsin.operators.retention.utility.memory_curves import ErrorCurve
+from tocsin.operators.retention.utility.model_selection import Choice
+from tocsin.operators.retention.utility.sampling_error import Population, closest, relative_errors
+from tocsin.operators.retention.utility.sampling_fraction import expected_at_most, planned_use, pps_fraction
 from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.accuracy import Population, closest, relative_errors
-from tocsin.stages.memory.age_monitor import Lives
-from tocsin.stages.memory.curves import ErrorCurve
-from tocsin.stages.memory.fraction import expected_at_most, planned_use, pps_fraction
-from tocsin.stages.memory.models import Choice
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
 
 _DEFENCE = 0.1
 _MISSED = 0.01

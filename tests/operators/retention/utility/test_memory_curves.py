@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from benchmarks.papers.p001.baselines import divide_in_proportion
 from naive import memory as naive
 from tests.example_counts import examples
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.allocate import alloc, alloc_errors, alloc_mixed
-from tocsin.stages.memory.curves import ErrorCurve, RateCurve, divide, divide_errors, errors_together, together, told
-from tocsin.stages.memory.frequency import expected_results, rate_curve
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.alloc import alloc, alloc_errors, alloc_mixed
+from tocsin.operators.retention.utility.frequency_model import expected_results, rate_curve
+from tocsin.operators.retention.utility.memory_curves import (
+    ErrorCurve,
+    RateCurve,
+    divide,
+    divide_errors,
+    errors_together,
+    together,
+    told,
+)
 
 AMOUNTS = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from tocsin.hashing import uniform
 from tocsin.jit import kernel
+from tocsin.operators.retention.utility.space_saving import Frequencies, add_key, frequency_of, new_frequencies
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
-from tocsin.stages.memory.frequencies import Frequencies, add_key, frequency_of, new_frequencies
 
 # Places in `facts`: the oldest row watched, how many are, lives that are over, the first of them that is not forgotten,
 # rows passed over, rows received, the newest time.

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.papers.p001.policies import BY_AGE, Policy
+from benchmarks.papers.p001.window_memory import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
+from tocsin.operators.retention.shed_order import first_to_go
 from tocsin.runtime.contract import Int
-from tocsin.stages.memory.going import first_to_go
-from tocsin.stages.memory.held import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
-from tocsin.stages.memory.policy import BY_AGE, Policy
 
 
 def refit(held: Held, policy: Policy, budget: int, now: int) -> tuple[Held, Int]:

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.jit import kernel
-from tocsin.runtime.contract import Float, Int
-from tocsin.stages.memory.sampling import (
+from tocsin.operators.retention.cluster_sampling import (
     AFTER,
     HELD,
     MOST_HELD,
@@ -39,6 +38,7 @@ from tocsin.stages.memory.sampling import (
     probability,
     release,
 )
+from tocsin.runtime.contract import Float, Int
 
 # A window of this length is not kept.
 _NO_WINDOW = -1

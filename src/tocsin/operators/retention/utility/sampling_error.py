@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
 from tocsin.runtime.contract import Float
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
 
 
 class Population(NamedTuple):

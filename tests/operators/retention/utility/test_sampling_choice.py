@@ -10,9 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive import memory as naive
-from stages.memory.test_models import CURVES, UNIT, WINDOW, Stream, by_age, by_key, monitored, rows_in_window, zipf
-from tocsin.stages.memory.age_monitor import HALF_OCTAVES, Lives
-from tocsin.stages.memory.approach import (
+from operators.retention.utility.test_model_selection import (
+    CURVES,
+    UNIT,
+    WINDOW,
+    Stream,
+    by_age,
+    by_key,
+    monitored,
+    rows_in_window,
+    zipf,
+)
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.uniform_sampling import Sample, SamplingJoin
+from tocsin.operators.retention.utility.lifetime_sample import HALF_OCTAVES, Lives
+from tocsin.operators.retention.utility.model_selection import Choice
+from tocsin.operators.retention.utility.sample_estimates import windowed
+from tocsin.operators.retention.utility.sampling_choice import (
     Aggregate,
     Approach,
     Prospect,
@@ -22,12 +36,8 @@ from tocsin.stages.memory.approach import (
     uniform_stay,
     with_margin,
 )
-from tocsin.stages.memory.estimate import windowed
-from tocsin.stages.memory.fraction import missed_shares
-from tocsin.stages.memory.models import Choice
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampled_join import Sample, SamplingJoin
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.utility.sampling_fraction import missed_shares
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 
 KINDS = [UNIFORM, EQ_CLUSTER, PPS_CLUSTER]
 NEITHER = Choice("RECENT", key_fits=False, age_fits=False, recall=None)

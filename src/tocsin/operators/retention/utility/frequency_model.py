@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tocsin.operators.retention.utility.memory_curves import RateCurve, concave
 from tocsin.runtime.contract import Float
-from tocsin.stages.memory.curves import RateCurve, concave
 
 
 def expected_results(f_other: Float, r_other: float, window: float) -> Float:

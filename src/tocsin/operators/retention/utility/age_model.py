@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tocsin.operators.retention.utility.memory_curves import RateCurve, concave
 from tocsin.runtime.contract import Float
-from tocsin.stages.memory.curves import RateCurve, concave
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.papers.p001.policies import BY_AGE, BY_KEY, Policy
 from tocsin.jit import kernel
 from tocsin.runtime.contract import Int
-from tocsin.stages.memory.policy import BY_AGE, BY_KEY, Policy
 
 # Columns of a slot: what the row is, its group, its neighbours in the order of arrival among all rows and in its group.
 # Two more belong together: ORDER lists the slots of rows held, then those that are free, and PLACE is where a slot is
