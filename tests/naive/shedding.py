@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,7 @@ class Shedding:
             if one.lane == lane:
                 self._enter(Row(serial, source, key, time, value, cost))
         while sum(row.cost for row in self.rows) > self.share:
-            self._leave(self._victim(clock // self.tick * self.tick), "shed")
+            self._leave(self._victim(clock), "shed")
 
     def _leave(self, row: Row, outcome: str) -> None:
         self.rows.remove(row)
@@ -89,21 +89,32 @@ class Shedding:
         for row in [row for row in [*mine, new] if row.serial in gone]:
             self._leave(row, "omitted")
 
-    def _victim(self, now: int) -> Row:
-        lanes = sorted({self.inputs[row.source].lane for row in self.rows})
-        targets = [lane.target for lane in self.lanes]
-        if all(target is not None for target in targets):
-            cost: Callable[[int], int] = lambda lane: sum(  # noqa: E731
-                row.cost for row in self.rows if self.inputs[row.source].lane == lane
-            )
-            lanes = [max(lanes, key=lambda lane: (cost(lane) - float(targets[lane] or 0.0), -lane))]
-        return min(
-            (row for row in self.rows if self.inputs[row.source].lane in lanes),
-            key=lambda row: (*self._order(row, now), row.serial, row.source),
-        )
+    def _victim(self, clock: int) -> Row:
+        """Each lane offers its first row: the oldest offer past its window goes, else the lane most above its target.
+
+        Without targets, the first of all offers goes.
+        """
+        now = clock // self.tick * self.tick
+        offers = [
+            min(mine, key=lambda row: (*self._order(row, now), row.serial, row.source))
+            for mine in ([row for row in self.rows if self._lane(row) == lane] for lane in range(len(self.lanes)))
+            if mine
+        ]
+        past = [row for row in offers if clock - row.time > self.lanes[self._lane(row)].window]
+        if past:
+            return min(past, key=lambda row: (row.time, self._lane(row)))
+        if all(lane.target is not None for lane in self.lanes):
+            return max(offers, key=lambda row: (self._excess(self._lane(row)), -self._lane(row)))
+        return min(offers, key=lambda row: (*self._order(row, now), row.serial, row.source))
+
+    def _lane(self, row: Row) -> int:
+        return self.inputs[row.source].lane
+
+    def _excess(self, lane: int) -> float:
+        return sum(row.cost for row in self.rows if self._lane(row) == lane) - float(self.lanes[lane].target or 0.0)
 
     def _order(self, row: Row, now: int) -> tuple[Any, ...]:
-        lane = self.lanes[self.inputs[row.source].lane]
+        lane = self.lanes[self._lane(row)]
         if now - row.time > lane.window:
             return -1.0, 0, row.time
         if lane.by == "key":

@@ -10,9 +10,9 @@ Each *lane* (the inputs that read one view of a stream) has a binary heap. The e
 stale, and is dropped when it reaches the top. The order of a heap is utility, granule of age (older first), time (older
 first, or newer first if the utility rises with age), serial number and input. With PROB the utility is a number per
 row, with AGE the priority of the granule of age, with RECENT 0. A row that is older than the window of its lane has the
-utility `PAST`. Utilities depend on the age, so they are computed again when the clock enters another tick. If the lanes
-have target costs, the lane with the largest excess over its target loses a row. Otherwise the lane loses a row whose
-top entry is the smallest.
+utility `PAST`. Utilities depend on the age, so they are computed again when the clock enters another tick. A lane
+whose top entry is older than its window loses this row first. If the lanes have target costs, the lane with the
+largest excess over its target loses a row. Otherwise the lane with the smallest top entry loses it.
 
 Guarantees: after each row the charged cost is at most the share. A shed row covers no later row. The result depends on
 the rows in order of arrival, on their clock and on the parameters, but not on the boundaries of batches. A row leaves
@@ -229,14 +229,18 @@ def _rebuild(heaps: _Heaps, slice_rows: SliceRows, inputs: Inputs, state: Int, n
 
 
 @kernel
-def _choose_lane(heaps: _Heaps, state: Int, charged: Int, target: Float) -> int:
+def _choose_lane(heaps: _Heaps, rows: SegmentRows, state: Int, charged: Int, clock: int, how: Utilities) -> int:
     """Return the lane that loses a row, or -1 if no lane has a row. Drop stale entries."""
-    best = -1
+    best, past, target = -1, -1, how.target
     for lane in range(heaps.size.shape[0]):
         while heaps.size[lane] > 0 and state[heaps.entries[heaps.begin[lane]]] != HELD:
             _pop(heaps, lane)
         if heaps.size[lane] == 0:
             continue
+        top = heaps.entries[heaps.begin[lane]]
+        if clock - rows.t[top] > how.window[lane]:
+            if past < 0 or rows.t[top] < rows.t[heaps.entries[heaps.begin[past]]]:
+                past = lane
         if best < 0:
             best = lane
         elif target.shape[0] > 0:
@@ -244,7 +248,7 @@ def _choose_lane(heaps: _Heaps, state: Int, charged: Int, target: Float) -> int:
                 best = lane
         elif _is_less(heaps, heaps.entries[heaps.begin[lane]], heaps.entries[heaps.begin[best]]):
             best = lane
-    return best
+    return past if past >= 0 else best
 
 
 @kernel
@@ -384,7 +388,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             if not is_ranked:
                 is_ranked, tick = True, clock // how.tick
                 _rebuild(heaps, slice_rows, inputs, state, tick * how.tick, how)
-            lane = _choose_lane(heaps, state, charged, how.target)
+            lane = _choose_lane(heaps, rows, state, charged, clock, how)
             if lane < 0:
                 break
             row = heaps.entries[heaps.begin[lane]]
