@@ -18,10 +18,10 @@ from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
 from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
-from tocsin.interim.memory.row_utility import Worth
 from tocsin.operators.retention.utility import frequency_model as frequency
 from tocsin.operators.retention.utility.age_model import AgeCurve
 from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together
+from tocsin.operators.retention.utility.row_utility import RowUtility
 
 MS, WITHIN = 1000, 400
 # Rows of each stream, one a millisecond; the moment from which it counts; and memory in rows.
@@ -58,7 +58,7 @@ def columns(pairs: Pairs) -> Columns:
 
 def ruled(
     pairs: Pairs, memory: int | None, model: dict[str, Any] | None = None, **more: Any
-) -> tuple[int, Worth | None]:
+) -> tuple[int, RowUtility | None]:
     """How many results a rule finds of which both rows came after `SINCE`, and its models."""
     stated: dict[str, Any] = {"within": f"{WITHIN}ms", "on": "machine", "emit": "all", "allowed_lateness": "0s"} | more
     quality = {"memory": None if memory is None else f"{memory} rows", "model": model}
@@ -85,7 +85,7 @@ def staged(pairs: Pairs, budgets: Sequence[float], policies: Sequence[Policy | N
     return count(budgets) / count([len(arrivals.stream) * (way is not None) for way in policies])
 
 
-def check(pairs: Pairs, curves: Sequence[RateCurve], policies: Sequence[Policy | None], **more: Any) -> Worth:
+def check(pairs: Pairs, curves: Sequence[RateCurve], policies: Sequence[Policy | None], **more: Any) -> RowUtility:
     """What a rule finds, beside the join with the models that the streams were made by, and beside the theory."""
     whole, shares = together(curves), divide(curves, MEMORY)
     theory, stage = whole.recall_at(MEMORY), staged(pairs, shares, policies)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,6 @@ from tocsin.operators.retention.shedding import (
     BY_AGE,
     BY_KEY,
     BY_TIME,
-    DOMINANCE,
     EXPIRED,
     HELD,
     OMITTED,
@@ -123,7 +121,10 @@ class Kernel:
         lane_of = np.array([one.lane for one in case.inputs])
         utility = by_key[lane_of[source], segment % KEYS] if len(source) else np.zeros(0)
         lengths = np.array(
-            [[max((l for l, sign in one.sides or [] if sign == s), default=-1) for one in case.inputs] for s in (1, -1)]
+            [
+                [max((length for length, sign in one.sides or [] if sign == s), default=-1) for one in case.inputs]
+                for s in (1, -1)
+            ]
         )
         inputs = Inputs(
             lane_of, np.array([WHOLE if one.sides is None else BRACKETING for one in case.inputs]), lengths,

@@ -15,7 +15,7 @@ import numpy as np
 
 from tocsin.hashing import key_number, row_fingerprints, unit_numbers
 from tocsin.interim.memory.row_sampling import Sampler
-from tocsin.interim.memory.row_utility import Rows, Worth
+from tocsin.operators.retention.utility.row_utility import Rows, RowUtility
 from tocsin.plan.operator_chain import KEYS_PER_PAGE, OperatorChain
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
@@ -100,7 +100,7 @@ class Shedder:
         return Kept(page_of, store, np.arange(len(time)) - begin, lane, time, number, costs)
 
     def shed(
-        self, pages: Sequence[OperatorChain], excess: float, worth: Worth | None, now_us: int, out: Out
+        self, pages: Sequence[OperatorChain], excess: float, worth: RowUtility | None, now_us: int, out: Out
     ) -> tuple[int, float]:
         """Give up rows that cost `excess` together; say up to which time results may now be missing, and the cost."""
         kept = self.kept(pages)
@@ -157,7 +157,7 @@ class Shedder:
                 fingerprints[here] = row_fingerprints(columns, len(here))
         return fingerprints
 
-    def _order(self, kept: Kept, excess: float, worth: Worth | None, now_us: int) -> Int:
+    def _order(self, kept: Kept, excess: float, worth: RowUtility | None, now_us: int) -> Int:
         """Rows that cost `excess` and more, the first to go first: lanes that have more than their share begin."""
         if worth is None or not worth.learns:
             some = _oldest(kept.time, int(excess / kept.cost.min()) + 1)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from tocsin.interim.memory.load_shedding import Shedder
 from tocsin.interim.memory.row_costs import RowCosts
 from tocsin.interim.memory.row_sampling import Sampler
-from tocsin.interim.memory.row_utility import worth_of
 from tocsin.interim.memory.waiting_charges import Came, Waits
 from tocsin.operators.retention.operator import NO_TEXT
+from tocsin.operators.retention.utility.row_utility import row_utility_of
 from tocsin.plan.operator_chain import OperatorChain
 from tocsin.plan.steps import Watch
 from tocsin.runtime.bucket_clock import BucketClock
@@ -48,7 +48,7 @@ class Room:
         # Keys that were forgotten and nobody has asked for yet: by page, once for each time.
         self.forgotten: list[list[Bools]] = []
         self.clock = BucketClock(max(self.budget.windows_us))
-        self.worth = worth_of(self.budget) if len(watch.lanes) == 2 else None
+        self.worth = row_utility_of(self.budget) if len(watch.lanes) == 2 else None
         monitor = None if self.worth is None else self.worth.monitor
         self.sampler = Sampler(monitor, self.budget.traces) if self.budget.samples else None
         # The page of the budget itself as large as it may become, and one more page of keys than there are.

@@ -49,7 +49,7 @@ NOT_ARRIVED, HELD, OMITTED, SHED, EXPIRED = range(5)
 
 
 class SliceRows(NamedTuple):
-    """Rows of all inputs during a slice: by segment (input and key), retained rows by time and then new rows by arrival.
+    """Rows of all inputs in a slice: by segment (input and key), retained rows by time and then new rows by arrival.
 
     Attributes
     ----------

@@ -26,8 +26,8 @@ from tocsin.operators.retention.utility.space_saving import Frequencies, add_key
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
 
 # Places in `facts`: the oldest row watched, how many are, lives that are over, the first of them that is not forgotten,
-# rows passed over, rows received, the newest time.
-START, WATCHED, OVER, FIRST, PASSED, RECEIVED, NEWEST = range(7)
+# rows passed over, rows received, the newest time, the time of the first row.
+START, WATCHED, OVER, FIRST, PASSED, RECEIVED, NEWEST, BEGAN = range(8)
 # What rows met by the number of rows since is counted in so many half octaves: up to 2^31 rows.
 HALF_OCTAVES = 64
 
@@ -123,7 +123,7 @@ def new_watched(terms: MonitorTerms, room: int, lives: int, counters: int) -> Wa
         np.zeros(lives),
         *met(lives),
         np.zeros(lives, np.int64),
-        np.array([0, 0, 0, 0, 0, 0, NEVER_SEEN]),
+        np.array([0, 0, 0, 0, 0, 0, NEVER_SEEN, NEVER_SEEN]),
         new_frequencies(counters, terms.half_life),
         new_frequencies(counters),
     )
@@ -228,6 +228,7 @@ def monitor_rows(
                 watch(one, now1, at, stamp[row], lost[row], frequency_of(two.frequencies, at), equal)
             add_key(one.frequencies, at, terms.half_life)
             add_key(one.recent, at, 0)
+            facts1[BEGAN] = now1 if facts1[RECEIVED] == 0 else facts1[BEGAN]
             facts1[RECEIVED], facts1[NEWEST] = facts1[RECEIVED] + 1, now1
         else:
             if heads1[group] >= 0:
@@ -236,6 +237,7 @@ def monitor_rows(
                 watch(two, now2, at, stamp[row], lost[row], frequency_of(one.frequencies, at), equal)
             add_key(two.frequencies, at, terms.half_life)
             add_key(two.recent, at, 0)
+            facts2[BEGAN] = now2 if facts2[RECEIVED] == 0 else facts2[BEGAN]
             facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now2
 
 
@@ -272,6 +274,12 @@ def rate_of(of: Watched) -> float:
         return 0.0
     rows = int(of.facts[RECEIVED]) - 1 - int(of.over_number[places[0]])
     return rows / int(of.facts[NEWEST] - of.over_time[places[0]])
+
+
+def rate_since_begin(of: Watched) -> float:
+    """Return the rows per unit of time since the last complete life, or since the first row if no life is complete."""
+    span = int(of.facts[NEWEST] - of.facts[BEGAN])
+    return rate_of(of) or (int(of.facts[RECEIVED]) - 1) / max(span, 1) * (of.facts[RECEIVED] > 1)
 
 
 def forget_before(of: Watched, time: int) -> None:

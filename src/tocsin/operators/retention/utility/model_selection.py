@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.key_recall import KeyRecall, no_key_recall
 from tocsin.operators.retention.utility.lifetime_sample import Lives, ends_of_half_octaves
 from tocsin.operators.retention.utility.memory_curves import envelope
 from tocsin.runtime.contract import Float, Int
@@ -39,15 +40,20 @@ _FEWEST = 4
 _ALPHA = 0.01
 _DRIFT_ALPHA = 0.001
 _ROUNDING = 1e-9
+# Standard error of a recall that was not measured.
+_UNKNOWN = 0.1
+# Results of complete lives from which their share is better than a guess.
+_FEWEST_RESULTS = 30
 
 
 class Choice(NamedTuple):
-    """The policy; whether the key and the age explain results; the recall of each policy, where one of them does."""
+    """The policy, whether key and age explain results, and then the recall of each policy with its standard error."""
 
     policy: str
     key_fits: bool
     age_fits: bool
     recall: Mapping[str, float] | None
+    error: Mapping[str, float] | None = None
 
     @property
     def model(self) -> str:
@@ -175,24 +181,40 @@ def is_more(one: Float, other: Float, alpha: float = _ALPHA) -> bool:
     return bool(gain.mean() > student(alpha, len(gain) - 1) * spread + _ROUNDING)
 
 
-def choose(lives: Lives, window: int, memory: float) -> Choice:
-    """Choose a policy for memory of so many rows."""
+def choose(
+    lives: Lives, window: int, memory: float, keys: KeyRecall | None = None, whole: float | None = None
+) -> Choice:
+    """Choose a policy for memory of so many rows.
+
+    `keys` has the recall of PROB by the frequencies of both streams, `whole` the rows of a window.
+    """
+    keys, whole = keys or no_key_recall(), whole or memory
     nothing = Choice("RECENT", key_fits=False, age_fits=False, recall=None)
-    if not lives.met.any():
-        return nothing
-    shares = found(lives, window, memory)
-    if len(shares["all"]) < _FEWEST:
-        return nothing
-    key_fits = is_more(shares["BY_KEY"], shares["CHANCE"])
-    age_fits = any(is_more(shares["BY_AGE"], shares[other], _ALPHA / 2) for other in ("CHANCE", "ALIKE"))
+    share, results, untracked = min(1.0, memory / max(whole, 1e-9)), lives.met.sum(axis=1), 0.0
+    if results.any():
+        untracked = float(results[lives.foretold == 0].sum() / results.sum())
+    key_fits, age_fits = keys.has_gain(share, untracked), False
+    recall = {"PROB": keys.recall(share, untracked), "AGE": share, "RECENT": share}
+    error = {"PROB": keys.error(share), "AGE": _UNKNOWN, "RECENT": _UNKNOWN}
+    shares = found(lives, window, memory) if results.any() else {"all": np.zeros(0)}
+    if len(shares["all"]) >= _FEWEST:
+        age_fits = any(is_more(shares["BY_AGE"], shares[other], _ALPHA / 2) for other in ("CHANCE", "ALIKE"))
+        weight = shares["all"] / shares["all"].sum()
+        for policy in ("AGE", "RECENT"):
+            recall[policy] = float(shares[policy] @ weight)
+            error[policy] = float(np.sqrt(weight @ (shares[policy] - recall[policy]) ** 2 / len(weight)))
+        age_fits = age_fits and (
+            recall["AGE"] > recall["PROB"] or not key_fits or is_more(shares["BY_AGE"], shares["BY_KEY"])
+        )
+    elif results.sum() >= _FEWEST_RESULTS:
+        recall["RECENT"] = found_recent(lives, np.arange(len(results)), memory, max(whole, 1e-9)) / float(results.sum())
     if not (key_fits or age_fits):
         return nothing
-    weight = shares["all"] / shares["all"].sum()
-    recall = {policy: float(shares[policy] @ weight) for policy in ("PROB", "AGE", "RECENT")}
     fitting = [policy for policy, fits in (("PROB", key_fits), ("AGE", age_fits)) if fits]
     best = max(fitting, key=lambda policy: recall[policy])
-    policy = best if is_more(shares[best], shares["RECENT"]) else "RECENT"
-    return Choice(policy, key_fits, age_fits, recall)
+    is_better = recall["PROB"] > recall["RECENT"] if best == "PROB" else is_more(shares["AGE"], shares["RECENT"])
+    policy = best if is_better else "RECENT"
+    return Choice(policy, key_fits, age_fits, recall, error)
 
 
 def as_set(choice: Choice, by: str) -> Choice:

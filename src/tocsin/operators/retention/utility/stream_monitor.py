@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tocsin.operators.retention.utility import model_selection as models
 from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.key_recall import KeyRecall, add_block, no_key_recall
 from tocsin.operators.retention.utility.lifetime_sample import (
     RECEIVED,
     Lives,
@@ -33,6 +34,7 @@ from tocsin.operators.retention.utility.lifetime_sample import (
     monitor_rows,
     new_watched,
     rate_of,
+    rate_since_begin,
 )
 from tocsin.operators.retention.utility.sampling_choice import Aggregate, Prospect
 from tocsin.operators.retention.utility.space_saving import (
@@ -49,6 +51,12 @@ from tocsin.runtime.contract import Bools, Float, Int
 
 # False alarms of a test of frequencies.
 _ALPHA = 0.001
+# Rows of the first block.
+_FIRST_BLOCK = 1_000
+# Share of rows in the lifetime sample before the rate is known, and its maximum.
+_FIRST_SHARE, _MOST_SHARE = 0.05, 0.2
+# Windows that the complete lives of the sample cover.
+_WINDOWS = 10
 
 
 class Monitor:
@@ -65,7 +73,7 @@ class Monitor:
         windows: tuple[int | None, int | None],
         granules: int = 20,
         *,
-        share: float = 0.02,
+        share: float | None = None,
         room: int = 1000,
         lives: int = 2000,
         counters: int = 1000,
@@ -80,7 +88,10 @@ class Monitor:
         lengths = [-1 if window is None else window for window in windows]
         low, high = band or (0, 0)
         ends = lengths[0], lengths[1]
-        self.terms = MonitorTerms(*ends, granules, share, half_life, seed, low, high, band is None, by_tuples)
+        first = _FIRST_SHARE if share is None else share
+        self.terms = MonitorTerms(*ends, granules, first, half_life, seed, low, high, band is None, by_tuples)
+        self.is_share_fixed, self.room, self.lives_room = share is not None, room, lives
+        self.key_recalls = [no_key_recall(), no_key_recall()]
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
@@ -93,12 +104,12 @@ class Monitor:
         lost = np.zeros(len(time), np.bool_) if lost is None else lost
         while begin < len(time):
             received = self.received
-            end = min(len(time), begin + self.every - received % self.every)
+            end = min(len(time), begin + self._rows_of_block(received))
             one, two = self.watched
             cut = slice(begin, end)
             monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut], lost[cut])
-            if (received + end - begin) % self.every == 0:
-                self._look_for_drift(int(time[end - 1]))
+            if end - begin == self._rows_of_block(received):
+                self._end_block(int(time[end - 1]))
             begin = end
 
     def lives(self, direction: int) -> Lives:
@@ -144,10 +155,11 @@ class Monitor:
         named: dict[str, NDArray[Any]] = {}
         for i, of in enumerate(self.watched):
             named |= {f"{i}.{name}": part for name, part in of._asdict().items() if not isinstance(part, Frequencies)}
+            named |= {f"{i}.keys.{name}": part for name, part in self.key_recalls[i]._asdict().items()}
             for name in ("frequencies", "recent"):
                 counters: Frequencies = getattr(of, name)
                 named |= {f"{i}.{name}.{inner}": part for inner, part in counters._asdict().items()}
-        return named
+        return named | {"share": np.array([self.terms.share])}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """State that was written by one of the same sizes."""
@@ -156,10 +168,35 @@ class Monitor:
             for name in ("frequencies", "recent"):
                 parts[name] = Frequencies(*(arrays[f"{i}.{name}.{inner}"] for inner in Frequencies._fields))
             self.watched[i] = Watched(**parts)
+            self.key_recalls[i] = KeyRecall(*(arrays[f"{i}.keys.{name}"] for name in KeyRecall._fields))
+        self.terms = self.terms._replace(share=float(arrays["share"][0]))
+
+    def _rows_of_block(self, received: int) -> int:
+        """Return the rows until the end of the block. The first blocks are short, each twice as long as the last."""
+        end = _FIRST_BLOCK
+        while end <= received and end < self.every:
+            end *= 2
+        if end <= received or end > self.every:
+            return self.every - received % self.every
+        return end - received
+
+    def _end_block(self, now: int) -> None:
+        """Measure PROB on the block, look for drift, and choose the share of rows of the lifetime sample."""
+        blocks = [(of.frequencies, of.recent) for of in self.watched]
+        for i in (0, 1):
+            self.key_recalls[i] = add_block(self.key_recalls[i], blocks[i], blocks[1 - i])
+        self._look_for_drift(now)
+        if not self.is_share_fixed:
+            rows = [rate_since_begin(of) * self._window(i) for i, of in enumerate(self.watched)]
+            wanted = min(self.lives_room / _WINDOWS, self.room / 2)
+            share = min(_MOST_SHARE, wanted / max(*rows, 1.0))
+            self.terms = self.terms._replace(share=share)
 
     def choice(self, direction: int, memory: float) -> models.Choice:
         """The policy for a window with memory for so many rows."""
-        return models.as_set(models.choose(self.lives(direction), self._window(direction), memory), self.by)
+        window, keys = self._window(direction), self.key_recalls[direction]
+        whole = rate_since_begin(self.watched[direction]) * window
+        return models.as_set(models.choose(self.lives(direction), window, memory, keys, whole), self.by)
 
     def prospect(self, direction: int, memory: float, aggregate: Aggregate) -> Prospect:
         """What can be said of sampling a window with memory for so many rows; `approach.choose` goes by it."""

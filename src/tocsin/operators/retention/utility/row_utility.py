@@ -1,12 +1,15 @@
-"""Worth: what the rows of a watch with two lanes are worth to each other, learnt from the rows as they come.
+"""Row utility: the expected results of the rows of two streams, learned from the rows in order of arrival.
 
-Idea: the models of the streams (`operators/retention/utility`) say, per lane, how many results a row gives by its key or its age,
-which of the two fits, and how memory is best divided between the lanes. They are judged anew after every `EVERY` rows.
-Where neither fits nothing is predicted, and the newest rows stay. Where a model fits one lane alone, a row of the other
-is worth the average of its lane, whichever it is: a lane that finds nothing has no memory that the first can use.
-Guarantee: all of it follows from the rows in order of arrival; a cut into calls does not show.
-Cost: `size` bytes at most; the models are a tenth of the memory, and no more than a megabyte.
-Source: Srivastava, Widom, VLDB 2004, sections 2.3 and 3.
+Algorithm: `StreamMonitor` measures frequencies of keys and lifetimes of sampled rows. After every `EVERY` rows, the
+models choose a policy for each lane: PROB, AGE or RECENT. They also divide the memory between the lanes, so that the
+last byte of each lane has the same benefit. If no model fits a lane, its newest rows have the largest utility, and
+nothing is predicted. If a model fits one lane only, a row of the other lane has the average utility of its lane.
+
+Guarantees: the result depends on the rows in order of arrival and not on batch boundaries.
+
+Complexity: `size` bytes at most; the models use a tenth of the memory and at most a megabyte.
+
+References: Srivastava, Widom, VLDB 2004, sections 2.3 and 3.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.operators.retention.shed_order import PAST, first_to_go, worth_by_age
+from tocsin.operators.retention.shedding import BY_AGE, BY_KEY, BY_TIME, Utilities
 from tocsin.operators.retention.utility.frequency_model import rate_curve
 from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together, told
 from tocsin.operators.retention.utility.model_selection import Choice
+from tocsin.operators.retention.utility.space_saving import Shares, shares_of
 from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.plan.budget import GRANULES, Budget
 from tocsin.rules.quality import AUTO, BYTES, MODEL_WORDS
@@ -30,6 +35,9 @@ from tocsin.runtime.contract import Bools, Float, Int
 EVERY = 2_000
 RECENT, AGE, PROB = "RECENT", "AGE", "PROB"
 _CODES = (RECENT, AGE, PROB)
+_SOURCES = {RECENT: BY_TIME, AGE: BY_AGE, PROB: BY_KEY}
+# Standard error of a recall that only curves predict, and standard errors on each side of an interval.
+_UNKNOWN_ERROR, _INTERVAL = 0.1, 2.0
 # Bytes of a model for each life that is known, with the rows watched and the counters that go with it; and for each
 # granule of age, of which that has 20; and of what a sampler knows of as many counters.
 _PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_300, 24, 256
@@ -43,17 +51,17 @@ class Rows(NamedTuple):
     key: Int
 
 
-def worth_of(budget: Budget) -> Worth | None:
+def row_utility_of(budget: Budget) -> RowUtility | None:
     """Models for a budget, if there is memory for them: a tenth of it, of little a quarter, and at most a megabyte."""
     each = _PER_LIFE + _PER_GRANULE * (budget.granules - GRANULES) + _PER_SAMPLED * budget.samples
     room = _MOST_LIVES * _PER_LIFE
     if budget.memory.unit == BYTES:
         room = min(room, max(budget.share // 10, min(budget.share // 4, _FEWEST_LIVES * each)))
     lives = room // each
-    return Worth(budget.windows_us, lives, budget.granules, budget.model.by) if lives >= _FEWEST_LIVES else None
+    return RowUtility(budget.windows_us, lives, budget.granules, budget.model.by) if lives >= _FEWEST_LIVES else None
 
 
-class Worth:
+class RowUtility:
     """The models of a bucket, the policy of each lane, and the share of memory that each lane has."""
 
     def __init__(self, windows_us: Sequence[int], lives: int, granules: int = GRANULES, by: str = AUTO) -> None:
@@ -65,9 +73,12 @@ class Worth:
         self.policy = [RECENT, RECENT]
         self.priorities = np.zeros((2, granules))
         # The share of memory that the first lane has, where models say so, and the recall that is predicted.
-        self.split = self.predicted = float("nan")
+        self.split = self.predicted = self.error = float("nan")
         self.judged = 0
         self.points = np.zeros((0, 2))
+        # Standard error of the predicted recall.
+        self.error = float("nan")
+        self.shares = [self.monitor.shares_now(lane) for lane in (0, 1)]
 
     def learn(self, lane: Int, time: Int, key: Int, stamp: Int, lost: Bools | None = None) -> None:
         """Learn of rows in order of arrival, each at a time that never goes back, and which were shed as they came."""
@@ -89,7 +100,7 @@ class Worth:
         known = {lane: curve for lane, curve in enumerate(curves) if curve is not None and curve.most > 0}
         every = [known[lane] if lane in known else self._line(lane, row_bytes[lane]) for lane in (0, 1)]
         divided = [curve for curve in every if curve is not None] if known else []
-        self.split = self.predicted = float("nan")
+        self.split = self.predicted = self.error = float("nan")
         self.points = np.zeros((0, 2))
         if len(divided) == len(every):
             shares = divide(divided, memory)
@@ -99,16 +110,38 @@ class Worth:
                 self._predict(known, shares, choices)
         self.policy = [choice.policy for choice in choices]
         self.priorities = np.array([self.monitor.age_curve(lane).priorities() for lane in (0, 1)])
+        self.shares = [self.monitor.shares_now(lane) for lane in (0, 1)]
 
     def _predict(self, known: Mapping[int, RateCurve], shares: Sequence[float], choices: Sequence[Choice]) -> None:
         """Foretell what the lanes that have results find: with these shares as tried on lives, else as curves say."""
-        whole, found = together(list(known.values())), 0.0
+        whole, found, variance = together(list(known.values())), 0.0, 0.0
         for lane, curve in known.items():
-            recall = choices[lane].recall
-            share = None if recall is None else min(recall[choices[lane].policy], 1.0)
+            choice = choices[lane]
+            share = None if choice.recall is None else min(choice.recall[choice.policy], 1.0)
             found += curve.rate_at(shares[lane]) if share is None else curve.most * share
-        self.predicted = found / whole.most
+            error = _UNKNOWN_ERROR if choice.error is None else choice.error[choice.policy]
+            variance += (curve.most * error) ** 2
+        self.predicted, self.error = found / whole.most, float(np.sqrt(variance)) / whole.most
         self.points = told(whole.memory, whole.rate / whole.most)
+
+    def utilities(self, share: float) -> Utilities:
+        """Return the order of the rows of both lanes, with rows that cost at most `share`."""
+        width = [max(window // self.granules, 1) for window in self.windows_us]
+        # A lane whose window is shorter than a tick is exact only in order of time.
+        tick = max(max(self.windows_us) // max(self.granules, GRANULES), 1)
+        policies = [policy if self.learns else RECENT for policy in self.policy]
+        source = [
+            _SOURCES[policy] if window >= tick else BY_TIME
+            for policy, window in zip(policies, self.windows_us, strict=True)
+        ]
+        target = [share * self.split, share * (1 - self.split)] if self.learns else []
+        priorities = np.column_stack([self.priorities, np.zeros(len(self.priorities))])
+        window = np.array(self.windows_us, np.int64)
+        return Utilities(np.array(source), window, priorities, np.array(width), tick, np.array(target, np.float64))
+
+    def expected_results(self, lane: int, key: Int) -> Float:
+        """Return the utility by key of rows of a lane, with the frequencies of the last judgement."""
+        return shares_of(self.shares[1 - lane], key)
 
     def _curve(self, lane: int, model: str, row_bytes: float) -> RateCurve | None:
         """What memory in bytes buys, by the model that fits."""
@@ -148,6 +181,14 @@ class Worth:
         return first_to_go(worth, granule, rises, rows.time, rows.key)
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval that has the recall with a probability of about 95 %, or None if nothing is predicted."""
+        if np.isnan(self.predicted):
+            return None
+        margin = _INTERVAL * self.error
+        return max(self.predicted - margin, 0.0), min(self.predicted + margin, 1.0)
+
+    @property
     def learns(self) -> bool:
         """Tell whether models say how memory is divided."""
         return not np.isnan(self.split)
@@ -161,9 +202,11 @@ class Worth:
         codes = np.array(
             [*(_CODES.index(policy) for policy in self.policy), self.judged, MODEL_WORDS.index(self.monitor.by)]
         )
-        numbers = np.array([self.split, self.predicted])
+        numbers = np.array([self.split, self.predicted, self.error])
         mine: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers, "priorities": self.priorities}
         mine["points"] = self.points
+        mine["shares.key"] = np.stack([one.key for one in self.shares])
+        mine["shares.share"] = np.stack([one.share for one in self.shares])
         return mine | {f"monitor.{name}": array for name, array in self.monitor.arrays().items()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -176,7 +219,8 @@ class Worth:
         first, second, judged, *by = arrays["codes"].tolist()
         if (MODEL_WORDS[by[0]] if by else AUTO) == self.monitor.by:  # Else it is judged anew by what the rule says now.
             self.judged, self.policy = judged, [_CODES[first], _CODES[second]]
-            self.split, self.predicted = arrays["numbers"].tolist()
+            self.split, self.predicted, self.error = arrays["numbers"].tolist()
+            self.shares = [Shares(*parts) for parts in zip(arrays["shares.key"], arrays["shares.share"], strict=True)]
             self.priorities, self.points = arrays["priorities"], arrays["points"]
 
 
