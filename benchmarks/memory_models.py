@@ -93,7 +93,7 @@ def run(stream: Stream, memory: int, by: str) -> tuple[Int, list[tuple[float, fl
         left, state = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
         _, most = shed_rows(
             slice_rows, arrivals, inputs, utility.utilities(memory), newest, memory, np.zeros(len(new), np.int64),
-            left, state,
+            left, state, np.zeros(len(new), np.bool_),
         )  # fmt: skip
         assert most <= memory
         end[rows] = np.where(left == NEVER, NEVER, left + span.start)

@@ -151,7 +151,16 @@ class Kernel:
             value.reshape(1, -1), cost.astype(np.int64), utility, serial.astype(np.int64),
         )  # fmt: skip
         total, most = shed_rows(
-            slice_rows, arrivals, inputs, how, self.newest, case.share, np.zeros(len(rows), np.int64), end, state
+            slice_rows,
+            arrivals,
+            inputs,
+            how,
+            self.newest,
+            case.share,
+            np.zeros(len(rows), np.int64),
+            end,
+            state,
+            np.zeros(len(rows), np.bool_),
         )
         self.most = max(self.most, most)
         self.retained = [[[] for _ in range(KEYS)] for _ in case.inputs]

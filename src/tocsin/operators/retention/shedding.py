@@ -262,11 +262,12 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
     extra: Int,
     end: Int,
     state: Int,
+    is_refused: NDArray[np.bool_],
 ) -> tuple[int, int]:
     """Compute when each row leaves the state, and return the charged cost after the slice and its maximum.
 
-    `newest` has the newest time of each key and is updated. `extra` is the charge that is not a row, after each
-    arrival. `end` receives the position in the slice after which a row is no longer found: the position of the arrival
+    `newest` has the newest time of each key and is updated. `extra` is a bound of all other charges after each arrival.
+    `is_refused` receives the arrivals for which no row is left to shed: they must not be evaluated. `end` receives the position in the slice after which a row is no longer found: the position of the arrival
     that covers it, the position after the arrival for which it was shed, or `NEVER`. `state` receives `HELD`,
     `OMITTED`, `SHED` or `EXPIRED` for each row.
     """
@@ -390,6 +391,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                 _rebuild(heaps, slice_rows, inputs, state, tick * how.tick, how)
             lane = _choose_lane(heaps, rows, state, charged, clock, how)
             if lane < 0:
+                is_refused[position] = True
                 break
             row = heaps.entries[heaps.begin[lane]]
             _pop(heaps, lane)
@@ -397,7 +399,8 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             charged[lane] -= slice_rows.cost[row]
             total -= slice_rows.cost[row]
             is_stale[slice_rows.segment[row]] = True
-        most = max(most, total + extra[position])
+        if not is_refused[position]:
+            most = max(most, total + extra[position])
     return total, most
 
 
