@@ -7,7 +7,10 @@ quarter of the stream on.
 
 from __future__ import annotations
 
+import csv
+import gzip
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +19,40 @@ from benchmarks import memory_automatic as recorded
 from benchmarks import memory_data as data
 from benchmarks.memory_data import Int
 from benchmarks.memory_runs import Row
+from benchmarks.recordings import recording
 from tocsin.hashing import row_fingerprints
 from tocsin.operators.retention.bracketing import CLOSED, SegmentRows
-from tocsin.operators.retention.shedding import HELD, WHOLE, Arrivals, Inputs, SliceRows, no_newest, shed_rows
+from tocsin.operators.retention.shedding import (
+    HELD,
+    WHOLE,
+    Arrivals,
+    Inputs,
+    SliceRows,
+    new_versions,
+    no_newest,
+    shed_rows,
+)
 from tocsin.operators.retention.utility.row_utility import RowUtility
 from tocsin.runtime.contract import NEVER
 
+# Key columns of each recording.
+KEYS = {
+    "crypto_feed_arrival/bybit.csv.gz": ("symbol", "channel"),
+    "crypto_feed_arrival/coinbase.csv.gz": ("symbol", "side"),
+    "crypto_feed_arrival/kraken.csv.gz": ("symbol", "price"),
+    "debs2012_manufacturing/debs2012_small.csv.gz": ("mf01",),
+    "hhar_phone_watch/phone_accelerometer.csv.gz": ("activity",),
+    "hhar_phone_watch/watch_gyroscope.csv.gz": ("activity",),
+    "lorawan_helium/frames.csv.gz": ("device",),
+    "lorawan_helium/receptions.csv.gz": ("hotspot",),
+    "nab_sensors/series.csv.gz": ("series",),
+    "nycflights13/flights_2013q1.parquet": ("dest",),
+    "nycflights13/weather_2013.csv.gz": ("origin", "wind_dir"),
+    "skab_testbed/valve1.csv.gz": ("run",),
+    "soccer_zxy_tromso/positions.parquet": ("player_id",),
+    "uci_occupancy/occupancy.csv.gz": ("temperature",),
+    "ulb_library1_wsn/readings.csv.gz": ("node_id",),
+}
 MODELS = ("auto", "key", "age", "none")
 CASES, SKEWS, PERCENTS = ("DC", "IC", "UC"), (1.2, 2.0), (10, 30)
 # Rows of a slice, after the first ones.
@@ -90,11 +121,10 @@ def run(stream: Stream, memory: int, by: str) -> tuple[Int, list[tuple[float, fl
             np.ones(len(rows), np.int64), by_key, rows,
         )  # fmt: skip
         arrivals = Arrivals(stream.lane[span], key[span], stream.time[span], clock[span])
-        left, state = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        _, most = shed_rows(
-            slice_rows, arrivals, inputs, utility.utilities(memory), newest, memory, np.zeros(len(new), np.int64),
-            left, state, np.zeros(len(new), np.bool_),
-        )  # fmt: skip
+        versions, how = new_versions(len(rows), len(new)), utility.utilities(memory)
+        left, state = versions.end, versions.state
+        none = np.zeros(len(new), np.int64)
+        _, most = shed_rows(slice_rows, arrivals, inputs, how, newest, memory, none, versions)
         assert most <= memory
         end[rows] = np.where(left == NEVER, NEVER, left + span.start)
         stays = rows[state == HELD]
@@ -137,10 +167,30 @@ def paper(*, quick: bool) -> Iterator[Stream]:
 
 
 def recordings(*, quick: bool) -> Iterator[Stream]:
-    """The recordings of the benchmark of the paper's join, and every other recording with two streams."""
+    """The recordings of the benchmark of the paper's join, and every second row of each other recording by its key."""
     for of in recorded.recordings(quick=quick):
         lengths = of.lengths if not of.by_tuples else (2 * of.lengths[0], 2 * of.lengths[1])
         yield _merged(of.name, of.streams, lengths, of.granules)
+    for path, columns in KEYS.items():
+        if recording(path).exists() and not quick:
+            key = _read_keys(recording(path), columns)
+            number = np.arange(len(key))
+            window = min(2_000, len(key) // 16)
+            name = f"{path.split('.')[0]} by {', '.join(columns)}"
+            yield Stream(name, number % 2, number, key, (window, window))
+
+
+def _read_keys(path: Path, columns: tuple[str, ...]) -> Int:
+    """Return the number of the key of each row of a table."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path, columns=list(columns))
+        rows = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+    else:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            rows = [tuple(row[name] for name in columns) for row in csv.DictReader(file)]
+    return np.unique(["\0".join(map(str, row)) for row in rows], return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _merged(name: str, streams: data.Streams, windows: tuple[int, int], granules: int = 20) -> Stream:

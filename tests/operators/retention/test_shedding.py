@@ -25,6 +25,7 @@ from tocsin.operators.retention.shedding import (
     Inputs,
     SliceRows,
     Utilities,
+    new_versions,
     no_newest,
     shed_rows,
 )
@@ -137,6 +138,7 @@ class Kernel:
             np.array([lane.granule for lane in case.lanes]),
             case.tick,
             np.array([lane.target for lane in case.lanes if lane.target is not None], np.float64),
+            np.inf,
         )
         clock = []
         for row in rows:
@@ -145,23 +147,14 @@ class Kernel:
         arrivals = Arrivals(
             *(np.array([row[i] for row in rows], np.int64) for i in range(3)), np.array(clock, np.int64)
         )
-        end, state = np.empty(len(entries), np.int64), np.zeros(len(entries), np.int64)
+        versions = new_versions(len(entries), len(rows))
+        end, state = versions.end, versions.state
         slice_rows = SliceRows(
             np.array(offsets), np.array(known), segment, np.repeat(np.arange(len(case.inputs)), KEYS), columns,
             value.reshape(1, -1), cost.astype(np.int64), utility, serial.astype(np.int64),
         )  # fmt: skip
-        total, most = shed_rows(
-            slice_rows,
-            arrivals,
-            inputs,
-            how,
-            self.newest,
-            case.share,
-            np.zeros(len(rows), np.int64),
-            end,
-            state,
-            np.zeros(len(rows), np.bool_),
-        )
+        nothing = np.zeros(len(rows), np.int64)
+        total, most = shed_rows(slice_rows, arrivals, inputs, how, self.newest, case.share, nothing, versions)
         self.most = max(self.most, most)
         self.retained = [[[] for _ in range(KEYS)] for _ in case.inputs]
         order = sorted(range(len(entries)), key=lambda at: (segment[at], time[at], at))

@@ -105,6 +105,8 @@ class Utilities(NamedTuple):
         granule: Length of a granule of age.
         tick: Utilities change when the clock enters another multiple of this time.
         target: Cost that each lane may use before other lanes lose rows, or an empty array.
+        threshold: A sampled row is retained if its random number, divided by its size, is below this number. The
+            utility of a sampled row is the negative quotient. `inf` if rows are not sampled.
     """
 
     source: Int
@@ -113,6 +115,7 @@ class Utilities(NamedTuple):
     granule: Int
     tick: int
     target: Float
+    threshold: float
 
 
 class Arrivals(NamedTuple):
@@ -130,6 +133,30 @@ class Arrivals(NamedTuple):
     key: Int
     time: Int
     clock: Int
+
+
+class Versions(NamedTuple):
+    """Results of the kernel.
+
+    Attributes
+    ----------
+        end: Position in the slice after which a row is no longer found: the position of the arrival that covers it,
+            the position after the arrival for which it was shed, or `NEVER`.
+        state: `HELD`, `OMITTED`, `SHED` or `EXPIRED` for each row.
+        is_refused: Arrivals for which no row was left to shed. They must not be evaluated.
+        threshold: Threshold of the sample after each arrival.
+    """
+
+    end: Int
+    state: Int
+    is_refused: NDArray[np.bool_]
+    threshold: Float
+
+
+def new_versions(rows: int, arrivals: int) -> Versions:
+    """Return results to be filled, for a number of rows of all inputs and a number of arrivals."""
+    no_state = np.full(rows, NOT_ARRIVED)
+    return Versions(np.full(rows, NEVER), no_state, np.zeros(arrivals, np.bool_), np.full(arrivals, np.inf))
 
 
 class _Heaps(NamedTuple):
@@ -260,17 +287,14 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
     newest: Int,
     share: int,
     extra: Int,
-    end: Int,
-    state: Int,
-    is_refused: NDArray[np.bool_],
+    versions: Versions,
 ) -> tuple[int, int]:
     """Compute when each row leaves the state, and return the charged cost after the slice and its maximum.
 
     `newest` has the newest time of each key and is updated. `extra` is a bound of all other charges after each arrival.
-    `is_refused` receives the arrivals for which no row is left to shed: they must not be evaluated. `end` receives the position in the slice after which a row is no longer found: the position of the arrival
-    that covers it, the position after the arrival for which it was shed, or `NEVER`. `state` receives `HELD`,
-    `OMITTED`, `SHED` or `EXPIRED` for each row.
+    `versions` receives the results.
     """
+    end, state, is_refused, threshold = versions.end, versions.state, versions.is_refused, how.threshold
     offsets, known, source, rows = slice_rows.offsets, slice_rows.known, slice_rows.source, slice_rows.rows
     count_inputs, segments, lanes = inputs.lane.shape[0], source.shape[0], how.source.shape[0]
     keys = newest.shape[0]
@@ -303,8 +327,6 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             total += slice_rows.cost[row]
     for lane in range(1, lanes):
         heaps.begin[lane] = heaps.begin[lane - 1] + width[lane - 1]
-    for row in range(size):
-        end[row] = NEVER
     is_ranked, tick = False, 0
     for position in range(arrivals.time.shape[0]):
         key, view, clock = arrivals.key[position], arrivals.lane[position], arrivals.clock[position]
@@ -357,7 +379,9 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                     i, live, part, slice_rows.values[:, lo:hi], (max(reach.above, reach.below), reach.kind), retained,
                     departure,
                 )  # fmt: skip
-            if departure[i] == NEVER:
+            if departure[i] == NEVER and -slice_rows.utility[row] >= threshold:
+                state[row], departure[i] = SHED, position + 1
+            elif departure[i] == NEVER:
                 if inputs.reduction[one] != DOMINANCE:
                     insert_row(i, retained, live, part.t)
                 live += 1
@@ -395,10 +419,13 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                 break
             row = heaps.entries[heaps.begin[lane]]
             _pop(heaps, lane)
+            if threshold < np.inf and heaps.utility[row] != PAST:
+                threshold = min(threshold, -slice_rows.utility[row])
             state[row], end[row] = SHED, position + 1
             charged[lane] -= slice_rows.cost[row]
             total -= slice_rows.cost[row]
             is_stale[slice_rows.segment[row]] = True
+        versions.threshold[position] = threshold
         if not is_refused[position]:
             most = max(most, total + extra[position])
     return total, most

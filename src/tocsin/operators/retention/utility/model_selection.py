@@ -38,6 +38,8 @@ _RANKED = 300
 # Fewer stretches of time say nothing.
 _FEWEST = 4
 _ALPHA = 0.01
+# The age explains results: AGE is used if it is probably better than RECENT.
+_BETTER_ALPHA = 0.2
 _DRIFT_ALPHA = 0.001
 _ROUNDING = 1e-9
 # Standard error of a recall that was not measured.
@@ -212,7 +214,9 @@ def choose(
         return nothing
     fitting = [policy for policy, fits in (("PROB", key_fits), ("AGE", age_fits)) if fits]
     best = max(fitting, key=lambda policy: recall[policy])
-    is_better = recall["PROB"] > recall["RECENT"] if best == "PROB" else is_more(shares["AGE"], shares["RECENT"])
+    is_better = (
+        recall["PROB"] > recall["RECENT"] if best == "PROB" else is_more(shares["AGE"], shares["RECENT"], _BETTER_ALPHA)
+    )
     policy = best if is_better else "RECENT"
     return Choice(policy, key_fits, age_fits, recall, error)
 

@@ -137,7 +137,9 @@ class RowUtility:
         target = [share * self.split, share * (1 - self.split)] if self.learns else []
         priorities = np.column_stack([self.priorities, np.zeros(len(self.priorities))])
         window = np.array(self.windows_us, np.int64)
-        return Utilities(np.array(source), window, priorities, np.array(width), tick, np.array(target, np.float64))
+        return Utilities(
+            np.array(source), window, priorities, np.array(width), tick, np.array(target, np.float64), np.inf
+        )
 
     def expected_results(self, lane: int, key: Int) -> Float:
         """Return the utility by key of rows of a lane, with the frequencies of the last judgement."""
