@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from tocsin import Rule, local
 from tocsin.interim.cpu.limited_pipeline import LimitedPipeline
+from tocsin.interim.reorder.reorder_buffer import ReorderState
 from tocsin.plan import Plan, make_plan
-from tocsin.plan.keyed_pipeline import KeyedPipeline
+from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.runtime.contract import Batch, Out, Step
+from tocsin.runtime.keyed_pipeline import KeyedPipeline
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
 
@@ -42,13 +44,30 @@ def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: st
 def use_small_pages(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     """Limit the number of keys of a page for one test, so that few keys fill several pages."""
     users = ("interim.memory.call_keys", "interim.memory.load_shedding", "interim.memory.waiting_charges")
-    for module in (*users, "plan.operator_chain", "plan.keyed_pipeline"):
-        monkeypatch.setattr(f"tocsin.{module}.KEYS_PER_PAGE", keys)
+    for module in (*users, "runtime.keyed_pipeline"):
+        monkeypatch.setattr(f"tocsin.{module}.KEYS_PER_SHARD", keys)
 
 
 def watch_logics(session: Session) -> list[KeyedPipeline]:
     """Return the pipelines of key sets without a CPU budget, for tests of their state."""
     return [pipeline for pipeline in session.pipelines if isinstance(pipeline, KeyedPipeline)]
+
+
+def retained_rows(session: Session) -> int:
+    """Return the number of rows that the first pipeline retains."""
+    watch = watch_logics(session)[0]
+    assert isinstance(watch.operators, OperatorGraph)
+    return sum(len(one.state(shard).time) for shard in watch.shards for one in watch.operators.retentions)
+
+
+def buffered_rows(session: Session) -> list[ReorderState]:
+    """Return the reorder buffers of all shards."""
+    found = []
+    for watch in watch_logics(session):
+        assert isinstance(watch.operators, OperatorGraph)
+        if watch.operators.reorder is not None:
+            found += [watch.operators.reorder.state(shard) for shard in watch.shards]
+    return found
 
 
 def limited_logics(session: Session) -> list[LimitedPipeline]:
@@ -69,8 +88,8 @@ class Driver:
         self.result.add(out)
         for name, counts in self.result.counts.items():
             assert counts.get("received", 0) == sum(counts.get(outcome, 0) for outcome in OUTCOMES), (name, counts)
-        for page in (page for watch in watch_logics(self.session) for page in watch.chains):
-            page.check()
+        for watch in watch_logics(self.session):
+            watch.check()
         for promising in limited_logics(self.session):
             promising.check()
         if self.through_pages:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.driver import settled, stories, use_small_pages
 from tocsin import Rule, local
-from tocsin.plan.operator_chain import KEYS_PER_PAGE
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 
 
 def test_thousands_of_keys_are_each_as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,7 @@ def test_thousands_of_keys_are_each_as_if_alone(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_page_whose_keys_have_no_rows_yet_keeps_its_place() -> None:
     # Three batches know all keys but have rows of the first and the last only, which are on the first and third page.
-    keys = 2 * KEYS_PER_PAGE + 10
+    keys = 2 * KEYS_PER_SHARD + 10
     machine = np.concatenate([np.arange(keys), [0, keys - 1] * 2])
     ts = np.concatenate([np.zeros(keys, np.int64), [3, 3, 6, 6]])
     value = np.where(np.isin(machine, [0, keys - 1]) & (ts != 3), 1.0, -1.0)

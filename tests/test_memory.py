@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.driver import Driver, parts_of, plan_of, settled, stories, watch_logics
+from tests.driver import Driver, parts_of, plan_of, retained_rows, settled, stories, watch_logics
 from tocsin import NoData, PlanError, Rule, RuleError, local
 from tocsin.columns import EPOCH
 from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
@@ -86,7 +86,7 @@ def test_a_life_that_is_over_takes_the_same_wherever_its_rows_were_cut() -> None
         assert [alert["state"] for alert in out.alert_rows()] == ["firing", "resolved"]
         watch = watch_logics(driver.session)[0]
         assert isinstance(watch, BudgetedPipeline)
-        sizes.append(watch.room.shedder.size(watch.chains))
+        sizes.append(watch.room.shedder.size(watch.room.pages))
     assert len(set(sizes)) == 1
 
 
@@ -119,8 +119,7 @@ def test_no_more_rows_are_remembered_than_the_memory_has(rows: int) -> None:
     driver = Driver(plan, through_pages=False)
     for part in parts_of(plan, streams, list(range(37, 3000, 37)), "arrival"):
         driver.take(driver.session.push(part))
-        logic = watch_logics(driver.session)[0]
-        assert sum(len(memory.time) for page in logic.chains for memory in page.retentions) <= rows
+        assert retained_rows(driver.session) <= rows
     assert sum(counts["shed"] for counts in driver.result.counts.values()) > 0
 
 
@@ -283,8 +282,7 @@ def most_rows(streams: Columns, rule: Rule) -> int:
     session, most = Session(plan), 0
     for part in parts_of(plan, streams, range(2 * len(streams["a"]["ts"])), "arrival"):
         session.push(part)
-        chains = watch_logics(session)[0].chains
-        most = max(most, sum(len(rows.time) for chain in chains for rows in chain.retentions))
+        most = max(most, retained_rows(session))
     return most
 
 

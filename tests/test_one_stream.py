@@ -44,10 +44,11 @@ def calls(driver: Driver) -> Iterator[Called]:
 
     def counted(tuples: Any, probes: Any, *rest: Any, every: bool) -> Any:
         answer = combine(tuples, probes, *rest, every=every)
-        (page,) = watch_logics(driver.session)[0].chains
+        (shard,) = watch_logics(driver.session)[0].shards
         found = np.flatnonzero(answer[0].found).tolist()
         called.rows += [
-            (page.keys[probes.key[p]], int(tuples.time[probes.row[p]]), float(answer[0].margin[p])) for p in found
+            (shard.keys.names[probes.key[p]], int(tuples.time[probes.row[p]]), float(answer[0].margin[p]))
+            for p in found
         ]
         called.handed_over += len(tuples.time)
         return answer

@@ -32,7 +32,7 @@ def test_silent_keys_are_freed_after_their_time_to_live(through_pages: bool) -> 
     assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 4}
     driver.take(driver.session.advance(7 * MINUTE))
     assert settled(driver.result.counts)["a"] == {"received": 4, "retained": 2, "expired": 2, "freed_keys": 2}
-    assert sum(len(page.keys) for page in watch_logics(driver.session)[0].chains) == 1
+    assert sum(len(shard.keys) for shard in watch_logics(driver.session)[0].shards) == 1
     # A key that comes back begins anew, and no key gets the state of another.
     assert send(["m3", "m1", "m4"], 3, 8 * MINUTE, a=-0.5) == ["m3", "m1", "m4"]
     assert send(["m2"], 4, 8 * MINUTE, a=-0.5) == ["m2"]

@@ -225,7 +225,7 @@ def test_rows_that_wait_are_found_again_where_streams_are_named_in_another_order
     driver.take(driver.session.push(parts_of(plan, streams)[0]))
     after = Session(plan_of({name: streams[name] for name in "ba"}, rule), driver.pages)
     (watch,) = watch_logics(after)
-    assert watch.watch.lanes[0] == ("b", ("value",)), "the lanes have other numbers now"
+    assert watch.reads.views[0].stream == "b", "the views have other numbers now"
     fired = after.end().alert_rows()
     assert [(row["alert"], row["state"], row["value"]) for row in fired] == [("B", "firing", 2.0)]
 

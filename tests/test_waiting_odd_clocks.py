@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.driver import Driver, parts_of, plan_of, stories, watch_logics
+from tests.driver import Driver, buffered_rows, parts_of, plan_of, stories
 from tests.test_waiting_recordings import RECORDINGS, SECOND, Streams, check_counts
 from tocsin import Rule
 from tocsin.local import Result, run_local_detailed
@@ -107,8 +107,7 @@ def test_a_row_that_leaps_a_year_ahead_waits_alone(name: str) -> None:
     plain = run_local_detailed(streams, rule, arrival="arrival")
     for stream, counts in driver.result.counts.items():
         assert counts["late"] <= plain.counts[stream]["late"]
-    holds = [page.reorder_buffer for watch in watch_logics(driver.session) for page in watch.chains]
-    waiting = np.concatenate([hold.time for hold in holds if hold is not None])
+    waiting = np.concatenate([buffer.time for buffer in buffered_rows(driver.session)])
     newest = max(int(columns["ts"].max()) for columns in streams.values())
     assert (waiting > newest).sum() == 1
     results = [
@@ -128,10 +127,11 @@ def test_a_stream_that_stops_is_waited_for_as_long_as_idle_says(name: str) -> No
     driver.take(driver.session.push(parts_of(plan, halved, (), "arrival")[0]))
     order = plan.watches[0].order
     assert order is not None
-    for page in (page for watch in watch_logics(driver.session) for page in watch.chains):
-        assert page.reorder_buffer is not None
-        clock = page.reorder_buffer.clocks.newest.max(axis=1)[page.reorder_buffer.key]
-        assert (page.reorder_buffer.time > clock - order.idle_timeout_us - order.waiting.wait_us).all()
+    buffers = buffered_rows(driver.session)
+    assert buffers
+    for buffer in buffers:
+        clock = buffer.clocks.newest.max(axis=1)[buffer.key]
+        assert (buffer.time > clock - order.idle_timeout_us - order.waiting.wait_us).all()
     assert driver.result.counts["a"]["held"] < len(streams["a"]["ts"]) // 4
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tocsin.interim.memory.call_keys import Called
 from tocsin.operators.join.operator import advance_watermarks, advance_watermarks_in_order
-from tocsin.plan.operator_chain import KEYS_PER_PAGE
 from tocsin.runtime.contract import NEVER_SEEN
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 from tocsin.runtime.state_codec import arrays_size, pack, packed_size
 from tocsin.runtime.state_registry import name_bytes
 
@@ -35,13 +35,13 @@ def test_where_rows_are_counted_keys_cost_nothing() -> None:
 def test_keys_move_up_behind_those_that_were_forgotten(first: list[bool], second: list[bool]) -> None:
     pages = [first, second]
     names = [f"{page}.{i}" for page, gone in enumerate(pages) for i in range(len(gone))]
-    at = {f"{page}.{i}": page * KEYS_PER_PAGE + i for page, gone in enumerate(pages) for i in range(len(gone))}
+    at = {f"{page}.{i}": page * KEYS_PER_SHARD + i for page, gone in enumerate(pages) for i in range(len(gone))}
     keys = called([*names, "new"], at, 100)
     keys.move([np.array(gone, np.bool_) for gone in pages])
     left = {}
     for page, gone in enumerate(pages):
         stay = [f"{page}.{i}" for i, dead in enumerate(gone) if not dead]
-        left |= {name: page * KEYS_PER_PAGE + i for i, name in enumerate(stay)}
+        left |= {name: page * KEYS_PER_SHARD + i for i, name in enumerate(stay)}
     assert keys.place.tolist() == [left.get(name, -1) for name in [*names, "new"]]
 
 

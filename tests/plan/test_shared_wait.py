@@ -11,9 +11,8 @@ import pytest
 from tests.driver import parts_of, plan_of
 from tocsin import Rule, RunError
 from tocsin.interim.reorder.wait_agreement import Agreement
-from tocsin.interim.reorder.wait_controller import MOST_PENDING, Pace
+from tocsin.interim.reorder.wait_controller import MOST_PENDING, PACE, WaitController
 from tocsin.plan import Plan
-from tocsin.plan.keyed_pipeline import PACE
 from tocsin.runtime.contract import Out
 from tocsin.runtime.session import Session
 
@@ -167,7 +166,7 @@ def test_state_of_a_plan_that_did_not_share_is_taken_over() -> None:
 def test_a_bucket_that_lies_behind_keeps_a_bounded_number_of_waits_and_the_newest() -> None:
     order = PLAN.watches[0].order
     assert order is not None
-    pace = Pace(order)
+    pace = WaitController("machine", ["x"], order)
     for second in range(10 * MOST_PENDING):
         pace.agree(second, second)
     assert [wait_us for _, wait_us in pace.pending] == [*range(MOST_PENDING - 1), 10 * MOST_PENDING - 1]

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from tocsin.runtime.state_registry import (
     Column,
     Derived,
+    OperatorState,
     OptionalStateArray,
     Ragged,
     Section,
+    SectionSpec,
     Shard,
     StateArray,
     StateSchema,
@@ -115,7 +117,7 @@ def through_page(shard: Shard, schemas: Sequence[StateSchema]) -> Shard:
     assert len(page) <= shard.size
     again = Shard.read(page, 1)
     for i, schema in enumerate(schemas):
-        assert again.attach(Section(f"id{i}", schema, {"number": i}))
+        assert again.attach(SectionSpec(f"id{i}", schema, {"number": i}))
     assert not again.leftover
     assert again.to_bytes() == page
     return again
@@ -126,7 +128,7 @@ def test_a_shard_behaves_like_a_dictionary_of_keys(data: st.DataObject) -> None:
     drawn = [data.draw(schemas()) for _ in range(data.draw(st.integers(1, 2)))]
     shard, serial = Shard(1), 0
     for i, schema in enumerate(drawn):
-        shard.attach(Section(f"id{i}", schema, {"number": i}))
+        shard.attach(SectionSpec(f"id{i}", schema, {"number": i}))
     models = [read(section, ()) for section in shard.sections.values()]
     for _ in range(data.draw(st.integers(1, 5))):
         action = data.draw(st.sampled_from(["add", "drop", "fill", "page"]))
@@ -176,8 +178,8 @@ ROWS = StateSchema("retention", (), (Ragged("offsets", (Column("time"), Column("
 
 def small_shard() -> Shard:
     shard = Shard(2)
-    for section in (Section("aa", NEWEST), Section("bb", ROWS, "r", "rule")):
-        shard.attach(section)
+    for spec in (SectionSpec("aa", NEWEST), SectionSpec("bb", ROWS, "r", "rule")):
+        shard.attach(spec)
     shard.add_keys([("x", "1"), ("y", "2")])
     shard.sections["aa"].arrays["newest"] = np.array([5, 1 << 40])
     shard.sections["bb"].arrays |= {
@@ -204,7 +206,7 @@ def test_the_bytes_of_a_page_are_part_of_the_state_format() -> None:
 
 def test_the_bytes_of_a_long_page_are_part_of_the_state_format() -> None:
     shard = Shard(1)
-    shard.attach(Section("aa", NEWEST))
+    shard.attach(SectionSpec("aa", NEWEST))
     shard.add_keys([("x",)] * 40)
     shard.sections["aa"].arrays["newest"][7] = -1
     shard.sections["aa"].arrays["seen"] = np.arange(1000, 1040)
@@ -219,16 +221,14 @@ def test_the_bytes_of_a_long_page_are_part_of_the_state_format() -> None:
 
 def test_a_section_without_an_operator_is_left_over_with_its_state() -> None:
     shard = Shard.read(small_shard().to_bytes(), 2)
-    newest = Section("aa", NEWEST)
-    assert shard.attach(newest)
-    assert newest.arrays["newest"].tolist() == [5, 1 << 40]
+    assert shard.attach(SectionSpec("aa", NEWEST))
+    assert shard.sections["aa"].arrays["newest"].tolist() == [5, 1 << 40]
     (left,) = shard.leftover.values()
     assert (left.id, left.kind, left.facts, left.owner) == ("bb", "retention", "r", "rule")
     assert left.arrays["time"].tolist() == [3, 5]
     # A new operator begins without state.
-    other = Section("cc", ROWS)
-    assert not shard.attach(other)
-    assert other.arrays["offsets"].tolist() == [0, 0, 0]
+    assert not shard.attach(SectionSpec("cc", ROWS))
+    assert shard.sections["cc"].arrays["offsets"].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_section_without_an_operator_is_left_over_with_its_state() -> None:
 def test_a_stored_section_is_rejected_when_it_does_not_fit_the_schema(schema: StateSchema, message: str) -> None:
     shard = Shard.read(small_shard().to_bytes(), 2)
     with pytest.raises(ValueError, match=message):
-        shard.attach(Section("aa", schema))
+        shard.attach(SectionSpec("aa", schema))
 
 
 def test_a_page_is_rejected_when_its_key_columns_differ() -> None:
@@ -254,27 +254,39 @@ def test_a_page_is_rejected_when_its_key_columns_differ() -> None:
 def test_a_key_with_default_values_takes_few_bytes() -> None:
     columns = tuple(Column(f"c{i}", np.float64, 0.0, 4) for i in range(20))
     shard = Shard(1)
-    shard.attach(Section("aa", StateSchema("lifecycle", columns, tables=(Table("of"),))))
+    shard.attach(SectionSpec("aa", StateSchema("lifecycle", columns, tables=(Table("of"),))))
     shard.add_keys([(f"{number:04}",) for number in range(4000)])
     assert len(shard.to_bytes()) < 4000 * 9
 
 
-def test_state_arrays_are_attributes_of_an_operator() -> None:
-    class Operator:
-        newest = StateArray("newest")
-        chance = OptionalStateArray("chance")
+def test_state_arrays_are_attributes_of_an_operator_state() -> None:
+    class State(OperatorState):
+        newest, chance = StateArray("newest"), OptionalStateArray("chance")
 
-        def __init__(self) -> None:
-            chance = Column("chance", np.float64, 1.0, is_optional=True)
-            self.section = Section("aa", StateSchema("kind", (Column("newest"),), (Ragged("offsets", (chance,)),)))
+    chance = Column("chance", np.float64, 1.0, is_optional=True)
+    schema = StateSchema("kind", (Column("newest"),), (Ragged("offsets", (chance,)),))
+    state = State(Section(SectionSpec("aa", schema)))
+    state.section.add_keys([("x",), ("y",)])
+    state.newest = np.array([1, 2])
+    assert state.section.arrays["newest"].tolist() == [1, 2]
+    assert state.chance is None
+    state.section.check()
+    state.chance = np.zeros(0)
+    assert state.section.arrays["chance"] is state.chance
+    state.chance = None
+    assert "chance" not in state.section.arrays
 
-    operator = Operator()
-    operator.section.add_keys([("x",), ("y",)])
-    operator.newest = np.array([1, 2])
-    assert operator.section.arrays["newest"].tolist() == [1, 2]
-    assert operator.chance is None
-    operator.section.check()
-    operator.chance = np.zeros(0)
-    assert operator.section.arrays["chance"] is operator.chance
-    operator.chance = None
-    assert "chance" not in operator.section.arrays
+
+def test_a_transient_column_is_not_written() -> None:
+    position = Column("position", is_optional=True, is_transient=True)
+    spec = SectionSpec("aa", StateSchema("kind", (), (Ragged("offsets", (Column("time"), position)),)))
+    shard = Shard(1)
+    shard.attach(spec)
+    shard.add_keys([("x",)])
+    arrays = shard.sections["aa"].arrays
+    arrays |= {"offsets": np.array([0, 2]), "time": np.array([3, 4])}
+    page, size = shard.to_bytes(), shard.size
+    arrays["position"] = np.array([70, 80])
+    assert (shard.to_bytes(), shard.size) == (page, size)
+    shard.drop_keys(np.array([True]))
+    assert not len(arrays["position"])

@@ -1,27 +1,29 @@
-"""Admission: rows within the allowed lateness of their key, and records that describe late rows.
+"""Admission: rows within the allowed lateness of their key.
 
 Algorithm: the newest time of a key follows its rows in order of arrival. A row is dropped if it is older than the
 newest time by more than `allowed_lateness`. Rows that no view can use move the newest time too.
+
+Guarantees: each dropped row is counted as late, and described in `Out.late`.
 
 Complexity: O(n) for n rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
-from tocsin.plan.identity import Lane
-from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Bools, Int
+from tocsin.rules.durations import duration_text
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import RowBatch
+from tocsin.runtime.state_registry import Column, OperatorState, SectionSpec, Shard, StateArray, StateSchema
 
-# Largest number of records per call and page. Other rows are only counted.
-MAX_RECORDS = 10_000
+KIND = "admission"
+SPEC = SectionSpec(stable_hash(KIND), StateSchema(KIND, (Column("newest", default=NEVER_SEEN), Column("seen"))))
 
 
 @kernel
@@ -34,36 +36,29 @@ def filter_late_rows(key: Int, time: Int, newest: Int, allowed_lateness: int) ->
     return timely
 
 
-def late_rows(
-    watch: Watch,
-    keys: Sequence[tuple[str, ...]],
-    rows: RowBatch,
-    marked: Bools,
-    reason: str,
-    wait_us: int | None,
-) -> list[dict[str, Any]]:
-    """Return the marked rows as records. `wait_us` is the reorder wait at their release."""
-    records, rules = [], [_rules_that_read(watch, view) for view in watch.lanes]
-    at = np.flatnonzero(marked & (rows.view < len(watch.lanes)))[:MAX_RECORDS]
-    for i, view in zip(at.tolist(), rows.view[at].tolist(), strict=True):
-        stream, columns = watch.lanes[view]
-        cell = rows.cell[i]
-        records.append(
-            {
-                "stream": stream,
-                "reason": reason,
-                "rules": rules[view],
-                "wait_us": wait_us,
-                "key": dict(zip(watch.on, keys[int(rows.key[i])], strict=True)),
-                "time": int(rows.time[i]),
-                "values": {name: float(rows.cells.values[c, cell]) for c, name in enumerate(columns)},
-                "payload": rows.texts(np.array([i]))[0],
-            }
-        )
-    return records
+class AdmissionState(OperatorState):
+    """Newest event time, and processing time of the last row, of each key."""
+
+    newest, seen_us = StateArray("newest"), StateArray("seen")
 
 
-def _rules_that_read(watch: Watch, view: Lane) -> list[str]:
-    """Return the names of the rules that read an input view."""
-    stores = {i for i, store in enumerate(watch.stores) if store.lane == view}
-    return list(dict.fromkeys(rule.alert for rule in watch.rules if not stores.isdisjoint(rule.stores)))
+class Admission:
+    """Operator that drops late rows."""
+
+    sections = (SPEC,)
+
+    def __init__(self, allowed_lateness_us: int) -> None:
+        self.allowed_lateness_us = allowed_lateness_us
+
+    def state(self, shard: Shard) -> AdmissionState:
+        """Return the state in a shard."""
+        return AdmissionState(shard.sections[SPEC.id])
+
+    def process(self, shard: Shard, rows: RowBatch, context: Context, wait_us: int | None = None) -> RowBatch:
+        """Return the rows that are not late. `wait_us` is the reorder wait at their release."""
+        timely = filter_late_rows(rows.key, rows.time, self.state(shard).newest, self.allowed_lateness_us)
+        if timely.all():
+            return rows
+        reason = f"it is later than `allowed_lateness` ({duration_text(self.allowed_lateness_us)}) and was dropped"
+        context.record(shard, rows, ~timely, RowOutcome.LATE, reason=reason, wait_us=wait_us)
+        return rows.take(timely)

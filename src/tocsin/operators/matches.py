@@ -1,6 +1,6 @@
 """Matches: all true combinations of rows of a rule with `emit: all`, as one alert batch.
 
-Guarantee: the identity of a match depends only on the rule, the key and the rows of the combination. Every engine and
+Guarantees: the identity of a match depends only on the rule, the key and the rows of the combination. Every engine and
 every call therefore computes the same identity for a combination. The sign of zero is removed, because rows that
 differ only in this sign are equal.
 
@@ -13,11 +13,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tocsin.operators.join.operator import AlertActivity, Join, JoinResults
 from tocsin.operators.lifecycle.alert_changes import alert_source
+from tocsin.operators.lifecycle.emission_times import EmissionTimes
 from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
 from tocsin.runtime.alert_batch import MATCH, AlertBatch, Key, ShownPayload, distinct_keys, match_ids, text_array
-from tocsin.runtime.contract import Int
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import Bools, Float, Int
+from tocsin.runtime.metrics import quality_text
+from tocsin.runtime.state_registry import SectionSpec, Shard
 
 
 def match_alerts(
@@ -48,3 +53,56 @@ def match_alerts(
         payload=payload,
         quality=text_array(qualities),
     )
+
+
+class Matches:
+    """Operator that emits every true combination of a rule with `emit: all`. It has no state."""
+
+    has_states = False
+    sections: Sequence[SectionSpec] = ()
+
+    def __init__(self, join: Join) -> None:
+        self.join = join
+
+    def activity(self, shard: Shard) -> AlertActivity:
+        """Return the keys whose false evaluations the join must find: no key."""
+        return AlertActivity(np.zeros(len(shard.keys), np.bool_), np.zeros(len(shard.keys), np.bool_))
+
+    def process(
+        self, shard: Shard, results: JoinResults, context: Context, emissions: EmissionTimes | None = None
+    ) -> None:
+        """Add the matches to the output."""
+        if not len(results.matches):
+            return
+        matches = results.lookup.matches(results.matches, results.scores)
+        outside, sampled = self.join.outside(matches).tolist(), _probabilities(results)
+        if sampled is None:
+            losses = zip(context.losses(matches.times.min(axis=1)), outside, strict=True)
+            qualities = [quality_text(loss, is_out_of_domain=odd) for loss, odd in losses]
+        else:
+            probabilities = zip(sampled.tolist(), outside, strict=True)
+            qualities = [quality_text(probability=one, is_out_of_domain=odd) for one, odd in probabilities]
+        batch = match_alerts(self.join.identity, context.on, shard.keys.names, matches.key, matches, qualities)
+        context.out.alerts.append(batch)
+
+    def advance(self, shard: Shard, watermark: Int, idle_until: Int, context: Context) -> None:
+        """Do nothing: a match does not wait."""
+
+    def waiting_keys(self, shard: Shard) -> Bools:
+        """Mark the keys with buffered evaluations: no key."""
+        return np.zeros(len(shard.keys), np.bool_)
+
+    def open_keys(self, shard: Shard) -> Bools:
+        """Mark the keys that have an alert: no key."""
+        return np.zeros(len(shard.keys), np.bool_)
+
+
+def _probabilities(results: JoinResults) -> Float | None:
+    """Return the inclusion probability of each match if rows are sampled: the probability of its oldest arrival."""
+    lookup, matches = results.lookup, results.matches
+    parts = [segment.probability for segment in lookup.segments]
+    if any(part is None for part in parts):
+        return None
+    probability = np.concatenate([part for part in parts if part is not None])
+    first = lookup.tuples.serial[matches].argmin(axis=1)
+    return np.asarray(probability[matches[np.arange(len(first)), first]], np.float64)

@@ -14,11 +14,9 @@ References: docs/explanation/semantics.md (D60 to D69).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.hashing import stable_hash
 from tocsin.jit import kernel
@@ -27,9 +25,20 @@ from tocsin.operators.lifecycle.witness import Witnesses
 from tocsin.plan.identity import Identity
 from tocsin.plan.steps import Watch
 from tocsin.runtime.alert_batch import FIRING, RESOLVED, AlertBatch, Key
-from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.runtime.metrics import quality_text
-from tocsin.runtime.state_registry import Column, RetireContext, Section, StateArray, StateSchema, StoredSection
+from tocsin.runtime.row_batch import ObservedRows
+from tocsin.runtime.state_registry import (
+    Column,
+    OperatorState,
+    RetireContext,
+    SectionSpec,
+    Shard,
+    StateArray,
+    StateSchema,
+    StoredSection,
+)
 
 # Marker for a missing time.
 NOT_YET = NEVER_SEEN
@@ -105,23 +114,6 @@ def start_alert(i: int, k: int, for_us: int, columns: NoDataColumns, events: Int
     return count + 1
 
 
-@dataclass(frozen=True)
-class ObservedRows:
-    """Rows by key and arrival.
-
-    Attributes
-    ----------
-    stream
-        Number of the stream in the pipeline.
-    key, time
-        Key index and event time.
-    """
-
-    stream: Int
-    key: Int
-    time: Int
-
-
 class NoDataChanges(NamedTuple):
     """Changes of state of one rule.
 
@@ -139,16 +131,6 @@ class NoDataChanges(NamedTuple):
     start: Int
     end: Int
     last: Int
-
-
-# Changes of state with the number of their rule.
-NumberedChanges = Sequence[tuple[int, NoDataChanges]]
-
-
-def _by_rule(events: Int) -> NumberedChanges:
-    """Split events (rule, key, start, end, last row) by rule. The events of a rule keep their order."""
-    numbers = np.unique(events[:, 0]).tolist()
-    return [(i, NoDataChanges(*events[events[:, 0] == i].T[1:])) for i in numbers]
 
 
 def no_data_alerts(
@@ -180,71 +162,95 @@ def retire_no_data(section: StoredSection, context: RetireContext) -> None:
     )
 
 
-class NoDataDetector:
-    """State and work of all no-data rules in one shard.
+class NoDataClock(OperatorState):
+    """Event time of each key, and the processing time of its last row."""
+
+    event_time, seen_us = StateArray("newest"), StateArray("seen")
+
+
+CLOCK = SectionSpec(stable_hash(CLOCK_KIND), _CLOCK)
+
+
+class NoData:
+    """Operator of all no-data rules of a keyed pipeline.
 
     All rules observe the same rows, so they share one section for event time. Each rule has a section for its alerts.
     """
-
-    event_time, seen_us = StateArray("newest"), StateArray("seen")
 
     def __init__(self, watch: Watch) -> None:
         self.identities = [rule.identity for rule in watch.silences]
         self.watched = np.array([watch.streams.index(rule.stream) for rule in watch.silences], np.int64)
         self.for_us = np.array([rule.for_us for rule in watch.silences], np.int64)
-        self.section = Section(stable_hash(CLOCK_KIND), _CLOCK)
-        self.streams = [
-            Section(stable_hash(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities
+        self.specs = [
+            SectionSpec(stable_hash(KIND, one.to_json()), _STREAM, one.to_json(), one.id) for one in self.identities
         ]
+        self.sections = (CLOCK, *self.specs)
 
-    @property
-    def columns(self) -> NoDataColumns:
-        """Copy of the state by rule and key."""
-        names = NoDataColumns._fields
-        return NoDataColumns(*(np.stack([section.arrays[name] for section in self.streams]) for name in names))
+    def clock(self, shard: Shard) -> NoDataClock:
+        """Return the event time of the keys of a shard."""
+        return NoDataClock(shard.sections[CLOCK.id])
 
-    @columns.setter
-    def columns(self, columns: NoDataColumns) -> None:
-        for i, section in enumerate(self.streams):
-            section.arrays |= {name: rows[i].copy() for name, rows in zip(columns._fields, columns, strict=True)}
-
-    def on_rows(self, observed: ObservedRows, now_us: int | None) -> NumberedChanges:
-        """Observe rows, and return the changes of state."""
-        self.seen_us[observed.key] = now_us or 0
-        columns = self.columns
-        events = observe_rows(
-            observed.stream, observed.key, observed.time, self.watched, self.for_us, self.event_time, columns
+    def columns(self, shard: Shard) -> NoDataColumns:
+        """Return a copy of the state by rule and key."""
+        sections = [shard.sections[spec.id] for spec in self.specs]
+        return NoDataColumns(
+            *(np.stack([section.arrays[name] for section in sections]) for name in NoDataColumns._fields)
         )
-        self.columns = columns
-        return _by_rule(events)
 
-    def _has_data(self, columns: NoDataColumns) -> NDArray[np.bool_]:
-        """Mark by rule and key the streams that have rows and no open alert."""
-        has_data: NDArray[np.bool_] = (columns.newest != NOT_YET) & (columns.start == NOT_YET)
-        return has_data
+    def _store(self, shard: Shard, columns: NoDataColumns) -> None:
+        for i, spec in enumerate(self.specs):
+            rows = {name: part[i].copy() for name, part in zip(columns._fields, columns, strict=True)}
+            shard.sections[spec.id].arrays |= rows
 
-    def on_time(self, now_us: int) -> NumberedChanges:
+    def process(self, shard: Shard, rows: ObservedRows, context: Context) -> None:
+        """Observe rows, and add the changes of alerts to the output."""
+        clock, columns = self.clock(shard), self.columns(shard)
+        clock.seen_us[rows.key] = context.now_us or 0
+        events = observe_rows(rows.stream, rows.key, rows.time, self.watched, self.for_us, clock.event_time, columns)
+        self._store(shard, columns)
+        shard.is_dirty = True
+        self._report(shard, events, context)
+
+    def advance(self, shard: Shard, now_us: int, context: Context) -> None:
         """Start the alerts of keys that had no row of any stream for too long in processing time."""
-        columns = self.columns
-        due = self._has_data(columns) & (now_us - self.seen_us > self.for_us[:, None])
+        columns = self.columns(shard)
+        due = _has_data(columns) & (now_us - self.clock(shard).seen_us > self.for_us[:, None])
+        if not due.any():
+            return
         newest, start, last = columns
         last[due] = newest[due]
         start[due] = (newest + self.for_us[:, None])[due]
-        if due.any():
-            self.columns = columns
+        self._store(shard, columns)
+        shard.is_dirty = True
         rule, key = np.nonzero(due)
-        return _by_rule(np.stack([rule, key, start[due], np.full(len(rule), NOT_YET), last[due]], axis=1))
+        events = np.stack([rule, key, start[due], np.full(len(rule), NOT_YET), last[due]], axis=1)
+        self._report(shard, events, context)
 
-    def next_timer(self) -> int | None:
+    def next_timer(self, shard: Shard) -> int | None:
         """Return the processing time of the next start of an alert, or None."""
         # An alert starts after its time has passed. Timers are at least one second apart.
-        due = (self.seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000))[self._has_data(self.columns)]
+        due = self.clock(shard).seen_us + np.maximum(self.for_us[:, None] + 1, 1_000_000)
+        due = due[_has_data(self.columns(shard))]
         return int(due.min()) if len(due) else None
 
-    def end_keys(self, evicted: NDArray[np.bool_], now_us: int) -> NumberedChanges:
-        """Return the ends of the open alerts of evicted keys: event time plus processing time since the last row."""
-        _, start, last = self.columns
-        ended = self.event_time + (now_us - self.seen_us)
+    def evict(self, shard: Shard, evicted: Bools, now_us: int, context: Context) -> None:
+        """End the open alerts of evicted keys at their event time plus the processing time since their last row."""
+        clock, (_, start, last) = self.clock(shard), self.columns(shard)
+        ended = clock.event_time + (now_us - clock.seen_us)
         rule, key = np.nonzero((start != NOT_YET) & evicted)
         starts = start[rule, key]
-        return _by_rule(np.stack([rule, key, starts, np.maximum(ended[key], starts), last[rule, key]], axis=1))
+        events = np.stack([rule, key, starts, np.maximum(ended[key], starts), last[rule, key]], axis=1)
+        self._report(shard, events, context, quality_text(end="key-expired"))
+
+    def _report(self, shard: Shard, events: Int, context: Context, quality: str = quality_text()) -> None:
+        """Add events (rule, key, start, end, last row) to the output by rule. The events of a rule keep their order."""
+        for i in np.unique(events[:, 0]).tolist():
+            changes = NoDataChanges(*events[events[:, 0] == i].T[1:])
+            alerts = no_data_alerts(self.identities[i], context.on, shard.keys.names, changes, quality)
+            context.out.alerts.append(alerts)
+
+
+def _has_data(columns: NoDataColumns) -> Bools:
+    """Mark by rule and key the streams that have rows and no open alert."""
+    has_data: Bools = (columns.newest != NOT_YET) & (columns.start == NOT_YET)
+    return has_data

@@ -9,15 +9,18 @@ from tocsin.interim.cpu import page_names
 from tocsin.interim.cpu.join_pipeline import PromisingPipeline
 from tocsin.interim.cpu.page_names import PROMISING
 from tocsin.interim.cpu.selection_pipeline import OneStreamPipeline
-from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
+from tocsin.interim.memory.budgeted_pipeline import MEMORY, BudgetedPipeline
 from tocsin.interim.memory.memory_rebalancing import Share, read_share
 from tocsin.interim.ranges import range_pipeline
 from tocsin.interim.ranges.range_pipeline import RANGES, RangePipeline
-from tocsin.interim.reorder.wait_agreement import Control, read_control
-from tocsin.plan.keyed_pipeline import PARTS, KeyedPipeline
-from tocsin.plan.operator_chain import KINDS
+from tocsin.interim.reorder.wait_agreement import read_control
+from tocsin.interim.reorder.wait_controller import PACE, Control, WaitController
+from tocsin.plan.operator_graph import KINDS, OperatorGraph
+from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
-from tocsin.runtime.state_registry import StateRegistry
+from tocsin.runtime.keyed_pipeline import KeyedPipeline
+from tocsin.runtime.state_codec import unpack
+from tocsin.runtime.state_registry import ShardGroup, StateRegistry, readable
 
 if TYPE_CHECKING:
     from tocsin.plan.plan import Plan
@@ -29,12 +32,9 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     of_promising = {name: page for name, page in pages.items() if name.startswith(PROMISING)}
     of_watches = {name: page for name, page in pages.items() if name not in of_ranges | of_promising}
     plain = {i: watch for i, watch in enumerate(plan.watches) if watch.anytime is None}
-    registry = StateRegistry(of_watches, KINDS, PARTS)
+    registry = StateRegistry(of_watches, KINDS, (PACE, MEMORY))
     groups = registry.adopt({watch.name: watch.owners for watch in plain.values()})
-    watches: list[KeyedPipeline] = []
-    for i, watch in plain.items():
-        kind = KeyedPipeline if watch.budget is None else BudgetedPipeline
-        watches.append(kind(i, watch, groups[watch.name], listener))
+    watches = [_keyed_pipeline(i, watch, groups[watch.name], listener) for i, watch in plain.items()]
     limited = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
     promising: list[PromisingPipeline | OneStreamPipeline] = []
     for i, watch in limited.items():
@@ -52,6 +52,21 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     return [RetiredState(registry, watches), *watches, *promising, *ranges]
 
 
+def _keyed_pipeline(number: int, watch: Watch, group: ShardGroup, listener: Listener | None) -> KeyedPipeline:
+    """Build the pipeline of the rules with the same key columns from its stored state."""
+    reads, waits = watch.inputs(number), None
+    if watch.order is not None:
+        waits = WaitController(watch.name, [rule.alert for rule in watch.rules], watch.order)
+        if stored := group.parts.pop(PACE, None):
+            with readable(f"{group.name}/{PACE}"):
+                waits.load(unpack(stored)[0])
+            waits.dirty = group.is_copy and watch.order.adapts
+    operators = OperatorGraph(watch, reads, waits, is_traced=listener is not None)
+    if watch.budget is not None:
+        return BudgetedPipeline(watch, reads, operators, group, listener)
+    return KeyedPipeline(watch.name, reads, operators, [] if waits is None else [waits], group, listener)
+
+
 def read_message(row: Mapping[str, Any]) -> Control | Share:
     """Read a control row: a share of a memory budget, or a shared reorder wait."""
     return read_share(row) if "share" in row else read_control(row)
@@ -66,8 +81,7 @@ class RetiredState:
     inputs: Mapping[tuple[int, str], Collection[str]] = {}
 
     def __init__(self, registry: StateRegistry, watches: Sequence[KeyedPipeline]) -> None:
-        self.registry = registry
-        self.copies = [chain for pipeline in watches if pipeline.group.is_copy for chain in pipeline.chains]
+        self.registry, self.copies = registry, list(watches)
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Retire the state."""
@@ -86,8 +100,8 @@ class RetiredState:
 
     def _retire(self, out: Out) -> None:
         self.registry.retire(out)
-        for chain in self.copies:
-            chain.count_copied_rows(out)
+        for pipeline in self.copies:
+            pipeline.count_copied_rows(out)
         self.copies = []
 
     def next_timer(self) -> int | None:

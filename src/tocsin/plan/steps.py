@@ -21,7 +21,9 @@ from tocsin.plan.identity import Identity, Lane, cpu_pipeline_name, memory_pipel
 from tocsin.plan.order import Order
 from tocsin.plan.topology import Topology
 from tocsin.rules.durations import duration_text
+from tocsin.runtime.context import InputView
 from tocsin.runtime.contract import Float
+from tocsin.runtime.received_rows import PipelineInputs
 
 DELAY = "events are emitted up to {} later if a stream is slow; set `idle_timeout` of the streams to change this"
 
@@ -284,6 +286,16 @@ class Watch:
         """The ways in which streams are read, in order of streams; a row goes into each whose columns it has."""
         found = dict.fromkeys(store.lane for store in self.stores)
         return tuple(sorted(found, key=lambda lane: self.streams.index(lane[0])))
+
+    def inputs(self, number: int) -> PipelineInputs:
+        """Return the inputs of the pipeline with this number."""
+        views = []
+        for lane in self.lanes:
+            stores = {i for i, store in enumerate(self.stores) if store.lane == lane}
+            rules = dict.fromkeys(rule.alert for rule in self.rules if not stores.isdisjoint(rule.stores))
+            names = tuple(self.store_names[i] for i in sorted(stores))
+            views.append(InputView(lane[0], tuple(lane[1]), names, tuple(rules)))
+        return PipelineInputs(number, self.on, self.streams, tuple(views))
 
     def read_by_all(self, stream: str) -> set[str]:
         """The value columns of a stream that every rule reads; all others travel as payload of some."""

@@ -11,8 +11,10 @@ A call follows this path:
 1. The engine passes `Batch` objects, control rows or processing time to the session. There is one call per bucket and
    batch, not per key.
 2. The session checks them and calls each pipeline of the step.
-3. Each pipeline adds its alerts, metrics and reports to `Out`.
-4. The engine writes `Out` and stores the state pages that changed.
+3. A keyed pipeline (`runtime/keyed_pipeline.py`) divides its rows by shard, and calls the operators with the shard, the
+   rows and a `Context` (`runtime/context.py`). An operator is code. Its state is in the shard.
+4. Alerts, metrics and reports are added to `Out`.
+5. The engine writes `Out` and stores the state pages that changed.
 
 Laws for every pipeline (tests/laws):
 
@@ -38,6 +40,9 @@ from tocsin.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
     from tocsin.runtime.alert_batch import AlertBatch
+    from tocsin.runtime.context import Context
+    from tocsin.runtime.row_batch import RowBatch
+    from tocsin.runtime.state_registry import SectionSpec
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -177,7 +182,7 @@ class Listener(Protocol):
     """Receiver of row outcomes and evaluations, for traces. Its session processes one push.
 
     A row number is the position of a row in its stream. A store number is a position in `Watch.stores`. A rule
-    number is a position in `Watch.rules`. A rank is a position in the arrival order of all rows.
+    number is a position in `Watch.rules`. A rank is the serial number of a row.
     """
 
     def on_entered(self, store: int, rows: Int, ranks: Int, silent: Bools, repeated: Bools) -> None:
@@ -188,6 +193,44 @@ class Listener(Protocol):
 
     def on_evaluated(self, rule: int, evaluations: EvaluatedRows) -> None:
         """Receive evaluations of a rule."""
+
+
+class Operator(Protocol):
+    """Code of one step of a keyed pipeline. Its state per key is in the shard that each call receives.
+
+    An operator has a method `process(shard, rows, context)`, whose types depend on the operator. It must not keep
+    references to shards, rows or contexts after a call.
+    """
+
+    @property
+    def sections(self) -> Sequence[SectionSpec]:
+        """Sections that the operator needs in each shard. A section is named by the id of the operator."""
+
+
+class Adaptive(Protocol):
+    """Part of a keyed pipeline that changes its parameters between rows, at positions that depend on the rows alone."""
+
+    def rows_before_decision(self, rows: RowBatch, begin: int) -> int | None:
+        """Return the number of rows from `begin` on before the next decision, or None if none is due in this batch.
+
+        `rows` are the rows of the call in arrival order. The result depends on rows and state, not on where a call
+        ends.
+        """
+
+    def decide(self, context: Context) -> None:
+        """Choose new parameters. The next call of `rows_before_decision` has to return another position."""
+
+    def observe(self, results: Any, context: Context) -> None:
+        """Learn from the results of a slice of the batch."""
+
+    def report(self, context: Context) -> None:
+        """Set the metrics of a call."""
+
+    def apply_control(self, message: Any, context: Context) -> None:
+        """Apply a decision of the coordinator. Ignore decisions for other pipelines."""
+
+    def state_page(self) -> tuple[str, bytes | None]:
+        """Return the name of the page without keys that has the state of the bucket, and its bytes if it changed."""
 
 
 class Pipeline(Protocol):

@@ -1,7 +1,7 @@
 """Row batch: the rows of one pipeline in columns, the row type of the reorder buffer and of Retention.
 
-`read_views` (`plan/received_rows.py`) builds a row batch from the batches of one call. An operator reads the values of
-rows through `values_of`, so the values of a row that is only counted are never copied.
+`read_views` (`runtime/received_rows.py`) builds a row batch from the batches of one call. An operator reads the values
+of rows through `values_of`, so the values of a row that is only counted are never copied.
 """
 
 from __future__ import annotations
@@ -109,6 +109,21 @@ class RowBatch:
         if self.cells.payload is not None and len(at):
             texts[:] = list(self.cells.payload.take(self.cell[at]))
         return texts
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRows:
+    """Rows by key and arrival, without values.
+
+    Attributes
+    ----------
+        stream: Number of the stream in the pipeline.
+        key, time: Key index and event time.
+    """
+
+    stream: Int
+    key: Int
+    time: Int
 
 
 def no_rows(columns: int) -> RowBatch:

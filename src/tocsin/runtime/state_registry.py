@@ -48,6 +48,7 @@ class Column:
         default: Value for a new key. A key or row that has this value takes almost no bytes.
         width: Number of values; None for a single value, which has no axis of its own.
         is_optional: The array may be missing. The operator then assumes a value for all rows.
+        is_transient: The array is not written to pages. It identifies rows while a session records a trace.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Column:
     default: Any = 0
     width: int | None = None
     is_optional: bool = False
+    is_transient: bool = False
 
     def new(self, rows: int) -> Array:
         """Return the array of new rows."""
@@ -151,20 +153,37 @@ class StoredSection:
     arrays: dict[str, Array] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SectionSpec:
+    """Declaration of a section: an operator has one of them per part of its state.
+
+    Attributes
+    ----------
+        id: Id of the operator: a stable hash of everything that the state depends on.
+        schema: Arrays of the section.
+        facts: JSON values that the code needs to retire the section.
+        owner: Id of the rule that the operator belongs to, or an empty text. It stays if the rule changes.
+    """
+
+    id: str
+    schema: StateSchema
+    facts: Any = None
+    owner: str = ""
+
+
 class Section:
     """State of one operator in one shard.
 
     Attributes
     ----------
-        id: Id of the operator: a stable hash of everything that the state depends on.
-        facts: JSON values that the code needs to retire the section.
-        owner: Id of the rule that the operator belongs to, or an empty text. It stays if the rule changes.
+        id, schema, facts, owner: Declaration of the section, as in `SectionSpec`.
         arrays: Arrays by name. An operator may replace an array by another array of the same schema.
         keys: Number of keys.
     """
 
-    def __init__(self, operator_id: str, schema: StateSchema, facts: Any = None, owner: str = "") -> None:
-        self.id, self.schema, self.facts, self.owner, self.keys = operator_id, schema, facts, owner, 0
+    def __init__(self, spec: SectionSpec) -> None:
+        schema = spec.schema
+        self.id, self.schema, self.facts, self.owner, self.keys = spec.id, schema, spec.facts, spec.owner, 0
         self.arrays: dict[str, Array] = {column.name: column.new(0) for column in schema.per_key}
         for ragged in schema.ragged:
             self.arrays[ragged.offsets] = np.zeros(1, np.int64)
@@ -176,7 +195,9 @@ class Section:
             if not column.is_optional:
                 self.arrays[column.name] = column.new(0)
         self._derived = {derived.name for derived in schema.derived}
-        self._defaults = {f"{operator_id}.{name}": default for name, default in schema.defaults().items()}
+        transient = {column.name for column in schema.row_columns if column.is_transient}
+        self._unwritten = self._derived | transient
+        self._defaults = {f"{spec.id}.{name}": default for name, default in schema.defaults().items()}
 
     def add_keys(self, names: Sequence[Key]) -> None:
         """Append new keys with default values and without rows."""
@@ -226,7 +247,7 @@ class Section:
         return self._named(arrays)
 
     def _named(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {f"{self.id}.{name}": array for name, array in arrays.items() if name not in self._derived}
+        return {f"{self.id}.{name}": array for name, array in arrays.items() if name not in self._unwritten}
 
     def restore(self, stored: StoredSection, names: Sequence[Key]) -> None:
         """Replace the state of a new section by a stored section. Raise ValueError or KeyError if it does not fit."""
@@ -269,39 +290,47 @@ class Section:
                 raise ValueError(message)
 
 
+class OperatorState:
+    """State of an operator in one shard: names for the arrays of its section.
+
+    An operator creates it for each call from the shard that it receives.
+    """
+
+    def __init__(self, section: Section) -> None:
+        self.section = section
+
+
 class StateArray:
-    """Attribute of an operator with a `section`: one array of this section."""
+    """Attribute of an operator state: one array of its section."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, operator: Any, owner: type | None = None) -> Array:
+    def __get__(self, state: OperatorState, owner: type | None = None) -> Array:
         """Return the array."""
-        section: Section = operator.section
-        return section.arrays[self.name]
+        return state.section.arrays[self.name]
 
-    def __set__(self, operator: Any, array: Array) -> None:
+    def __set__(self, state: OperatorState, array: Array) -> None:
         """Replace the array."""
-        operator.section.arrays[self.name] = array
+        state.section.arrays[self.name] = array
 
 
 class OptionalStateArray:
-    """Attribute of an operator with a `section`: one optional array of this section, or None."""
+    """Attribute of an operator state: one optional array of its section, or None."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, operator: Any, owner: type | None = None) -> Array | None:
+    def __get__(self, state: OperatorState, owner: type | None = None) -> Array | None:
         """Return the array, or None if it is missing."""
-        section: Section = operator.section
-        return section.arrays.get(self.name)
+        return state.section.arrays.get(self.name)
 
-    def __set__(self, operator: Any, array: Array | None) -> None:
+    def __set__(self, state: OperatorState, array: Array | None) -> None:
         """Replace the array, or remove it."""
         if array is None:
-            operator.section.arrays.pop(self.name, None)
+            state.section.arrays.pop(self.name, None)
         else:
-            operator.section.arrays[self.name] = array
+            state.section.arrays[self.name] = array
 
 
 @lru_cache(maxsize=1 << 17)
@@ -391,12 +420,12 @@ class Shard:
             shard.leftover[operator_id].arrays[column] = array
         return shard
 
-    def attach(self, section: Section) -> StoredSection | None:
-        """Add a new section. Return the stored section of its id that it adopts, or None if it begins without state."""
-        if section.id in self.sections:
-            message = f"operator ids must be unique in a shard; got {section.id} twice"
+    def attach(self, spec: SectionSpec) -> StoredSection | None:
+        """Add a section. Return the stored section of its id that it adopts, or None if it begins without state."""
+        if spec.id in self.sections:
+            message = f"operator ids must be unique in a shard; got {spec.id} twice"
             raise ValueError(message)
-        self.sections[section.id] = section
+        section = self.sections[spec.id] = Section(spec)
         stored = self.leftover.get(section.id)
         if stored is None or stored.kind != section.schema.kind:
             section.add_keys(self.keys.names)

@@ -34,6 +34,7 @@ class VersionedRows:
         is_covered: New rows that are out of order and were omitted on arrival, and are no repeats.
         probability: Inclusion probability of each row, or None if rows are not sampled.
         rejected: Number of new rows that the sample rejected.
+        position: Position of each row in its stream while a trace is recorded, or None.
     """
 
     offsets: Int
@@ -48,6 +49,7 @@ class VersionedRows:
     is_covered: Bools
     probability: Float | None = None
     rejected: int = 0
+    position: Int | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -78,6 +80,7 @@ class VersionedRows:
             self.is_repeat[none],
             self.is_covered[none],
             None if self.probability is None else self.probability[at],
+            position=None if self.position is None else self.position[at],
         )
 
     def as_new(self, at: Int, key: Int) -> VersionedRows:

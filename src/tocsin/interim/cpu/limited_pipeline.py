@@ -20,11 +20,12 @@ from tocsin.interim.cpu.new_rows import NewRows, new_rows
 from tocsin.interim.cpu.page_names import PROMISING, parts_of
 from tocsin.interim.cpu.row_log import RowLog
 from tocsin.interim.memory.memory_rebalancing import Share
-from tocsin.interim.reorder.wait_agreement import Control
-from tocsin.plan.received_rows import count_received, inputs_of, read_streams, read_views
+from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.steps import Watch
+from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Out, Pages
 from tocsin.runtime.metrics import RowOutcome
+from tocsin.runtime.received_rows import count_received, read_streams, read_views
 from tocsin.runtime.state_codec import pack, unpack
 from tocsin.runtime.state_registry import readable
 from tocsin.stages.promising.books import Pace
@@ -59,7 +60,8 @@ class LimitedPipeline(ABC):
     def __init__(self, number: int, watch: Watch, hits: Hits) -> None:
         assert watch.anytime is not None
         self.number, self.watch, self.anytime, self.hits = number, watch, watch.anytime, hits
-        self.inputs = inputs_of(number, watch)
+        self.reads = watch.inputs(number)
+        self.inputs = self.reads.columns_read
         self.columns = [columns for _, columns in watch.lanes]
         self.log = RowLog(max(map(len, self.columns)), self.anytime.window_us)
         self.clock = new_elapsed()
@@ -81,9 +83,10 @@ class LimitedPipeline(ABC):
         if not batches:
             self.say(out)
             return
-        streams = read_streams(self.watch, batches, lambda batch: self.log.places(batch.keys))
-        rows, arrival_order = read_views(self.watch, streams)
-        count_received(self.watch, streams, rows, batches, out)
+        streams = read_streams(self.reads, batches, lambda batch: self.log.places(batch.keys))
+        rows, arrival_order = read_views(self.reads, streams)
+        context = Context(self.watch.name, self.watch.on, self.reads.views, out, now_us)
+        count_received(self.reads, streams, rows, batches, context)
         if len(rows):
             self.dirty, self.seen_us = True, self.seen_us if now_us is None else now_us
             self._take(self._at_their_time(new_rows(rows, arrival_order), out), out)

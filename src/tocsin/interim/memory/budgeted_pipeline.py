@@ -24,17 +24,23 @@ from tocsin.interim.memory.call_keys import Called
 from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.interim.memory.memory_share import Room
 from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.interim.memory.shard_view import ShardViews
 from tocsin.interim.memory.waiting_charges import Came
-from tocsin.interim.reorder.wait_agreement import Control
-from tocsin.plan.keyed_pipeline import MEMORY, KeyedPipeline
+from tocsin.interim.reorder.wait_controller import Control
+from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.plan.steps import Watch
+from tocsin.runtime.context import Context
 from tocsin.runtime.contract import Batch, Bools, Int, Listener, Out
+from tocsin.runtime.keyed_pipeline import KeyedPipeline
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
+from tocsin.runtime.received_rows import PipelineInputs
 from tocsin.runtime.row_batch import RowBatch, RowSample
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import ShardGroup, readable
 
+# Name of the page of a shard group with the state of the budget.
+MEMORY = "memory"
 # So many rows in a row are given up where no room can be made, before it is tried again.
 DEAF = 64
 
@@ -42,12 +48,22 @@ DEAF = 64
 class BudgetedPipeline(KeyedPipeline):
     """All pages of a watch in one bucket, and how much they may take."""
 
-    def __init__(self, number: int, watch: Watch, group: ShardGroup, listener: Listener | None = None) -> None:
-        super().__init__(number, watch, group, listener)
+    def __init__(
+        self,
+        watch: Watch,
+        reads: PipelineInputs,
+        operators: OperatorGraph,
+        group: ShardGroup,
+        listener: Listener | None = None,
+    ) -> None:
+        super().__init__(watch.name, reads, operators, [], group, listener)
         assert watch.budget is not None
-        self.budget, self.room = watch.budget, Room(watch, self.chains)
+        for shard in self.shards:
+            shard.is_full_width = True
+        self.watch, self.budget = watch, watch.budget
+        self.room = Room(watch, operators, ShardViews(operators, self.shards))
         # What was stored under another budget, or under none, is yet to be cut to this one.
-        self.foreign, self.dirty = bool(self.chains), False
+        self.foreign, self.dirty = bool(self.shards), False
         # Rows to be given up as they come.
         self.deaf = 0
         stored = group.parts.pop(MEMORY, None)
@@ -55,11 +71,15 @@ class BudgetedPipeline(KeyedPipeline):
             with readable(f"{group.name}/{MEMORY}"):
                 self.deaf, self.foreign = self.room.load(*unpack(stored))
             self.dirty = self.foreign or group.is_copy
-        self.room.tell_pages()
+
+    def context(self, out: Out, now_us: int | None = None) -> Context:
+        """Return the context of a call. It reports the loss of the shed rows."""
+        self.loss = self.room.loss
+        return super().context(out, now_us)
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Hand over the rows in pieces, and make room between them."""
-        self._cut_to_share(out)
+        self._cut_to_share(self.context(out))
         self._called, self._moved, self._lost = Called(), False, np.zeros(0, np.bool_)
         super().on_data(batches, now_us, out)
         self.say(out)
@@ -68,12 +88,12 @@ class BudgetedPipeline(KeyedPipeline):
         """Number the keys of a call; their places can change from slice to slice."""
         return self._called.numbers(batch)
 
-    def _process_arrivals(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+    def _process_arrivals(self, rows: RowBatch, arrival_order: Int, context: Context) -> None:
         if len(rows):
             self.dirty = True
             self._called.find(self.key_indexes, self.room.shedder.key_bytes)
             self.room.waits.begin(self._called.number)
-            self._pieces(rows.take(arrival_order), now_us, out)
+            self._pieces(rows.take(arrival_order), context)
             self.room.waits.end()
             if self._moved:
                 self._index_keys()
@@ -83,28 +103,28 @@ class BudgetedPipeline(KeyedPipeline):
         super().on_control(message, out)
         if isinstance(message, Share) and message.watch == self.watch.name and self.budget.told:
             if message.terms == self.budget.terms:
-                self.give(message.share, out)
+                self.give(message.share, self.context(out))
 
     def on_time(self, now_us: int, out: Out) -> None:
         """Let quiet keys go on."""
         super().on_time(now_us, out)
-        self._cut_to_share(out)
+        self._cut_to_share(self.context(out))
 
     def on_end(self, out: Out) -> None:
         """Wait for nothing any more; say what the memory has found in the end."""
         super().on_end(out)
         self.say(out)
 
-    def _cut_to_share(self, out: Out) -> None:
+    def _cut_to_share(self, context: Context) -> None:
         """Give up at once what does not fit, of state that was stored under another budget."""
         if self.foreign:
             self.foreign = False
-            self.give(self.room.share, out)
+            self.give(self.room.share, context)
 
-    def give(self, share: int, out: Out) -> None:
+    def give(self, share: int, context: Context) -> None:
         """Take another share; a smaller one is kept to at once."""
         self.dirty = True
-        self.room.give(share, out)
+        self.room.give(share, context)
         if self.room.forgotten:
             self.room.forgotten.clear()
             self._index_keys()
@@ -117,7 +137,7 @@ class BudgetedPipeline(KeyedPipeline):
         if self.budget.told:
             out.reports.append({"watch": self.watch.name, **self.room.tell()})
 
-    def _pieces(self, rows: RowBatch, now_us: int | None, out: Out) -> None:
+    def _pieces(self, rows: RowBatch, context: Context) -> None:
         text = self.room.costs.texts(rows)
         cost, begin = self.room.costs.of_rows(rows.view, text), 0
         cheapest = max(int(cost.min()), 1)
@@ -128,51 +148,51 @@ class BudgetedPipeline(KeyedPipeline):
             fit = 0 if self.deaf else self.room.fitting(came, text[ahead], self._called.place)
             if fit:
                 piece = rows.take(slice(begin, begin + fit))
-                self._process_slice(piece, now_us, out)
+                context.report_loss(self.room.loss)
+                self._process(piece, np.arange(fit), context)
                 self._learn_of(piece, self._lost)
-            elif not self._admits(int(price[0]), int(text[begin]), out):
+            elif not self._admits(int(price[0]), int(text[begin]), context):
                 fit = 1
-                self._refuse(rows.take(slice(begin, begin + 1)), out)
+                self._refuse(rows.take(slice(begin, begin + 1)), context)
             begin += fit
 
-    def _admits(self, cost: int, text: int, out: Out) -> bool:
+    def _admits(self, cost: int, text: int, context: Context) -> bool:
         """Make room for a row; tell whether there is. One that is too large in any case costs no other its place."""
         if self.deaf:
             self.deaf -= 1
             return False
         if self.room.least(cost, text) > self.room.most:
             return False
-        made = self.room.make(cost, text, out)
+        made = self.room.make(cost, text, context)
         for gone in self.room.forgotten:
             self._called.move(gone)
-            self.open_chain, self._moved = 0, True
+            self.open_shard, self._moved = 0, True
         self.room.forgotten.clear()
         self.deaf = 0 if made else DEAF - 1
         return made
 
-    def _refuse(self, row: RowBatch, out: Out) -> None:
+    def _refuse(self, row: RowBatch, context: Context) -> None:
         """Shed a row on arrival; the models observe it as lost."""
         view = int(row.view[0])
         for store, name in zip(self.watch.stores, self.watch.store_names, strict=True):
             if view < len(self.watch.lanes) and self.watch.lanes[view] == store.lane:
-                out.metrics.count_rows(name, {RowOutcome.SHED: 1})
+                context.count(name, {RowOutcome.SHED: 1})
         self._learn_of(row, np.ones(1, np.bool_))
         self.room.lose(int(row.time[0]) + self.room.shedder.span_us)
 
-    def _process(self, rows: RowBatch, arrival_order: Int, now_us: int | None, out: Out) -> None:
+    def _process(self, rows: RowBatch, arrival_order: Int, context: Context) -> None:
         """Find the key indexes of a slice, which is in order of arrival, and process its rows."""
         place = self._called.place
         new = np.unique(rows.key[place[rows.key] < 0])
         if len(new):
             names = [self._called.names[key] for key in new.tolist()]
-            place[new] = places = self._add_keys(names)
+            place[new] = places = self.add_keys(names)
             self.key_indexes |= dict(zip(names, places, strict=True))
-            self.room.tell_pages()
         self._lost = np.zeros(len(rows), np.bool_)
         if self.room.sampler is not None:
             sample = self._sample(rows, self.room.sampler)
             rows, self._lost = replace(rows, sample=sample), sample.is_rejected | sample.is_repeat
-        super()._process(rows.with_keys(place[rows.key]), arrival_order, now_us, out)
+        super()._process(rows.with_keys(place[rows.key]), arrival_order, context)
 
     def _sample(self, rows: RowBatch, sampler: Sampler) -> RowSample:
         """Decide which rows, in order of arrival, join the sample. Rows that no view can use are not sampled."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tocsin.hashing import key_numbers
-from tocsin.plan.operator_chain import KEYS_PER_PAGE
 from tocsin.runtime.contract import Batch, Bools, Int
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 from tocsin.runtime.state_registry import name_bytes
 
 Key = tuple[str, ...]
@@ -54,8 +54,8 @@ class Called:
 
     def move(self, gone: Sequence[Bools]) -> None:
         """Learn which keys were forgotten, by page: those behind them have moved up."""
-        moved = np.full((len(gone), KEYS_PER_PAGE), -1)
+        moved = np.full((len(gone), KEYS_PER_SHARD), -1)
         for page, mine in enumerate(gone):
-            moved[page, : len(mine)] = np.where(mine, -1, np.cumsum(~mine) - 1 + page * KEYS_PER_PAGE)
+            moved[page, : len(mine)] = np.where(mine, -1, np.cumsum(~mine) - 1 + page * KEYS_PER_SHARD)
         known = np.flatnonzero((self.place >= 0) & (self.place < moved.size))
         self.place[known] = moved.reshape(-1)[self.place[known]]

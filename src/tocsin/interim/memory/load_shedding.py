@@ -16,10 +16,13 @@ import numpy as np
 from tocsin.hashing import key_number, row_fingerprints, unit_numbers
 from tocsin.interim.memory.row_sampling import Sampler
 from tocsin.operators.retention.utility.row_utility import Rows, RowUtility
-from tocsin.plan.operator_chain import KEYS_PER_PAGE, OperatorChain
+from tocsin.interim.memory.shard_view import ShardView
+from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
-from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int, Out
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.state_registry import Shard
@@ -45,24 +48,26 @@ class Kept(NamedTuple):
 class Shedder:
     """What the rows and keys of a watch cost, and who goes."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, operators: OperatorGraph) -> None:
         assert watch.budget is not None
         self.watch, self.in_bytes = watch, watch.budget.memory.unit == BYTES
         self.lanes = [watch.lanes.index(store.lane) for store in watch.stores]
         self.span_us = max((rule.topology.span_us for rule in watch.rules), default=0)
-        empty, one = (OperatorChain(watch, Shard(len(watch.on))).shard for _ in range(2))
+        empty, one = Shard(len(watch.on)), Shard(len(watch.on))
+        operators.attach(empty)
+        operators.attach(one)
         one.add_keys([("",) * len(watch.on)])
         self.page_bytes = empty.size if self.in_bytes else 0
         # The name of a key comes on top. A key may need a new page: each pays its part of it.
-        self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_PAGE) if self.in_bytes else 0
+        self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_SHARD) if self.in_bytes else 0
 
-    def size(self, pages: Sequence[OperatorChain]) -> int:
+    def size(self, pages: Sequence[ShardView]) -> int:
         """How much is kept: bytes, or rows."""
         if self.in_bytes:
             return sum(page.shard.size for page in pages)
         return sum(len(memory.time) for page in pages for memory in page.retentions)
 
-    def longest(self, pages: Sequence[OperatorChain]) -> int:
+    def longest(self, pages: Sequence[ShardView]) -> int:
         """What the longest text of a remembered row takes on a page."""
         texts = [memory.longest_text_bytes for page in pages for memory in page.retentions] if self.in_bytes else []
         return max(texts, default=0)
@@ -75,7 +80,7 @@ class Shedder:
             costs.append(max(float(mine.mean()), 1.0) if len(mine) else 1.0)
         return costs
 
-    def kept(self, pages: Sequence[OperatorChain]) -> Kept:
+    def kept(self, pages: Sequence[ShardView]) -> Kept:
         """All rows that are remembered."""
         parts: list[tuple[Int, Int, Float]] = []
         for page in pages:
@@ -100,7 +105,7 @@ class Shedder:
         return Kept(page_of, store, np.arange(len(time)) - begin, lane, time, number, costs)
 
     def shed(
-        self, pages: Sequence[OperatorChain], excess: float, worth: RowUtility | None, now_us: int, out: Out
+        self, pages: Sequence[ShardView], excess: float, worth: RowUtility | None, now_us: int, context: Context
     ) -> tuple[int, float]:
         """Give up rows that cost `excess` together; say up to which time results may now be missing, and the cost."""
         kept = self.kept(pages)
@@ -119,11 +124,11 @@ class Shedder:
                 gone[kept.place[here[kept.store[here] == store]]] = True
                 page.retentions[store].shed(gone)
                 rows = int(gone.sum())
-                out.metrics.count_rows(name, {RowOutcome.RETAINED: -rows, RowOutcome.SHED: rows})
+                context.count(name, {RowOutcome.RETAINED: -rows, RowOutcome.SHED: rows})
         return max(until_us + self.span_us, NEVER_SEEN), float(kept.cost[going].sum())
 
     def thin(
-        self, pages: Sequence[OperatorChain], excess: float, sampler: Sampler, out: Out
+        self, pages: Sequence[ShardView], excess: float, sampler: Sampler, context: Context
     ) -> tuple[dict[int, Int], float]:
         """Let rows go that cost `excess`, so that the rest is a sample; return fingerprints by lane and cost."""
         kept = self.kept(pages)
@@ -139,7 +144,7 @@ class Shedder:
                 mark[mine] = with_payload_digests(mark[mine], texts, memory.store.columns)
                 memory.stored_probability = np.minimum(memory.probabilities, most[here])
                 memory.shed(gone[here])
-                out.metrics.count_rows(name, {RowOutcome.RETAINED: -len(mine), RowOutcome.SHED: len(mine)})
+                context.count(name, {RowOutcome.RETAINED: -len(mine), RowOutcome.SHED: len(mine)})
         lost = {}
         for lane in (0, 1):
             mine = np.flatnonzero(gone & (kept.lane == lane))
@@ -147,7 +152,7 @@ class Shedder:
             lost[lane] = row_fingerprints((kept.key[mine], kept.time[mine]), len(mine))
         return lost, float(kept.cost[gone].sum())
 
-    def _fingerprints(self, pages: Sequence[OperatorChain], kept: Kept) -> Int:
+    def _fingerprints(self, pages: Sequence[ShardView], kept: Kept) -> Int:
         """Return the fingerprint of each retained row, without its payload."""
         fingerprints = np.zeros(len(kept.time), np.int64)
         for number, page in enumerate(pages):
@@ -172,7 +177,7 @@ class Shedder:
         order, above = (np.concatenate(parts) for parts in zip(*orders, strict=True))
         return np.asarray(order[np.argsort(-above, kind="stable")], np.int64)
 
-    def drop_fingerprints(self, pages: Sequence[OperatorChain]) -> int:
+    def drop_fingerprints(self, pages: Sequence[ShardView]) -> int:
         """Remove the fingerprints of omitted rows; return their bytes, or 0 if the budget counts rows."""
         freed = 0
         for page in pages:
@@ -181,18 +186,18 @@ class Shedder:
             freed += size
         return freed * self.in_bytes
 
-    def empty(self, pages: Sequence[OperatorChain]) -> list[Bools]:
+    def empty(self, pages: Sequence[ShardView]) -> list[Bools]:
         """By page, the keys that have no rows and nothing open; in rows none, as keys cost nothing there."""
         if not self.in_bytes:
             return []
         rows_of = [np.sum([np.diff(memory.offsets) for memory in page.retentions], axis=0) for page in pages]
         return [(rows == 0) & ~page.busy() for rows, page in zip(rows_of, pages, strict=True)]
 
-    def forget(self, pages: Sequence[OperatorChain], gone: Sequence[Bools], out: Out) -> int:
+    def forget(self, pages: Sequence[ShardView], gone: Sequence[Bools], context: Context) -> int:
         """Forget keys; give the newest time of any of them."""
         newest = NEVER_SEEN
         for page, mine in zip(pages, gone, strict=False):
             if mine.any():
                 newest = max(newest, int(page.newest[mine].max()))
-                page.evict_keys(mine, 0, out)
+                page.evict_keys(mine, context)
         return newest

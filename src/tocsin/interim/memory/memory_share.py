@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from tocsin.interim.memory.load_shedding import Shedder
 from tocsin.interim.memory.row_costs import RowCosts
 from tocsin.interim.memory.row_sampling import Sampler
+from tocsin.operators.retention.utility.row_utility import row_utility_of
+from tocsin.interim.memory.shard_view import ShardView
 from tocsin.interim.memory.waiting_charges import Came, Waits
 from tocsin.operators.retention.operator import NO_TEXT
-from tocsin.operators.retention.utility.row_utility import row_utility_of
-from tocsin.plan.operator_chain import OperatorChain
+from tocsin.plan.operator_graph import OperatorGraph
 from tocsin.plan.steps import Watch
 from tocsin.runtime.bucket_clock import BucketClock
-from tocsin.runtime.contract import NEVER_SEEN, Bools, Int, Out
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.runtime.metrics import QualityLoss
 from tocsin.runtime.state_codec import pack, packed_size
 
@@ -36,9 +38,10 @@ PART = 16
 class Room:
     """The share of a bucket, what is left of it, the models, and up to when results may be missing."""
 
-    def __init__(self, watch: Watch, pages: Sequence[OperatorChain]) -> None:
+    def __init__(self, watch: Watch, operators: OperatorGraph, pages: Sequence[ShardView]) -> None:
         assert watch.budget is not None
-        self.pages, self.budget, self.shedder, self.costs = pages, watch.budget, Shedder(watch), RowCosts(watch)
+        self.pages, self.budget = pages, watch.budget
+        self.shedder, self.costs = Shedder(watch, operators), RowCosts(watch)
         self.share, self.waits = self.budget.share, Waits(watch)
         # Room that was made and is not used yet; the longest text remembered.
         self.left, self.longest = 0, NO_TEXT
@@ -72,7 +75,7 @@ class Room:
         """What a row may take at the most."""
         return cost + int(self.costs.of_witnesses(text)) + self.waits.most
 
-    def make(self, cost: int, text: int, out: Out) -> bool:
+    def make(self, cost: int, text: int, context: Context) -> bool:
         """Make room for a part of the share, and for the next row at least; tell whether there is."""
         for attempt in range(4):
             self.longest = self.shedder.longest(self.pages)
@@ -80,7 +83,7 @@ class Room:
             wanted = max(self.share // PART, least)
             room = self.share - self.fixed - self.shedder.size(self.pages)
             enough = max(least, self._enough(wanted))
-            if room >= enough or attempt == 3 or self._judge_and_shed(wanted - room, out) == 0:
+            if room >= enough or attempt == 3 or self._judge_and_shed(wanted - room, context) == 0:
                 break
         self.waits.clear()
         # A sample takes more of the rows that come as soon as much is free, so it looks often.
@@ -98,7 +101,7 @@ class Room:
         pressed = self.pressed_us != NEVER_SEEN and self.clock.steady_us - self.pressed_us <= self.clock.max_step_us
         return wanted // 4 if pressed else wanted // PART * self.shedder.in_bytes
 
-    def _judge_and_shed(self, lacks: int, out: Out) -> float:
+    def _judge_and_shed(self, lacks: int, context: Context) -> float:
         """Forget keys that have nothing, and give up rows; say how much went, 0 if nothing did."""
         # Fingerprints are removed first: without them a repeat may be evaluated again, but no result is lost.
         freed = self.shedder.drop_fingerprints(self.pages)
@@ -112,20 +115,20 @@ class Room:
                 self.worth.judge(memory, each)
                 if self.sampler is not None:
                     self.sampler.judge(memory, each)
-            until_us, shed = self._shed(lacks, out)
+            until_us, shed = self._shed(lacks, context)
             self._press(shed)
             gone = self.shedder.empty(self.pages)
         keys = sum(int(mine.sum()) for mine in gone)
         if keys:
             self.forgotten.append(gone)
-        self.lose(max(until_us, self.shedder.forget(self.pages, gone, out)))
+        self.lose(max(until_us, self.shedder.forget(self.pages, gone, context)))
         return shed + keys + freed
 
-    def _shed(self, lacks: int, out: Out) -> tuple[int, float]:
+    def _shed(self, lacks: int, context: Context) -> tuple[int, float]:
         """Give up rows; say up to which time results may now be missing, and what the rows cost."""
         if self.sampler is None:
-            return self.shedder.shed(self.pages, lacks, self.worth, self.clock.now_us, out)
-        lost, cost = self.shedder.thin(self.pages, lacks, self.sampler, out)
+            return self.shedder.shed(self.pages, lacks, self.worth, self.clock.now_us, context)
+        lost, cost = self.shedder.thin(self.pages, lacks, self.sampler, context)
         for lane, stamp in lost.items():
             if self.worth is not None:
                 self.worth.lose(lane, stamp)
@@ -140,19 +143,13 @@ class Room:
     def lose(self, until_us: int) -> None:
         """Note that results up to a time may be missing."""
         self.loss = QualityLoss(max(self.loss.until_us, until_us), self._predicted)
-        self.tell_pages()
 
-    def tell_pages(self) -> None:
-        """Let pages know up to when results may be missing."""
-        for page in self.pages:
-            page.quality_loss = self.loss
-
-    def give(self, share: int, out: Out) -> None:
+    def give(self, share: int, context: Context) -> None:
         """Take another share; a smaller one is kept to at once."""
         self.share = share
         if self.shedder.size(self.pages) + self.fixed + self.left > self.share:
             self.left = 0
-            self.make(0, 0, out)
+            self.make(0, 0, context)
 
     def tell(self) -> dict[str, Any]:
         """What the memory of this bucket is, how much it would use, and what memory buys: results, or less error.

@@ -19,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.hashing import key_number
+from tocsin.interim.memory.shard_view import ShardView
 from tocsin.jit import kernel
 from tocsin.operators.join.operator import advance_watermark
-from tocsin.plan.operator_chain import KEYS_PER_PAGE, OperatorChain
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.contract import NEVER_SEEN, Int
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 
 # A page, the keys of a call that live there, and where.
-Home = tuple[OperatorChain, Int, Int]
+Home = tuple[ShardView, Int, Int]
 # What it takes to write down how many rows of a key and a rule may wait, and until when.
 _ENTRY = 32
 
@@ -92,11 +93,11 @@ def fit(came: Came, stand: Stand, charged: Charged, terms: Terms, allowed_latene
     return came.key.shape[0], taken
 
 
-def _homes(pages: Sequence[OperatorChain], place: Int) -> Iterator[Home]:
+def _homes(pages: Sequence[ShardView], place: Int) -> Iterator[Home]:
     """By page, the keys of a call that live there, and where."""
     for p, page in enumerate(pages):
-        mine = np.flatnonzero(place // KEYS_PER_PAGE == p)
-        yield page, mine, place[mine] - p * KEYS_PER_PAGE
+        mine = np.flatnonzero(place // KEYS_PER_SHARD == p)
+        yield page, mine, place[mine] - p * KEYS_PER_SHARD
 
 
 class Waits:
@@ -144,7 +145,7 @@ class Waits:
         """Room was made: what waits counts as it is."""
         self.entries, self.charged = self.entries[:, :0], None
 
-    def fitting(self, came: Came, pages: Sequence[OperatorChain], place: Int, left: int) -> tuple[int, int]:
+    def fitting(self, came: Came, pages: Sequence[ShardView], place: Int, left: int) -> tuple[int, int]:
         """How many of the next rows fit, and what they take; keys of the call live at these places."""
         homes = list(_homes(pages, place)) if self.rules else []
         if self.charged is None:
@@ -157,10 +158,10 @@ class Waits:
         shape = (len(self.rules), keys)
         rows, until, noted = np.zeros(shape, np.int64), np.full(shape, NEVER_SEEN), np.zeros(shape, np.int64)
         for page, mine, at in homes:
-            called = np.full(len(page.keys), -1)
+            called = np.full(len(page.shard.keys), -1)
             called[at] = mine
             for r, i in enumerate(self.rules):
-                waiting = page.joins[i].lifecycle.waiting
+                waiting = page.waiting(i)
                 key = called[waiting.key]
                 rows[r] += np.bincount(key[key >= 0], minlength=keys)
                 np.maximum.at(until[r], key[key >= 0], waiting.time[key >= 0])
@@ -185,7 +186,7 @@ class Waits:
         for page, mine, at in homes:
             front[mine] = page.newest[at]
             for r, i in enumerate(self.rules):
-                followed = page.joins[i]
+                followed = page.join(i)
                 newest[r, mine, : followed.newest.shape[1]] = followed.newest[at]
                 progress[r, mine] = followed.watermark[at]
         return Stand(front, newest, progress)

@@ -14,9 +14,8 @@ from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.interim.ranges.key_requests import KeyQueries, Reached, Requests
 from tocsin.interim.ranges.matured_requests import Element, Elements, refused_row, request_alerts
 from tocsin.interim.ranges.request_columns import Asked, Counted, Reasons, read_elements, read_requests
-from tocsin.interim.reorder.wait_agreement import Control
+from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.received_rows import inputs_of
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import join_payload
@@ -98,7 +97,7 @@ class RangePipeline:
 
     def __init__(self, number: int, watch: RangeWatch, pages: Pages) -> None:
         self.number, self.watch = number, watch
-        self.inputs = inputs_of(number, watch)
+        self.inputs = {(number, stream): watch.columns(stream) for stream in watch.streams}
         mine: dict[int, dict[str, bytes]] = {}
         for name, data in pages.items():
             step, key, part = parts_of(name)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
+from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.order import Order
 from tocsin.plan.steps import Watch
 from tocsin.stages.order.pooled import agreed_wait, hear
@@ -32,14 +33,6 @@ from tocsin.stages.order.wait import Statistics
 # By which share a wait must be longer than the last one, or shorter, to be worth telling: each costs a file and a call.
 # And how many grains it must be shorter.
 LONGER, SHORTER, GRAINS = 1 / 16, 1 / 8, 5
-
-
-class Control(NamedTuple):
-    """A wait that the buckets of a watch agreed on, and the stream time from which on it holds."""
-
-    watch: str
-    wait_us: int
-    from_us: int
 
 
 def read_control(row: Mapping[str, Any]) -> Control:

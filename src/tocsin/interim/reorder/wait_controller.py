@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -26,14 +27,27 @@ from numpy.typing import NDArray
 from tocsin.plan.order import Order
 from tocsin.rules.quality import FIXED, MAX, OBSERVED
 from tocsin.runtime.bucket_clock import BLOCK, block_medians
+from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.row_batch import RowBatch
+from tocsin.runtime.state_codec import pack
 from tocsin.stages.order.adaptive import AdaptiveWait
 from tocsin.stages.order.observed import ObservedWait
 from tocsin.stages.order.pooled import tell
 from tocsin.stages.order.wait import FixedWait, MaxWait, Wait
 
+# Name of the page of a shard group with the state of the wait.
+PACE = "pace"
 # A bucket that lies behind keeps so many waits for later; the last of them gives way to a newer one.
 MOST_PENDING = 64
+
+
+class Control(NamedTuple):
+    """A wait that the buckets of a watch agreed on, and the stream time from which on it holds."""
+
+    watch: str
+    wait_us: int
+    from_us: int
 
 
 class Noted(NamedTuple):
@@ -88,11 +102,22 @@ def wait_of(order: Order) -> Wait:
     return AdaptiveWait(order.quality, order.windows_us, asked.strategy)
 
 
-class Pace:
-    """The wait of one bucket of a watch."""
+class WaitController:
+    """Choice of the reorder wait of one bucket: an adaptive part of a keyed pipeline.
 
-    def __init__(self, order: Order) -> None:
+    Attributes
+    ----------
+        watch: Name of the pipeline.
+        alerts: Names of the rules that wait.
+        order, wait: Planned wait, and the current wait with its statistics.
+    """
+
+    def __init__(self, watch: str, alerts: Sequence[str], order: Order) -> None:
+        self.watch, self.alerts = watch, alerts
         self.order, self.wait = order, wait_of(order)
+        # Decisions in the rows of this call, the first of them at a position after the begin of the next slice.
+        self._decisions: deque[Cut] = deque()
+        self._rows: RowBatch | None = None
         self.recent = np.zeros(0, np.int64)
         self.time_us = self.last_us = NEVER_SEEN
         self.dirty = False
@@ -104,6 +129,46 @@ class Pace:
     def recall(self) -> float | None:
         """The recall that the wait is estimated to give; None: nothing is known."""
         return None if math.isnan(self.wait.estimated) else self.wait.estimated
+
+    def rows_before_decision(self, rows: RowBatch, begin: int) -> int | None:
+        """Return the number of rows from `begin` on before the next decision, or None if none is due in this batch."""
+        if begin == 0 and not self._decisions and rows is not self._rows:
+            self._rows, self._decisions = rows, deque(self.cuts(rows.time))
+        return self._decisions[0].rows - begin if self._decisions else None
+
+    def decide(self, context: Context) -> None:
+        """Choose the wait. After the last decision of a call, publish the statistics for a common wait."""
+        decision = self._decisions.popleft()
+        self.adapt(decision)
+        if self.order.shared and not self._decisions:
+            context.publish(self.tell(decision.time_us))
+
+    def observe(self, results: Sequence[Learnt], context: Context) -> None:
+        """Learn from the delays and results of the shards, and count the results by period."""
+        merged = together(results)
+        self.learn(merged)
+        for alert in self.alerts:
+            for start_us, in_order, count in self.found(merged):
+                context.set_metric("results_in_order", in_order, alert, str(start_us))
+                context.set_metric("results", count, alert, str(start_us))
+
+    def report(self, context: Context) -> None:
+        """Set the metrics of a call."""
+        self._rows = None
+        for alert in self.alerts:
+            context.set_metric("wait_us", self.wait.wait_us, alert)
+            context.set_metric("wait_recall", self.recall, alert)
+
+    def apply_control(self, message: Any, context: Context) -> None:
+        """Apply a wait that all buckets of this pipeline share."""
+        if isinstance(message, Control) and message.watch == self.watch and self.order.shared:
+            self.agree(message.wait_us, message.from_us)
+
+    def state_page(self) -> tuple[str, bytes | None]:
+        """Return the name of the page of the wait, and its bytes if they changed."""
+        page = pack(self.arrays()) if self.dirty else None
+        self.dirty = False
+        return PACE, page
 
     def cuts(self, time: Int) -> list[Cut]:
         """Where in these rows, in order of arrival, the wait is to be chosen anew."""

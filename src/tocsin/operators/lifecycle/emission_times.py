@@ -16,6 +16,7 @@ from tocsin.operators.join.operator import Join, advance_watermark
 from tocsin.runtime.alert_batch import NO_TIME
 from tocsin.runtime.contract import NEVER_SEEN, Int
 from tocsin.runtime.row_batch import RowBatch
+from tocsin.runtime.state_registry import Shard
 
 
 @kernel
@@ -45,9 +46,10 @@ class EmissionTimes(NamedTuple):
     newest_time: Int
 
     @classmethod
-    def of(cls, join: Join, arrivals: RowBatch) -> EmissionTimes:
+    def of(cls, join: Join, shard: Shard, arrivals: RowBatch) -> EmissionTimes:
         """Compute the emission times of a rule. Call it before the rule evaluates the arrivals."""
-        newest, key_watermark, rule = join.newest.copy(), join.watermark.copy(), join.rule
+        state, rule = join.state(shard), join.rule
+        newest, key_watermark = state.newest.copy(), state.watermark.copy()
         stream = join.stream_of[arrivals.view]
         times = track_watermarks(
             stream, arrivals.key, arrivals.time, newest, key_watermark, rule.idle_timeout_us, rule.lag_us

@@ -1,9 +1,9 @@
-"""Retention: the retained rows of one input for the keys of a shard, the only row store of the exact path.
+"""Retention: the retained rows of one input, the only row store of the exact path.
 
-Algorithm: `merge` adds the new rows of a batch to the retained rows and computes the serial number at which each row
-leaves the state. A row leaves when other rows cover it (bracketing, dominance) or when a sample rejects it. All other
-rows have the serial number `NEVER`. The join evaluates each probe against the rows that were retained at its serial
-number. `retain` then stores the rows that never leave and that have not expired.
+Algorithm: `process` merges the new rows of a batch with the retained rows and computes the serial number at which each
+row leaves the state. A row leaves when other rows cover it (bracketing, dominance) or when a sample rejects it. All
+other rows have the serial number `NEVER`. The join evaluates each probe against the rows that were retained at its
+serial number. `retain` then stores the rows that never leave and that have not expired.
 
 Guarantees: batch boundaries change no version of a row. The retained rows satisfy the theorem of
 docs/explanation/reduction.md for the comparison of the input.
@@ -21,7 +21,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tocsin.hashing import row_fingerprints
 from tocsin.jit import kernel
@@ -29,16 +28,20 @@ from tocsin.operators.retention.bracketing import CLOSED, HOPPING, SegmentRows, 
 from tocsin.operators.retention.dominance import compute_dominance_ranks
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
 from tocsin.plan.steps import Store
+from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
 from tocsin.runtime.state_registry import (
     Column,
+    OperatorState,
     OptionalStateArray,
     Ragged,
     RetireContext,
     Section,
+    SectionSpec,
+    Shard,
     StateArray,
     StateSchema,
     StoredSection,
@@ -53,7 +56,7 @@ _NO_PROBABILITIES = np.zeros(0)
 
 
 @kernel
-def mark_out_of_order(key: Int, time: Int, newest: Int) -> NDArray[np.bool_]:
+def mark_out_of_order(key: Int, time: Int, newest: Int) -> Bools:
     """Mark the new rows that are older than the newest row of their key, and update the newest time of each key."""
     is_behind = np.empty(key.shape[0], np.bool_)
     for i in range(key.shape[0]):
@@ -116,15 +119,18 @@ def retention_schema(columns: int) -> StateSchema:
     """Return the schema of an input state with this number of value columns.
 
     The omitted rows have the key and fingerprint of each omitted row at the newest time of its key. An equal row is a
-    duplicate.
+    duplicate. The position of a row in its stream is known while a trace is recorded.
     """
     values = tuple(Column(f"v{i}", np.float64, 0.0) for i in range(columns))
-    payload = Column("payload", object, None, is_optional=True)
-    probability = Column("chance", np.float64, 1.0, is_optional=True)
+    optional = (
+        Column("payload", object, None, is_optional=True),
+        Column("chance", np.float64, 1.0, is_optional=True),
+        Column("position", is_optional=True, is_transient=True),
+    )
     return StateSchema(
         KIND,
         per_key=(Column("newest", default=NEVER_SEEN),),
-        ragged=(Ragged("offsets", (Column("time"), *values, payload, probability)),),
+        ragged=(Ragged("offsets", (Column("time"), *values, *optional)),),
         tables=(Table("omitted.key", (Column("omitted.mark"),)),),
     )
 
@@ -136,27 +142,27 @@ def retire_rows(section: StoredSection, context: RetireContext) -> None:
         context.out.metrics.count_rows(section.facts, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
 
 
-class Retention:
-    """Retained rows of one input for the keys of a shard.
+class RetentionState(OperatorState):
+    """Retained rows of one input in a shard.
 
     Attributes
     ----------
         store: Planned input: stream, columns, windows and comparison.
-        section: State section of the input. Its facts are the counter name of the input.
         offsets: Position of the first row of each key. The last entry is the number of rows.
         newest: Newest event time of each key.
         time, values, payload: Columns of the retained rows.
         stored_probability: Sampling probability of each row, or empty if results are not sampled.
+        position: Position of each row in its stream while a trace is recorded, or None.
         omitted_key, omitted_mark: Key index and fingerprint of each omitted row at the newest time of its key.
     """
 
     offsets, newest, time = StateArray("offsets"), StateArray("newest"), StateArray("time")
-    payload = OptionalStateArray("payload")
+    payload, position = OptionalStateArray("payload"), OptionalStateArray("position")
     omitted_key, omitted_mark = StateArray("omitted.key"), StateArray("omitted.mark")
 
-    def __init__(self, store: Store, name: str = "") -> None:
+    def __init__(self, section: Section, store: Store) -> None:
+        super().__init__(section)
         self.store = store
-        self.section = Section(store.id, retention_schema(len(store.columns)), name)
 
     @property
     def values(self) -> tuple[Float, ...]:
@@ -179,42 +185,125 @@ class Retention:
         else:
             self.section.arrays.pop("chance", None)
 
-    def merge(self, rows: RowBatch) -> VersionedRows:
+    def shed(self, is_shed: Bools) -> None:
+        """Remove the marked rows."""
+        before = np.concatenate([[0], np.cumsum(is_shed)])
+        self.offsets = self.offsets - before[self.offsets]
+        self.time, self.values = self.time[~is_shed], tuple(value[~is_shed] for value in self.values)
+        self.payload = None if self.payload is None else self.payload[~is_shed]
+        self.stored_probability = (
+            self.stored_probability[~is_shed] if len(self.stored_probability) else self.stored_probability
+        )
+
+    def drop_fingerprints(self) -> int:
+        """Remove the fingerprints of omitted rows, and return their size in bytes."""
+        size = self.omitted_key.nbytes + self.omitted_mark.nbytes
+        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return size
+
+    @property
+    def probabilities(self) -> Float:
+        """Sampling probability of each row: 1 if results are not sampled."""
+        return self.stored_probability if len(self.stored_probability) else np.ones(len(self.time))
+
+    @property
+    def key(self) -> Int:
+        """Key index of each row."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def row_bytes(self) -> Int:
+        """Return the size of each row in bytes: its columns, and its text with delimiters."""
+        return self._text_bytes() + 8 * (1 + len(self.values) + bool(len(self.stored_probability)))
+
+    @property
+    def longest_text_bytes(self) -> int:
+        """Size in bytes of the longest text with delimiters. Without texts, the size of a missing text."""
+        return int(self._text_bytes().max(initial=NO_TEXT))
+
+    def _text_bytes(self) -> Int:
+        if self.payload is None:
+            return np.full(len(self.time), NO_TEXT)
+        return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
+
+
+class Retention:
+    """Operator that retains the rows of one input.
+
+    Attributes
+    ----------
+        number, store, name: Number of the input in the pipeline, planned input, and counter name.
+        spec: Section of the input. Its facts are the counter name.
+    """
+
+    def __init__(self, number: int, store: Store, name: str = "") -> None:
+        self.number, self.store, self.name = number, store, name
+        self.spec = SectionSpec(store.id, retention_schema(len(store.columns)), name)
+        self.sections = (self.spec,)
+
+    def state(self, shard: Shard) -> RetentionState:
+        """Return the retained rows in a shard."""
+        return RetentionState(shard.sections[self.spec.id], self.store)
+
+    def process(self, shard: Shard, rows: RowBatch, context: Context) -> VersionedRows:
         """Merge the new rows of the view with the retained rows, and compute when each row leaves the state."""
-        offsets, source, retained = lay_out(self.offsets, rows.key)
-        time = np.concatenate([self.time, rows.time])[source]
-        begin = np.concatenate([np.full(len(self.time), BEFORE), rows.serial])[source]
-        values = tuple(np.concatenate([old, rows.values_of(column)])[source] for column, old in enumerate(self.values))
-        texts = partial(self._texts, rows) if rows.has_payload or self.payload is not None else None
+        state = self.state(shard)
+        merged = self._merge(state, rows)
+        outside = 0
+        if self.store.domains:
+            outside = int(self.store.outside([rows.values_of(i) for i in range(len(self.store.columns))]).sum())
+        context.set_metric("out_of_domain", outside, self.name)
+        if context.listener is not None:
+            new = rows.cells.position[rows.cell]
+            before = np.zeros(0, np.int64) if state.position is None else state.position
+            merged = replace(merged, position=np.concatenate([before, new])[merged.source])
+            context.listener.on_entered(self.number, new, rows.serial, merged.is_skipped, merged.is_repeat)
+        return merged
+
+    def evict(self, shard: Shard, keys: Bools, context: Context) -> None:
+        """Count the rows of keys that will be removed from the shard as expired."""
+        rows = int(np.diff(self.state(shard).offsets)[keys].sum())
+        context.count(self.name, {RowOutcome.EXPIRED: rows, RowOutcome.RETAINED: -rows})
+        context.set_metric("freed_keys", int(keys.sum()), self.name)
+
+    def _merge(self, state: RetentionState, rows: RowBatch) -> VersionedRows:
+        offsets, source, retained = lay_out(state.offsets, rows.key)
+        time = np.concatenate([state.time, rows.time])[source]
+        begin = np.concatenate([np.full(len(state.time), BEFORE), rows.serial])[source]
+        values = tuple(np.concatenate([old, rows.values_of(column)])[source] for column, old in enumerate(state.values))
+        texts = partial(_texts, state, rows) if rows.has_payload or state.payload is not None else None
         if self.store.remember:
             tag = np.zeros(len(source), np.int64)
             if self.store.whole:
-                tag = self._row_tags((np.concatenate([self.key, rows.key])[source], time), values, source, texts)
+                tag = self._row_tags((np.concatenate([state.key, rows.key])[source], time), values, source, texts)
             order, end = self._find_ends((offsets, retained), time, values, tag, begin)
         else:
             order, end = np.arange(len(time)), np.full(len(time), NEVER)
         position = np.empty(len(source), np.int64)
         position[source[order]] = np.arange(len(source))
-        probes = position[len(self.time) :]
+        probes = position[len(state.time) :]
         time, begin, end, values = time[order], begin[order], end[order], tuple(value[order] for value in values)
-        newest = self.newest.copy()
-        is_behind = mark_out_of_order(rows.key, rows.time, self.newest)
+        newest = state.newest.copy()
+        is_behind = mark_out_of_order(rows.key, rows.time, state.newest)
         is_omitted = end[probes] == begin[probes]
         nothing = np.zeros(len(probes), np.bool_)
         merged = VersionedRows(offsets, time, begin, end, values, source[order], texts, probes, nothing, nothing)
         is_repeat = is_omitted
         if not self.store.whole:
-            is_repeat = self._find_repeats(merged, rows.key, is_omitted, is_behind, newest)
+            is_repeat = self._find_repeats(state, merged, (rows.key, is_omitted, is_behind), newest)
         merged = replace(merged, is_repeat=is_repeat, is_covered=is_omitted & is_behind & ~is_repeat)
-        is_current = self.newest[self.omitted_key] == newest[self.omitted_key]
-        self.omitted_key, self.omitted_mark = self.omitted_key[is_current], self.omitted_mark[is_current]
-        return merged if rows.sample is None else self._apply_sample(merged, rows.sample)
+        is_current = state.newest[state.omitted_key] == newest[state.omitted_key]
+        state.omitted_key, state.omitted_mark = state.omitted_key[is_current], state.omitted_mark[is_current]
+        return merged if rows.sample is None else _apply_sample(state, merged, rows.sample)
 
-    def _find_repeats(self, merged: VersionedRows, key: Int, is_omitted: Bools, is_behind: Bools, newest: Int) -> Bools:
+    def _find_repeats(
+        self, state: RetentionState, merged: VersionedRows, new_rows: tuple[Int, Bools, Bools], newest: Int
+    ) -> Bools:
         """Mark the new rows of a reduced input that equal an earlier row.
 
-        `newest` has the newest time of each key before this call.
+        `new_rows` has the key of each new row, and marks the omitted and the out-of-order rows. `newest` has the newest
+        time of each key before this call.
         """
+        key, is_omitted, is_behind = new_rows
         if not is_omitted.any():
             return is_omitted
         probes, behind = merged.probes, np.zeros(len(merged), np.bool_)
@@ -229,25 +318,8 @@ class Retention:
             behind[at],
         )
         found = np.zeros(len(merged), np.bool_)
-        found[at] = find_repeats(rows, self.omitted_key, newest[self.omitted_key], self.omitted_mark)
+        found[at] = find_repeats(rows, state.omitted_key, newest[state.omitted_key], state.omitted_mark)
         return found[probes]
-
-    def _apply_sample(self, merged: VersionedRows, sample: RowSample) -> VersionedRows:
-        """End the rejected and repeated rows at their own serial numbers, so that no later row finds them."""
-        retained = np.zeros(len(self.time), np.bool_)
-        is_repeat, is_rejected = (
-            np.concatenate([retained, part])[merged.source] for part in (sample.is_repeat, sample.is_rejected)
-        )
-        is_rejected &= ~is_repeat & (merged.end == NEVER)
-        probability = np.concatenate([self.probabilities, sample.probability])[merged.source]
-        end = np.where(is_rejected | (is_repeat & (merged.end == NEVER)), merged.begin, merged.end)
-        return replace(
-            merged,
-            end=end,
-            probability=probability,
-            rejected=int(is_rejected.sum()),
-            is_repeat=merged.is_repeat | sample.is_repeat,
-        )
 
     def _find_ends(
         self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, begin: Int
@@ -291,96 +363,73 @@ class Retention:
         fingerprints = row_fingerprints([value[at] for value in merged.values], len(at))
         return with_payload_digests(fingerprints, texts, self.store.columns)
 
-    def _texts(self, rows: RowBatch, source: Int) -> Texts:
-        """Return the payload of rows by number: the retained rows first, then the new rows."""
-        texts = np.full(len(source), None, dtype=object)
-        is_retained = source < len(self.time)
-        if self.payload is not None:
-            texts[is_retained] = self.payload[source[is_retained]]
-        texts[~is_retained] = rows.texts(source[~is_retained] - len(self.time))
-        return texts
-
-    def retain(self, merged: VersionedRows, oldest: Int) -> dict[RowOutcome, int]:
-        """Store the rows that remain, and return the changes of row outcomes.
+    def retain(self, shard: Shard, merged: VersionedRows, oldest: Int, context: Context) -> None:
+        """Store the rows that remain, and count the changes of row outcomes.
 
         `oldest` is the oldest useful time of each key.
         """
-        new, before = len(merged.probes), len(self.time)
+        state = self.state(shard)
+        new, before = len(merged.probes), len(state.time)
         if not self.store.remember:
-            return {RowOutcome.EXPIRED: new}
+            context.count(self.name, {RowOutcome.EXPIRED: new})
+            return
         at, offsets, expired = find_retained(merged.offsets, merged.time, merged.end, oldest)
         if not self.store.whole:
-            self._store_fingerprints(merged, oldest)
+            self._store_fingerprints(state, merged, oldest)
         if merged.payload is not None:
-            self.payload = merged.texts(at)
-        self.offsets, self.time = offsets, merged.time[at]
-        self.values = tuple(value[at] for value in merged.values)
-        self.stored_probability = self.stored_probability if merged.probability is None else merged.probability[at]
+            state.payload = merged.texts(at)
+        state.offsets, state.time = offsets, merged.time[at]
+        state.values = tuple(value[at] for value in merged.values)
+        state.stored_probability = state.stored_probability if merged.probability is None else merged.probability[at]
+        if context.listener is not None and merged.position is not None:
+            state.position = merged.position[at]
+            context.listener.on_reduced(self.number, merged.position, merged.end, state.position)
         gained, repeats = len(at) - before, int(merged.is_repeat.sum())
         omitted = new - gained - int(expired[0]) - merged.rejected - repeats
-        return {
+        outcomes = {
             RowOutcome.RETAINED: gained,
             RowOutcome.EXPIRED: int(expired[0]),
             RowOutcome.OMITTED: omitted,
             RowOutcome.SHED: merged.rejected,
             RowOutcome.DUPLICATE: repeats,
         }
+        context.count(self.name, outcomes)
 
-    def _store_fingerprints(self, merged: VersionedRows, oldest: Int) -> None:
+    def _store_fingerprints(self, state: RetentionState, merged: VersionedRows, oldest: Int) -> None:
         """Store the fingerprints of the omitted rows at a newest time that new rows can still have."""
-        is_omitted = mark_omitted_at_newest(merged.offsets, merged.time, merged.end, self.newest)
+        is_omitted = mark_omitted_at_newest(merged.offsets, merged.time, merged.end, state.newest)
         is_omitted[merged.probes[merged.is_repeat]] = False
         at = np.flatnonzero(is_omitted)
         key = np.searchsorted(merged.offsets, at, side="right") - 1
-        key = np.concatenate([self.omitted_key, key])
-        mark = np.concatenate([self.omitted_mark, self._fingerprints(merged, at)])
-        stay = self.newest[key] >= oldest[key]
-        self.omitted_key, self.omitted_mark = key[stay], mark[stay]
+        key = np.concatenate([state.omitted_key, key])
+        mark = np.concatenate([state.omitted_mark, self._fingerprints(merged, at)])
+        stay = state.newest[key] >= oldest[key]
+        state.omitted_key, state.omitted_mark = key[stay], mark[stay]
 
-    def count_rows(self, keys: NDArray[np.bool_]) -> int:
-        """Return the number of rows of some keys."""
-        return int(np.diff(self.offsets)[keys].sum())
 
-    def shed(self, is_shed: NDArray[np.bool_]) -> None:
-        """Remove the marked rows."""
-        before = np.concatenate([[0], np.cumsum(is_shed)])
-        self.offsets = self.offsets - before[self.offsets]
-        self.time, self.values = self.time[~is_shed], tuple(value[~is_shed] for value in self.values)
-        self.payload = None if self.payload is None else self.payload[~is_shed]
-        self.stored_probability = (
-            self.stored_probability[~is_shed] if len(self.stored_probability) else self.stored_probability
-        )
+def _apply_sample(state: RetentionState, merged: VersionedRows, sample: RowSample) -> VersionedRows:
+    """End the rejected and repeated rows at their own serial numbers, so that no later row finds them."""
+    retained = np.zeros(len(state.time), np.bool_)
+    is_repeat, is_rejected = (
+        np.concatenate([retained, part])[merged.source] for part in (sample.is_repeat, sample.is_rejected)
+    )
+    is_rejected &= ~is_repeat & (merged.end == NEVER)
+    probability = np.concatenate([state.probabilities, sample.probability])[merged.source]
+    end = np.where(is_rejected | (is_repeat & (merged.end == NEVER)), merged.begin, merged.end)
+    return replace(
+        merged,
+        end=end,
+        probability=probability,
+        rejected=int(is_rejected.sum()),
+        is_repeat=merged.is_repeat | sample.is_repeat,
+    )
 
-    def drop_fingerprints(self) -> int:
-        """Remove the fingerprints of omitted rows, and return their size in bytes."""
-        size = self.omitted_key.nbytes + self.omitted_mark.nbytes
-        self.omitted_key, self.omitted_mark = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return size
 
-    @property
-    def probabilities(self) -> Float:
-        """Sampling probability of each row: 1 if results are not sampled."""
-        return self.stored_probability if len(self.stored_probability) else np.ones(len(self.time))
-
-    @property
-    def key(self) -> Int:
-        """Key index of each row."""
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-
-    def row_bytes(self) -> Int:
-        """Return the size of each row in bytes: its columns, and its text with delimiters."""
-        return self._text_bytes() + 8 * (1 + len(self.values) + bool(len(self.stored_probability)))
-
-    @property
-    def longest_text_bytes(self) -> int:
-        """Size in bytes of the longest text with delimiters. Without texts, the size of a missing text."""
-        return int(self._text_bytes().max(initial=NO_TEXT))
-
-    def _text_bytes(self) -> Int:
-        if self.payload is None:
-            return np.full(len(self.time), NO_TEXT)
-        return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
-
-    def count_out_of_domain(self, rows: RowBatch) -> int:
-        """Return the number of new rows with a value outside the declared domain."""
-        return int(self.store.outside([rows.values_of(column) for column in range(len(self.values))]).sum())
+def _texts(state: RetentionState, rows: RowBatch, source: Int) -> Texts:
+    """Return the payload of rows by number: the retained rows first, then the new rows."""
+    texts = np.full(len(source), None, dtype=object)
+    is_retained = source < len(state.time)
+    if state.payload is not None:
+        texts[is_retained] = state.payload[source[is_retained]]
+    texts[~is_retained] = rows.texts(source[~is_retained] - len(state.time))
+    return texts

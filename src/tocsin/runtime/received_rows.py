@@ -12,11 +12,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.plan.ranges import RangeWatch
-from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Batch, Float, Int, Out, Payload
+from tocsin.runtime.context import Context, InputView
+from tocsin.runtime.contract import Batch, Float, Int, Payload
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch, join_payload
+
+
+@dataclass(frozen=True)
+class PipelineInputs:
+    """Streams that a pipeline reads.
+
+    Attributes
+    ----------
+        number: Number of the key set in the plan.
+        on: Names of the key columns.
+        streams: Names of the streams.
+        views: Input views, in the order of their streams.
+    """
+
+    number: int
+    on: tuple[str, ...]
+    streams: tuple[str, ...]
+    views: tuple[InputView, ...]
+
+    def columns(self, stream: str) -> list[str]:
+        """Return the value columns that are read of a stream, each once."""
+        return sorted({column for view in self.views if view.stream == stream for column in view.columns})
+
+    def has_view(self, stream: str) -> bool:
+        """Return whether a rule reads values of a stream. Of other streams only time and key of the rows matter."""
+        return any(view.stream == stream for view in self.views)
+
+    @property
+    def columns_read(self) -> dict[tuple[int, str], list[str]]:
+        """Columns that the pipeline reads, by key set number and stream."""
+        return {(self.number, stream): self.columns(stream) for stream in self.streams}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +87,23 @@ class _Part(NamedTuple):
     at: Int | None
 
 
-def inputs_of(number: int, watch: Watch | RangeWatch) -> dict[tuple[int, str], list[str]]:
-    """Return the inputs of a pipeline: the columns that it reads, by key set number and stream."""
-    return {(number, stream): watch.columns(stream) for stream in watch.streams}
-
-
-def read_streams(watch: Watch, batches: Sequence[Batch], key_indexes: Callable[[Batch], Int]) -> dict[str, StreamRows]:
+def read_streams(
+    inputs: PipelineInputs, batches: Sequence[Batch], key_indexes: Callable[[Batch], Int]
+) -> dict[str, StreamRows]:
     """Join the batches of each stream. `key_indexes` returns the key index of each key of a batch."""
-    return {name: _read_stream(watch, name, batches, key_indexes) for name in watch.streams}
+    return {name: _read_stream(inputs, name, batches, key_indexes) for name in inputs.streams}
 
 
-def _read_stream(watch: Watch, name: str, batches: Sequence[Batch], key_indexes: Callable[[Batch], Int]) -> StreamRows:
+def _read_stream(
+    inputs: PipelineInputs, name: str, batches: Sequence[Batch], key_indexes: Callable[[Batch], Int]
+) -> StreamRows:
     mine = [batch for batch in batches if batch.stream == name and len(batch.time)]
-    columns = watch.columns(name)
+    columns = inputs.columns(name)
     if not mine:
         none = np.zeros(0, np.int64)
         return StreamRows(none, none, none, {column: np.zeros(0) for column in columns}, None)
     keys = [key_indexes(batch)[batch.key] for batch in mine]
-    payload = None if watch.is_only_heard(name) else join_payload(mine)
+    payload = join_payload(mine) if inputs.has_view(name) else None
     if len(mine) == 1:
         batch = mine[0]
         values = {column: batch.values[column] for column in columns}
@@ -84,13 +113,15 @@ def _read_stream(watch: Watch, name: str, batches: Sequence[Batch], key_indexes:
     return StreamRows(np.concatenate(keys), time, arrival, values, payload)
 
 
-def read_views(watch: Watch, streams: Mapping[str, StreamRows], *, with_unused: bool = False) -> tuple[RowBatch, Int]:
+def read_views(
+    inputs: PipelineInputs, streams: Mapping[str, StreamRows], *, with_unused: bool = False
+) -> tuple[RowBatch, Int]:
     """Return the rows of all views, view by view, and their order of arrival.
 
     Rows that arrived together keep the order of the streams, and in a stream the order of the source. `with_unused`
     adds the rows that no view can use.
     """
-    parts = _find_parts(watch, streams, with_unused=with_unused)
+    parts = _find_parts(inputs, streams, with_unused=with_unused)
     counts = [len(streams[part.stream]) if part.at is None else len(part.at) for part in parts]
     key, time, arrival = (_concatenate(streams, parts, name) for name in ("key", "time", "arrival"))
     position = [np.arange(count) if part.at is None else part.at for part, count in zip(parts, counts, strict=True)]
@@ -109,17 +140,18 @@ def read_views(watch: Watch, streams: Mapping[str, StreamRows], *, with_unused: 
     number = np.arange(len(time))
     cells = Cells(values, np.concatenate(position), payload)
     rows = RowBatch(np.repeat([part.view for part in parts], counts).astype(np.int64), key, time, number, number, cells)
-    if len(parts) <= len(watch.streams):
+    if len(parts) <= len(inputs.streams):
         return rows, np.argsort(arrival, kind="stable")
-    stream = np.repeat([watch.streams.index(part.stream) for part in parts], counts)
+    stream = np.repeat([inputs.streams.index(part.stream) for part in parts], counts)
     return rows, np.lexsort((cells.position, stream, arrival))
 
 
-def _find_parts(watch: Watch, streams: Mapping[str, StreamRows], *, with_unused: bool) -> list[_Part]:
+def _find_parts(inputs: PipelineInputs, streams: Mapping[str, StreamRows], *, with_unused: bool) -> list[_Part]:
     parts = []
-    for view, (name, columns) in enumerate(watch.lanes):
-        finite = np.logical_and.reduce([np.isfinite(streams[name].values[column]) for column in columns])
-        parts.append(_Part(view, name, columns, None if finite.all() else np.flatnonzero(finite)))
+    for number, view in enumerate(inputs.views):
+        values = streams[view.stream].values
+        finite = np.logical_and.reduce([np.isfinite(values[column]) for column in view.columns])
+        parts.append(_Part(number, view.stream, view.columns, None if finite.all() else np.flatnonzero(finite)))
     if not with_unused:
         return parts
     for name in dict.fromkeys(part.stream for part in parts):
@@ -129,7 +161,7 @@ def _find_parts(watch: Watch, streams: Mapping[str, StreamRows], *, with_unused:
             for at in used:
                 unused[at] = False
             if unused.any():
-                parts.append(_Part(len(watch.lanes), name, (), np.flatnonzero(unused)))
+                parts.append(_Part(len(inputs.views), name, (), np.flatnonzero(unused)))
     return parts
 
 
@@ -142,15 +174,18 @@ def _concatenate(streams: Mapping[str, StreamRows], parts: Sequence[_Part], name
 
 
 def count_received(
-    watch: Watch, streams: Mapping[str, StreamRows], rows: RowBatch, batches: Sequence[Batch], out: Out
+    inputs: PipelineInputs,
+    streams: Mapping[str, StreamRows],
+    rows: RowBatch,
+    batches: Sequence[Batch],
+    context: Context,
 ) -> None:
-    """Count the received rows of each input, and the rows that its source or its view rejects."""
-    counts = np.bincount(rows.view, minlength=len(watch.lanes)).tolist()
-    for store, name in zip(watch.stores, watch.store_names, strict=True):
-        bad = sum(batch.quarantined for batch in batches if batch.stream == store.stream)
-        view = watch.lanes.index(store.lane)
-        received = len(streams[store.stream]) + bad
-        out.metrics.count_rows(name, {RowOutcome.QUARANTINED: received - counts[view]})
-        if counts[view]:
-            begin = sum(counts[:view])
-            out.metrics.record("newest_us", int(rows.time[begin : begin + counts[view]].max()), store.stream)
+    """Count the rows of each view that its source or the view rejects, and record the newest times."""
+    counts, begin = np.bincount(rows.view, minlength=len(inputs.views)).tolist(), 0
+    for view, count in zip(inputs.views, counts, strict=False):
+        bad = sum(batch.quarantined for batch in batches if batch.stream == view.stream)
+        for name in view.inputs:
+            context.count(name, {RowOutcome.QUARANTINED: len(streams[view.stream]) + bad - count})
+        if count:
+            context.set_metric("newest_us", int(rows.time[begin : begin + count].max()), view.stream)
+        begin += count
