@@ -120,7 +120,7 @@ def run(stream: Stream, memory: int, by: str) -> tuple[Int, list[tuple[float, fl
             offsets, known, segment, np.repeat([0, 1], len(keys)), part, by_key.reshape(1, -1),
             np.ones(len(rows), np.int64), by_key, rows,
         )  # fmt: skip
-        arrivals = Arrivals(stream.lane[span], key[span], stream.time[span], clock[span])
+        arrivals = Arrivals(stream.lane[span], key[span], stream.time[span], clock[span], np.arange(len(new)))
         versions, how = new_versions(len(rows), len(new)), utility.utilities(memory)
         left, state = versions.end, versions.state
         none = np.zeros(len(new), np.int64)

@@ -65,9 +65,12 @@ class Shedding:
         for row in list(self.rows):
             if row.key == key and row.time < self.newest[key] - self.inputs[row.source].horizon:
                 self._leave(row, "expired")
-        for source, one in enumerate(self.inputs):
-            if one.lane == lane:
-                self._enter(Row(serial, source, key, time, value, cost))
+        mine = [source for source, one in enumerate(self.inputs) if one.lane == lane]
+        if cost * len(mine) > self.share:
+            self.outcome |= {(serial, source): "shed" for source in mine}
+            return
+        for source in mine:
+            self._enter(Row(serial, source, key, time, value, cost))
         while sum(row.cost for row in self.rows) > self.share:
             self._leave(self._victim(clock), "shed")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.interim.cpu.stream_query import Select
-    from tocsin.interim.memory.memory_rebalancing import Allotment
+    from tocsin.operators.retention.utility.memory_rebalancing import Allotment
     from tocsin.interim.ranges.active_requests import Alive, alive_requests
     from tocsin.interim.ranges.range_pipeline import RANGES
     from tocsin.interim.ranges.request_columns import Asked, assign_shards, read_requests
@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "Agreement": "tocsin.interim.reorder.wait_agreement",
     "Alive": "tocsin.interim.ranges.active_requests",
-    "Allotment": "tocsin.interim.memory.memory_rebalancing",
+    "Allotment": "tocsin.operators.retention.utility.memory_rebalancing",
     "Anytime": "tocsin.plan.anytime",
     "Asked": "tocsin.interim.ranges.request_columns",
     "Plan": "tocsin.plan.plan",

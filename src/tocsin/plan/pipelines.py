@@ -9,16 +9,17 @@ from tocsin.interim.cpu import page_names
 from tocsin.interim.cpu.join_pipeline import PromisingPipeline
 from tocsin.interim.cpu.page_names import PROMISING
 from tocsin.interim.cpu.selection_pipeline import OneStreamPipeline
-from tocsin.interim.memory.budgeted_pipeline import MEMORY, BudgetedPipeline
-from tocsin.interim.memory.memory_rebalancing import Share, read_share
 from tocsin.interim.ranges import range_pipeline
 from tocsin.interim.ranges.range_pipeline import RANGES, RangePipeline
 from tocsin.interim.reorder.wait_agreement import read_control
 from tocsin.interim.reorder.wait_controller import PACE, Control, WaitController
+from tocsin.operators.retention.utility.memory_rebalancing import read_share
 from tocsin.plan.operator_graph import KINDS, OperatorGraph
+from tocsin.plan.retention_budget import MEMORY, RetentionBudget
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
+from tocsin.runtime.contract import Adaptive, Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.keyed_pipeline import KeyedPipeline
+from tocsin.runtime.memory_pool import Share
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import ShardGroup, StateRegistry, readable
 
@@ -62,9 +63,18 @@ def _keyed_pipeline(number: int, watch: Watch, group: ShardGroup, listener: List
                 waits.load(unpack(stored)[0])
             waits.dirty = group.is_copy and watch.order.adapts
     operators = OperatorGraph(watch, reads, waits, is_traced=listener is not None)
+    adaptive: list[Adaptive] = [] if waits is None else [waits]
     if watch.budget is not None:
-        return BudgetedPipeline(watch, reads, operators, group, listener)
-    return KeyedPipeline(watch.name, reads, operators, [] if waits is None else [waits], group, listener)
+        operators.budget = RetentionBudget(watch, operators, group.shards)
+        adaptive.append(operators.budget)
+    pipeline = KeyedPipeline(watch.name, reads, operators, adaptive, group, listener)
+    if operators.budget is not None:
+        operators.budget.charge_restored_keys()
+        if stored := group.parts.pop(MEMORY, None):
+            with readable(f"{group.name}/{MEMORY}"):
+                operators.budget.restore(stored)
+            operators.budget.is_dirty |= group.is_copy
+    return pipeline
 
 
 def read_message(row: Mapping[str, Any]) -> Control | Share:

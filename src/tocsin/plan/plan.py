@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.hashing import stable_hash
-from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.runtime.memory_pool import Share
 from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.pipelines import build_pipelines, read_message

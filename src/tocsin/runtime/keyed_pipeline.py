@@ -36,8 +36,12 @@ class Operators(Protocol):
     def attach(self, shard: Shard) -> None:
         """Add the sections of all operators to a shard, which adopt its stored sections."""
 
-    def process(self, shard: Shard, rows: RowBatch, context: Context) -> Any:
-        """Process rows, which are sorted by key and arrival. Return results for the adaptive parts, or None."""
+    def process(self, parts: Sequence[tuple[Shard, RowBatch]], context: Context) -> Sequence[Any]:
+        """Process the rows of a slice by shard, sorted by key and arrival. Return results for the adaptive parts."""
+
+    @property
+    def needs_all_shards(self) -> bool:
+        """Whether `process` needs the shards without rows, too."""
 
     def observe(self, shard: Shard, rows: ObservedRows, context: Context) -> None:
         """Process all rows with a time and a key, for operators that read no values."""
@@ -141,18 +145,25 @@ class KeyedPipeline:
             begin += count
         for part in self.adaptive:
             part.report(context)
+        self._index_changed_keys()
+
+    def _index_changed_keys(self) -> None:
+        """Assign the indexes again if keys were removed."""
+        if sum(len(shard.keys) for shard in self.shards) != len(self.key_indexes):
+            self._index_keys()
 
     def _process(self, rows: RowBatch, arrival_order: Int, context: Context) -> None:
         """Sort rows by key and arrival, pass them to the operators by shard, and feed the results back."""
         if not len(rows):
             return
-        ordered, results = sort_by_key(rows, arrival_order), []
-        for p in np.unique(ordered.key // KEYS_PER_SHARD).tolist():
+        ordered, parts = sort_by_key(rows, arrival_order), []
+        with_rows = np.unique(ordered.key // KEYS_PER_SHARD).tolist()
+        for p in range(len(self.shards)) if self.operators.needs_all_shards else with_rows:
             first = p * KEYS_PER_SHARD
             begin, end = np.searchsorted(ordered.key, [first, first + KEYS_PER_SHARD]).tolist()
             part = ordered if end - begin == len(ordered) else ordered.take(slice(begin, end))
-            results.append(self.operators.process(self.shards[p], part.with_keys(part.key - first), context))
-        self._feed_back(results, context)
+            parts.append((self.shards[p], part.with_keys(part.key - first)))
+        self._feed_back(self.operators.process(parts, context), context)
 
     def _feed_back(self, results: Sequence[Any], context: Context) -> None:
         """Pass the results of all shards to the adaptive parts."""
@@ -209,6 +220,7 @@ class KeyedPipeline:
         """Apply a decision of the coordinator."""
         for part in self.adaptive:
             part.apply_control(message, self.context(out))
+        self._index_changed_keys()
 
     def on_end(self, out: Out) -> None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
@@ -219,8 +231,7 @@ class KeyedPipeline:
         """Advance idle keys. The eviction of keys changes the indexes of other keys."""
         context = self.context(out, now_us)
         self._feed_back([self.operators.advance(shard, now_us, context) for shard in self.shards], context)
-        if sum(len(shard.keys) for shard in self.shards) != len(self.key_indexes):
-            self._index_keys()
+        self._index_changed_keys()
 
     def next_timer(self) -> int | None:
         """Return the earliest timer of the operators, or None."""

@@ -33,7 +33,7 @@ class VersionedRows:
         is_repeat: New rows that equal an earlier row.
         is_covered: New rows that are out of order and were omitted on arrival, and are no repeats.
         probability: Inclusion probability of each row, or None if rows are not sampled.
-        rejected: Number of new rows that the sample rejected.
+        shed: Number of rows that left the state because memory was short.
         position: Position of each row in its stream while a trace is recorded, or None.
     """
 
@@ -48,7 +48,7 @@ class VersionedRows:
     is_repeat: Bools
     is_covered: Bools
     probability: Float | None = None
-    rejected: int = 0
+    shed: int = 0
     position: Int | None = None
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from tocsin.interim.cpu.cpu_recall import Bought
 from tocsin.interim.cpu.new_rows import NewRows, new_rows
 from tocsin.interim.cpu.page_names import PROMISING, parts_of
 from tocsin.interim.cpu.row_log import RowLog
-from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.runtime.memory_pool import Share
 from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.steps import Watch
 from tocsin.runtime.context import Context

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.interim.memory.memory_rebalancing import Share
+from tocsin.runtime.memory_pool import Share
 from tocsin.interim.ranges.key_requests import KeyQueries, Reached, Requests
 from tocsin.interim.ranges.matured_requests import Element, Elements, refused_row, request_alerts
 from tocsin.interim.ranges.request_columns import Asked, Counted, Reasons, read_elements, read_requests

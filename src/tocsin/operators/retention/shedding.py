@@ -8,7 +8,7 @@ the charged cost exceeds the share, the row with the smallest utility leaves the
 
 Each *lane* (the inputs that read one view of a stream) has a binary heap. The entry of a row that has left the state is
 stale, and is dropped when it reaches the top. The order of a heap is utility, granule of age (older first), time (older
-first, or newer first if the utility rises with age), serial number and input. With PROB the utility is a number per
+first, or newer first if the utility rises with age), `tie` and input. With PROB the utility is a number per
 row, with AGE the priority of the granule of age, with RECENT 0. A row that is older than the window of its lane has the
 utility `PAST`. Utilities depend on the age, so they are computed again when the clock enters another tick. A lane
 whose top entry is older than its window loses this row first. If the lanes have target costs, the lane with the
@@ -57,11 +57,11 @@ class SliceRows(NamedTuple):
         known: Number of retained rows of each segment.
         segment: Segment of each row.
         source: Input of each segment.
-        rows: Columns of the reduction. The rank is the position in the slice, -1 for retained rows.
+        rows: Columns of the reduction. The rank is the serial number, -1 for retained rows.
         values: Comparison values, one row per value. Inputs with one value use `rows.v`.
         cost: Charge of each row.
         utility: Expected results of each row if its lane is `BY_KEY`.
-        serial: Arrival number in the bucket, which remains the same in later slices.
+        tie: Number that orders rows of equal utility and time, and remains the same in later slices.
     """
 
     offsets: Int
@@ -72,7 +72,7 @@ class SliceRows(NamedTuple):
     values: Float
     cost: Int
     utility: Float
-    serial: Int
+    tie: Int
 
 
 class Inputs(NamedTuple):
@@ -127,12 +127,14 @@ class Arrivals(NamedTuple):
         key: Key of each row.
         time: Event time of each row.
         clock: Time of the bucket clock at each row, which never decreases.
+        serial: Serial number of each row. It increases.
     """
 
     lane: Int
     key: Int
     time: Int
     clock: Int
+    serial: Int
 
 
 class Versions(NamedTuple):
@@ -140,8 +142,8 @@ class Versions(NamedTuple):
 
     Attributes
     ----------
-        end: Position in the slice after which a row is no longer found: the position of the arrival that covers it,
-            the position after the arrival for which it was shed, or `NEVER`.
+        end: Serial number from which on a row is not found: of the arrival that covers it, after the arrival for
+            which it was shed, or `NEVER`.
         state: `HELD`, `OMITTED`, `SHED` or `EXPIRED` for each row.
         is_refused: Arrivals for which no row was left to shed. They must not be evaluated.
         threshold: Threshold of the sample after each arrival.
@@ -168,7 +170,7 @@ class _Heaps(NamedTuple):
     utility: Float
     granule: Int
     time: Int
-    serial: Int
+    tie: Int
 
 
 @kernel
@@ -180,8 +182,8 @@ def _is_less(heaps: _Heaps, a: int, b: int) -> bool:
         return bool(heaps.granule[a] > heaps.granule[b])
     if heaps.time[a] != heaps.time[b]:
         return bool(heaps.time[a] < heaps.time[b])
-    if heaps.serial[a] != heaps.serial[b]:
-        return bool(heaps.serial[a] < heaps.serial[b])
+    if heaps.tie[a] != heaps.tie[b]:
+        return bool(heaps.tie[a] < heaps.tie[b])
     return a < b
 
 
@@ -307,7 +309,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
         np.zeros(size),
         np.zeros(size, np.int64),
         np.zeros(size, np.int64),
-        slice_rows.serial,
+        slice_rows.tie,
     )
     # Each segment has a list of retained rows, which begins at `first` and has `count` rows, and its own queues.
     listed, first, count = np.empty(size + 1, np.uint32), np.zeros(segments, np.int64), known.copy()
@@ -348,7 +350,12 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                         total -= slice_rows.cost[row]
                         is_stale[segment] = True
                     first[segment] += 1
-        # 2. The row enters each input of its view, and covers retained rows.
+        # 2. The row enters each input of its view, and covers retained rows. A row that can never fit does not enter.
+        alone = extra[position]
+        for one in range(count_inputs):
+            if inputs.lane[one] == view:
+                alone += slice_rows.cost[next_row[one * keys + key]]
+        is_refused[position] = view < lanes and alone > share
         for one in range(count_inputs):
             if inputs.lane[one] != view:
                 continue
@@ -356,6 +363,9 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             lo, hi = offsets[segment], offsets[segment + 1]
             row = next_row[segment]
             next_row[segment] += 1
+            if is_refused[position]:
+                state[row], end[row] = SHED, arrivals.serial[position]
+                continue
             i, begin = row - lo, lo + first[segment]
             live = count[segment] - first[segment]
             part = SegmentRows(
@@ -380,7 +390,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                     departure,
                 )  # fmt: skip
             if departure[i] == NEVER and -slice_rows.utility[row] >= threshold:
-                state[row], departure[i] = SHED, position + 1
+                state[row], departure[i] = SHED, arrivals.serial[position] + 1
             elif departure[i] == NEVER:
                 if inputs.reduction[one] != DOMINANCE:
                     insert_row(i, retained, live, part.t)
@@ -421,7 +431,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             _pop(heaps, lane)
             if threshold < np.inf and heaps.utility[row] != PAST:
                 threshold = min(threshold, -slice_rows.utility[row])
-            state[row], end[row] = SHED, position + 1
+            state[row], end[row] = SHED, arrivals.serial[position] + 1
             charged[lane] -= slice_rows.cost[row]
             total -= slice_rows.cost[row]
             is_stale[slice_rows.segment[row]] = True
@@ -429,11 +439,6 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
         if not is_refused[position]:
             most = max(most, total + extra[position])
     return total, most
-
-
-def charge_of(costs: Int, held: NDArray[np.bool_]) -> int:
-    """Return the cost of the held rows."""
-    return int(costs[held].sum())
 
 
 def no_newest(keys: int) -> Int:

@@ -204,13 +204,32 @@ def meet(terms: MonitorTerms, other: Watched, stream: int, now: int, key: int, w
 
 
 @kernel
+def lose_one(of: Watched, stamp: int) -> None:
+    """Mark the watched row with a stamp as shed."""
+    room = of.time.shape[0]
+    for i in range(of.facts[WATCHED]):
+        slot = (of.facts[START] + i) % room
+        if of.stamp[slot] == stamp:
+            of.held[slot] = False
+
+
+@kernel
 def monitor_rows(
-    terms: MonitorTerms, one: Watched, two: Watched, stream: Int, time: Int, key: Int, stamp: Int, lost: Bools
+    terms: MonitorTerms,
+    one: Watched,
+    two: Watched,
+    stream: Int,
+    time: Int,
+    key: Int,
+    stamp: Int,
+    lost: Bools,
+    shed: tuple[Int, Int, Int],
 ) -> None:
     """Take rows in order of time; a window below 0 is that of a stream whose rows are not remembered."""
     first, second, equal = terms.window_one, terms.window_two, terms.equal
     facts1, facts2, heads1, heads2 = one.facts, two.facts, one.heads, two.heads
-    mask = heads1.shape[0] - 1
+    mask, event = heads1.shape[0] - 1, 0
+    after, of, gone = shed
     # Streams are not put into variables, and nothing is called in vain: handing on so many arrays takes time.
     for row in range(stream.shape[0]):
         mine, at, group = stream[row], key[row], key[row] & mask if equal else 0
@@ -239,6 +258,9 @@ def monitor_rows(
             add_key(two.recent, at, 0)
             facts2[BEGAN] = now2 if facts2[RECEIVED] == 0 else facts2[BEGAN]
             facts2[RECEIVED], facts2[NEWEST] = facts2[RECEIVED] + 1, now2
+        while event < after.shape[0] and after[event] <= row:
+            lose_one(one if of[event] == 0 else two, gone[event])
+            event += 1
 
 
 def lives_of(of: Watched) -> Lives:

@@ -40,7 +40,7 @@ _SOURCES = {RECENT: BY_TIME, AGE: BY_AGE, PROB: BY_KEY}
 _UNKNOWN_ERROR, _INTERVAL = 0.1, 2.0
 # Bytes of a model for each life that is known, with the rows watched and the counters that go with it; and for each
 # granule of age, of which that has 20; and of what a sampler knows of as many counters.
-_PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_300, 24, 256
+_PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_600, 24, 256
 _FEWEST_LIVES, _MOST_LIVES = 8, 250
 
 
@@ -52,11 +52,11 @@ class Rows(NamedTuple):
 
 
 def row_utility_of(budget: Budget) -> RowUtility | None:
-    """Models for a budget, if there is memory for them: a tenth of it, of little a quarter, and at most a megabyte."""
+    """Models for a budget, if a tenth of it is enough for them; at most a megabyte."""
     each = _PER_LIFE + _PER_GRANULE * (budget.granules - GRANULES) + _PER_SAMPLED * budget.samples
     room = _MOST_LIVES * _PER_LIFE
     if budget.memory.unit == BYTES:
-        room = min(room, max(budget.share // 10, min(budget.share // 4, _FEWEST_LIVES * each)))
+        room = min(room, budget.share // 10)
     lives = room // each
     return RowUtility(budget.windows_us, lives, budget.granules, budget.model.by) if lives >= _FEWEST_LIVES else None
 
@@ -80,9 +80,14 @@ class RowUtility:
         self.error = float("nan")
         self.shares = [self.monitor.shares_now(lane) for lane in (0, 1)]
 
-    def learn(self, lane: Int, time: Int, key: Int, stamp: Int, lost: Bools | None = None) -> None:
-        """Learn of rows in order of arrival, each at a time that never goes back, and which were shed as they came."""
-        self.monitor.take(lane, time, key, stamp, lost)
+    def learn(
+        self, lane: Int, time: Int, key: Int, stamp: Int, lost: Bools, shed: tuple[Int, Int, Int] | None = None
+    ) -> None:
+        """Observe rows in order of arrival, each with a time that never decreases. Lost rows were shed on arrival.
+
+        `shed` are rows that were shed: the row after which a row was shed, its lane and its stamp.
+        """
+        self.monitor.take(lane, time, key, stamp, lost, shed)
         del self.monitor.drifts[:-16]
 
     def is_due(self) -> bool:

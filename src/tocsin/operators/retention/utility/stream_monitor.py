@@ -95,11 +95,22 @@ class Monitor:
         self.watched: list[Watched] = [new_watched(self.terms, room, lives, counters) for _ in windows]
         self.drifts: list[tuple[str, int, int]] = []
 
-    def take(self, stream: Int, time: Int, key: Int, stamp: Int | None = None, lost: Bools | None = None) -> None:
+    def take(
+        self,
+        stream: Int,
+        time: Int,
+        key: Int,
+        stamp: Int | None = None,
+        lost: Bools | None = None,
+        shed: tuple[Int, Int, Int] | None = None,
+    ) -> None:
         """Take rows in order of time; `stamp` tells them apart when the join has shed some (`lose`).
 
-        Those that are `lost` it has shed as they came.
+        Rows that are `lost` were shed on arrival. `shed` are other rows that were shed, in order: the row after which
+        a row was shed, its stream and its stamp.
         """
+        none = np.zeros(0, np.int64)
+        after, of, gone = (none, none, none) if shed is None else shed
         stamp, begin = time if stamp is None else stamp, 0
         lost = np.zeros(len(time), np.bool_) if lost is None else lost
         while begin < len(time):
@@ -107,7 +118,9 @@ class Monitor:
             end = min(len(time), begin + self._rows_of_block(received))
             one, two = self.watched
             cut = slice(begin, end)
-            monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut], lost[cut])
+            some = slice(*np.searchsorted(after, [begin, end]).tolist())
+            events = after[some] - begin, of[some], gone[some]
+            monitor_rows(self.terms, one, two, stream[cut], time[cut], key[cut], stamp[cut], lost[cut], events)
             if end - begin == self._rows_of_block(received):
                 self._end_block(int(time[end - 1]))
             begin = end

@@ -1,18 +1,19 @@
-"""Sample: a random sample of the results of two streams, where memory is short and `prefer` asks for it.
+"""Sample policy: a random sample of the results if memory is short and `prefer: sample` is set.
 
-Idea: a row stays if a number drawn for it, by its key, time and values, is below its chance: p (EQ-CLUSTER), or p n
-with n the results that it is expected to give (PPS-CLUSTER), by how frequent its key was in the other stream when the
-way was chosen. All results of a row that stays are in the sample. Where room is made, p falls to the number of the
-first row of either stream that does not fit, by its n; where much is free, p rises for the rows that come. A row that
-does not stay is joined with those that are there, and seen by none after it. Which way is the closest, `approach.py`
-says; UNIFORM is not among them: with what its counters take it would hardly ever be (`python -m benchmarks memory
---only ways`).
-Guarantee: a result is in the sample with the chance of the row of it that came first, which stands with it; so the sum
-of 1 / chance over the sample is an unbiased number of results, also where p fell (the number of the first row that does
-not fit is where the threshold would be if a chosen row had been certain), and where rows come again soon
-(`sampled_row_log.py`). Cuts into calls do not show.
-Cost: 8 bytes per row, 16 for each value that the models count, and the traces; O(M log M) to make room.
-Source: Srivastava, Widom, VLDB 2004, section 4.3; Ting, "Adaptive Threshold Sampling", SIGMOD 2022.
+Algorithm: a row is retained if its random number, which is a hash of its key, time and values, is below its inclusion
+probability: p (EQ-CLUSTER), or p n for n expected results (PPS-CLUSTER), where n follows from the frequencies at the
+last judgement. All results of a retained row are in the sample. If a row does not fit, p falls to the random number of
+the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). At a decision, p doubles
+if at least half of the memory is free. A row that is not retained is joined once, and no later row finds it.
+
+Guarantees: a result is in the sample with the inclusion probabilities of its rows except the last one, which the alert
+shows. So the sum of 1 / probability over the sample is an unbiased count of the results. Rows that arrive again soon
+are recognized by `DuplicateFilter`.
+
+Complexity: 16 bytes for each key that the models count.
+
+References: Srivastava, Widom, VLDB 2004, section 4.3; Ting, Adaptive Threshold Sampling, SIGMOD 2022. UNIFORM is not
+used for rules: with the bytes of its counters it is less precise (`python -m benchmarks memory --only ways`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.interim.memory.sampled_row_log import Traces
 from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER
+from tocsin.operators.retention.duplicate_filter import DuplicateFilter
 from tocsin.operators.retention.utility.memory_curves import told
 from tocsin.operators.retention.utility.sampling_choice import Aggregate, Expectation, choose, error_curve, error_with
 from tocsin.operators.retention.utility.space_saving import Shares, shares_of
@@ -36,7 +37,7 @@ _WAYS = (EQ_CLUSTER, PPS_CLUSTER)
 _RISE = 2.0
 
 
-class Sampler:
+class SamplePolicy:
     """p, the way to sample, how many results rows are expected to give, and traces of rows that went.
 
     What is expected follows from the models as they were when the way was chosen: they go on with each call, and
@@ -44,7 +45,7 @@ class Sampler:
     """
 
     def __init__(self, monitor: Monitor | None, traces: int = 64) -> None:
-        self.monitor, self.traces = monitor, Traces(traces)
+        self.monitor, self.filter = monitor, DuplicateFilter(traces)
         self.p = 1.0
         self.kind = EQ_CLUSTER
         self.expected = [Expectation(1.0, 0.0, margin=False)] * 2
@@ -87,27 +88,11 @@ class Sampler:
             return np.ones(len(key))
         return np.maximum(self.expected[lane].n(PPS_CLUSTER, shares_of(self.shares[1 - lane], key)), 1e-12)
 
-    def chances(self, lane: int, key: Int) -> Float:
-        """With which chance new rows stay."""
-        return np.minimum(1.0, self.p * self.sizes(lane, key))
-
-    def thin(self, lane: Int, drawn: Float, key: Int, cost: Float, room: float) -> tuple[NDArray[np.bool_], Float]:
-        """Let p fall until rows fit into so much room; say which stay, and the most that their chance is."""
-        n = np.ones(len(key))
-        for of in (0, 1):
-            n[lane == of] = self.sizes(of, key[lane == of])
-        at = drawn / n
-        order = np.argsort(at, kind="stable")
-        fits = int(np.searchsorted(np.cumsum(cost[order]), room, side="right"))
-        if fits < len(order):
-            self.p = float(at[order[fits]])
-        return at < self.p, np.minimum(1.0, self.p * n)
-
     def rise(self) -> None:
         """Take more of the rows that come: much of the memory is free."""
         self.p = min(self.p * _RISE, 1e12) if self.p > 0 else 1e-9
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def state_arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""
         parts = [self.kind, self.p, self.p, *(part for one in self.expected for part in (one.mean, one.by_share))]
         parts += [self.results, *(np.nan if error is None else error for error in self.errors)]
@@ -115,14 +100,14 @@ class Sampler:
         if self.shares:
             named |= {"sample.keys": np.stack([one.key for one in self.shares])}
             named |= {"sample.shares": np.stack([one.share for one in self.shares])}
-        return named | {"sample.traces": self.traces.marks}
+        return named | {"sample.traces": self.filter.marks}
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """State that was written, when that of the models has been read."""
         kind, *rest = arrays["sample"].tolist()
         self.kind, self.p = int(kind), min(rest[:2])  # Earlier versions had a p for each lane, and no traces.
         if "sample.traces" in arrays:
-            self.traces.load(arrays["sample.traces"])
+            self.filter.restore_state(arrays["sample.traces"])
         self.expected = [Expectation(rest[i], rest[i + 1], margin=False) for i in (2, 4)]
         self.shares = self._shares_now()  # As in earlier versions, and where models of other sizes begin anew.
         if self.shares and arrays.get("sample.keys", np.zeros(0)).shape == (2, len(self.shares[0].key)):

@@ -38,19 +38,12 @@ from tocsin.operators.retention.utility.memory_curves import (
 )
 from tocsin.plan.budget import LEAST, Budget
 from tocsin.plan.steps import Watch
+from tocsin.runtime.memory_pool import Share
 
 # A share that differs by less than this part of it is not worth telling: each costs a file and a call.
 WORTH_TELLING = 1 / 16
 
 Place = tuple[str, int]
-
-
-class Share(NamedTuple):
-    """How much a bucket may keep of a watch, under the terms of one budget."""
-
-    watch: str
-    share: int
-    terms: str
 
 
 def read_share(row: Mapping[str, Any]) -> Share:
