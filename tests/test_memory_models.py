@@ -17,7 +17,6 @@ from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
 from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
-from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
 from tocsin.operators.retention.utility import frequency_model as frequency
 from tocsin.operators.retention.utility.age_model import AgeCurve
 from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together
@@ -67,7 +66,7 @@ def ruled(
     driver = Driver(plan, through_pages=False)
     out = driver.run(parts_of(plan, columns(pairs), (), "arrival"))
     logic = watch_logics(driver.session)[0]
-    worth = logic.room.worth if isinstance(logic, BudgetedPipeline) else None
+    worth = logic.operators.budget.utility if logic.operators.budget else None
     return sum(row["startsAt"] > SINCE * MS for row in out.alert_rows()), worth
 
 

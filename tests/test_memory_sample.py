@@ -16,10 +16,10 @@ from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import PlanError, Rule
 from tocsin.hashing import row_fingerprints, unit_numbers
-from tocsin.interim.memory import row_utility
-from tocsin.interim.memory.row_sampling import Sampler
-from tocsin.interim.memory.sampled_row_log import Traces
 from tocsin.operators.retention.cluster_sampling import PPS_CLUSTER
+from tocsin.operators.retention.duplicate_filter import DuplicateFilter
+from tocsin.operators.retention.sample_policy import SamplePolicy
+from tocsin.operators.retention.utility import row_utility
 from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.plan import make_plan
 from tocsin.runtime.payload import with_payload_digests
@@ -38,8 +38,8 @@ def test_what_a_sample_has_found_in_the_end_does_not_depend_on_calls() -> None:
         "pair", "a + b > 3", within="1s", on="machine", emit="all", quality={"memory": "800 rows", "prefer": "sample"}
     )
     (_, once), (_, split) = (run(streams, rule, cuts, through_pages=False) for cuts in ((), range(0, 3000, 5)))
-    found = watch_logics(once.session)[0].room.found
-    assert watch_logics(split.session)[0].room.found == found
+    found = watch_logics(once.session)[0].operators.budget.found
+    assert watch_logics(split.session)[0].operators.budget.found == found
     reached = found["memory_reached"]
     assert reached is not None
     assert 0 < reached < 1
@@ -103,14 +103,14 @@ def test_rows_that_come_again_count_once_as_they_do_without_a_limit(notes: bool)
 
 def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window has 100 rows of either stream and there is room for 24: each time one row goes, of whichever stream."""
-    found, thin = [], Sampler.thin
+    found, thin = [], SamplePolicy.thin
 
-    def watched(self: Sampler, *given: Any) -> Any:
+    def watched(self: SamplePolicy, *given: Any) -> Any:
         answer = thin(self, *given)
         found.append((self.p, int((~answer[0]).sum()), float(given[3].sum() - given[4])))
         return answer
 
-    monkeypatch.setattr(Sampler, "thin", watched)
+    monkeypatch.setattr(SamplePolicy, "thin", watched)
     rule = Rule(
         "pair",
         "a + b > -9",
@@ -127,7 +127,7 @@ def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytes
 
 
 def test_a_trace_is_known_until_so_many_rows_went_after_it() -> None:
-    traces, marks = Traces(3), row_fingerprints([np.array([0.1, 0.2, 0.1, 0.3, 0.4])], 5)
+    traces, marks = DuplicateFilter(3), row_fingerprints([np.array([0.1, 0.2, 0.1, 0.3, 0.4])], 5)
     refused = np.array([True, True, True, False, True])
     assert traces.came_again(0, marks, refused).tolist() == [False, False, True, False, False]
     none = np.zeros(5, np.bool_)
@@ -135,7 +135,7 @@ def test_a_trace_is_known_until_so_many_rows_went_after_it() -> None:
     assert not traces.came_again(1, marks, none).any()
     traces.note(0, marks[3:4])
     assert traces.came_again(0, marks, none).tolist() == [False, True, False, True, True]
-    larger, texts = Traces(64), np.array(['{"note": "x"}', None, '{"note": "y"}', "{}", None], dtype=object)
+    larger, texts = DuplicateFilter(64), np.array(['{"note": "x"}', None, '{"note": "y"}', "{}", None], dtype=object)
     larger.load(traces.marks)
     marks = with_payload_digests(marks, texts, ("value",))
     assert larger.came_again(0, marks, none).tolist() == [False, True, False, True, True]
@@ -156,7 +156,7 @@ def test_a_trace_is_pushed_out_by_those_that_are_noted_after_it_in_the_same_call
     expected = [False, False, False, False, False, False, True]
     assert came_again(4, steps, [100]) == expected
     for cuts in ([], [4], range(1, 7)):
-        traces = Traces(4)
+        traces = DuplicateFilter(4)
         traces.note(0, np.array([100]))
         parts = [np.array(part) for part in np.split(np.array([mark for mark, _ in steps]), cuts)]
         again = [traces.came_again(0, part, np.ones(len(part), np.bool_)) for part in parts]
@@ -172,12 +172,12 @@ def test_a_trace_is_pushed_out_by_those_that_are_noted_after_it_in_the_same_call
 def test_rows_that_come_again_are_known_as_if_they_came_one_by_one(
     room: int, steps: list[tuple[int, bool]], cuts: list[int], before: list[int]
 ) -> None:
-    traces, told = Traces(room), []
+    traces, told = DuplicateFilter(room), []
     traces.note(1, np.array(before, np.int64))
     for begin, end in zip([0, *cuts], [*cuts, 40], strict=True):
         mark, refused = (np.array([step[i] for step in steps[begin:end]], kind) for i, kind in ((0, int), (1, bool)))
         told += traces.came_again(1, mark, refused).tolist()
-        again = Traces(room)
+        again = DuplicateFilter(room)
         again.load(traces.marks)
         traces = again
     assert told == came_again(room, steps, before)
@@ -190,7 +190,7 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     lane, time = np.arange(rows) % 2, np.arange(rows) * 500
     monitor = Monitor((2_000_000, 2_000_000))
     monitor.take(lane, time, draw.choice(keys, rows, p=chance_of / chance_of.sum()))
-    sampler = Sampler(monitor)
+    sampler = SamplePolicy(monitor)
     sampler.judge(400.0, [1.0, 1.0])
     assert sampler.kind == PPS_CLUSTER
     some = np.arange(keys)
@@ -207,7 +207,7 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     assert 4000 < memory[-1] < 5000
     assert error[-1] == 0
     assert np.interp(400.0, memory, error) == pytest.approx(sampler.errors[0], rel=0.1)
-    again = Sampler(monitor)
+    again = SamplePolicy(monitor)
     again.load(sampler.arrays())
     assert again.errors == sampler.errors
     assert again.results == sampler.results > 2000

@@ -119,7 +119,7 @@ class Shedding:
     def _order(self, row: Row, now: int) -> tuple[Any, ...]:
         lane = self.lanes[self._lane(row)]
         if now - row.time > lane.window:
-            return -1.0, 0, row.time
+            return float("-inf"), 0, row.time
         if lane.by == "key":
             return lane.by_key[row.key], 0, row.time
         if lane.by == "age":

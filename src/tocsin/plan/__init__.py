@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.interim.cpu.stream_query import Select
-    from tocsin.operators.retention.utility.memory_rebalancing import Allotment
     from tocsin.interim.ranges.active_requests import Alive, alive_requests
     from tocsin.interim.ranges.range_pipeline import RANGES
     from tocsin.interim.ranges.request_columns import Asked, assign_shards, read_requests
     from tocsin.interim.reorder.wait_agreement import Agreement
+    from tocsin.operators.retention.utility.memory_rebalancing import Allotment
     from tocsin.plan.anytime import Anytime
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds

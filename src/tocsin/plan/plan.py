@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from tocsin.hashing import stable_hash
-from tocsin.runtime.memory_pool import Share
 from tocsin.interim.reorder.wait_controller import Control
 from tocsin.plan.divide import most_buckets, over_buckets, pools_text
 from tocsin.plan.pipelines import build_pipelines, read_message
 from tocsin.plan.ranges import RangeWatch
 from tocsin.plan.steps import Watch
 from tocsin.runtime.contract import Batch, Listener, Pages, Pipeline
+from tocsin.runtime.memory_pool import Share
 from tocsin.runtime.session import Session
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from tocsin.operators.lifecycle.waiting_bound import (
 )
 from tocsin.operators.retention.operator import NO_TEXT, ShedOutcomes, SliceLayout
 from tocsin.operators.retention.sample_policy import SamplePolicy
-from tocsin.operators.retention.shedding import BY_KEY, BY_TIME, Arrivals, Utilities
+from tocsin.operators.retention.shedding import BY_KEY, BY_TIME, SHED, Arrivals, Utilities
 from tocsin.operators.retention.slice_shedder import ShedSlice, shed_slice
 from tocsin.operators.retention.utility.row_utility import row_utility_of
 from tocsin.plan.steps import Watch
@@ -40,17 +41,19 @@ from tocsin.rules.quality import BYTES
 from tocsin.runtime.bucket_clock import BucketClock
 from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 from tocsin.runtime.memory_pool import MemoryPool, Share, Usage
 from tocsin.runtime.metrics import RowOutcome
+from tocsin.runtime.payload import with_payload_digests
 from tocsin.runtime.row_batch import RowBatch
 from tocsin.runtime.state_codec import pack, packed_size, unpack
 from tocsin.runtime.state_registry import Shard, name_bytes
+from tocsin.runtime.versioned_rows import SampleThresholds
 
 if TYPE_CHECKING:
     from tocsin.plan.operator_graph import OperatorGraph
 
 MEMORY = "memory"
-KEYS_PER_SHARD = 32_768
 Ends = tuple[Int, Int]
 
 
@@ -240,6 +243,8 @@ class RetentionBudget:
         )
         if not self.in_bytes:
             self.longest = NO_TEXT
+        if self.sample is not None and not self.pool.is_short:
+            self.sample.restart()
         memory = float(max(self.pool.share - self.pool.fixed - self.pool.keys, 1))
         if self.pool.is_short:
             each = self._average_costs()
@@ -405,6 +410,8 @@ class RetentionBudget:
         )  # fmt: skip
         self._count_shed(found, arrivals, context)
         self._learn(admitted, found)
+        if self.sample is not None:
+            self._sample_rows(found, kept, lanes, numbers, arrivals)
         ends = [dict(zip(self.kept, mine, strict=True)) for mine in found.ends]
         outcomes = [dict(zip(self.kept, mine, strict=True)) for mine in found.outcomes]
         return ends, outcomes
@@ -436,7 +443,7 @@ class RetentionBudget:
         windows = np.array(self.budget.windows_us, np.int64)
         if self.sample is not None:
             how = no_models(windows)
-            return how._replace(source=np.full(self.lanes, BY_KEY), threshold=self.sample.p)
+            return how._replace(source=np.full(self.lanes, BY_KEY), threshold=self.sample.p, is_sampled=True)
         if self.utility is None:
             return no_models(windows)
         return self.utility.utilities(share)
@@ -452,6 +459,51 @@ class RetentionBudget:
         if self.utility is None or how.source[lane] != BY_KEY:
             return np.zeros(len(layout.time))
         return np.repeat(self.utility.expected_results(lane, number), counts)
+
+    def _sample_rows(
+        self,
+        found: ShedSlice,
+        layouts: Sequence[Sequence[SliceLayout]],
+        lanes: Sequence[int],
+        numbers: Sequence[Int],
+        arrivals: Arrivals,
+    ) -> None:
+        """Add thresholds and duplicates to the outcomes of a sample."""
+        assert self.sample is not None
+        after = found.versions.threshold
+        before = np.concatenate([[self.sample.p], after[:-1]])
+        events = []
+        for s, (mine, number) in enumerate(zip(layouts, numbers, strict=True)):
+            for i, (lane, layout) in enumerate(zip(lanes, mine, strict=True)):
+                keys = np.repeat(number, np.diff(layout.offsets))
+                size, outcome = self.sample.sizes(lane, keys), found.outcomes[s][i]
+                thresholds = SampleThresholds(size, arrivals.serial, before, float(after[-1]))
+                new = np.flatnonzero(layout.begin >= 0)
+                found.outcomes[s][i] = replace(outcome, thresholds=thresholds, is_repeat=np.zeros(len(new), np.bool_))
+                fingerprints = row_fingerprints(
+                    (np.full(len(keys), lane), keys, layout.time, *layout.values), len(keys)
+                )
+                texts = None if layout.texts is None else layout.texts(layout.source)
+                marks = with_payload_digests(fingerprints, texts, self.operators.retentions[self.kept[i]].store.columns)
+                is_shed = outcome.state == SHED
+                end = found.ends[s][i][1]
+                # A row that leaves with the arrival after which it is not found; arrivals are before departures.
+                leaves_now = is_shed & (layout.begin >= 0) & (end <= layout.begin + 1)
+                later = np.flatnonzero(is_shed & ~leaves_now)
+                events.append((lane, s, i, layout.begin[new], np.arange(len(new)), marks[new], leaves_now[new]))
+                events.append((lane, s, i, end[later] - 1, np.full(len(later), -1), marks[later], is_shed[later]))
+        for lane in set(lanes):
+            mine_of = [event for event in events if event[0] == lane]
+            serial, row, mark, leaves = (np.concatenate([event[c] for event in mine_of]) for c in (3, 4, 5, 6))
+            place = np.repeat(np.arange(len(mine_of)), [len(event[3]) for event in mine_of])
+            order = np.lexsort((row < 0, serial))
+            again = self.sample.filter.process(lane, mark[order], leaves[order], row[order] >= 0)
+            for at, is_again in zip(order[again].tolist(), again[again].tolist(), strict=True):
+                _, s, i, *_ = mine_of[place[at]]
+                repeat = found.outcomes[s][i].is_repeat
+                assert repeat is not None
+                repeat[row[at]] = is_again
+        self.sample.p = float(after[-1])
 
     def _extra(self, admitted: Admitted) -> Int:
         """Return the bound of keys and evaluations that wait after each arrival."""

@@ -139,6 +139,7 @@ class Kernel:
             case.tick,
             np.array([lane.target for lane in case.lanes if lane.target is not None], np.float64),
             np.inf,
+            False,
         )
         clock = []
         for row in rows:

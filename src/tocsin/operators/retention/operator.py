@@ -48,7 +48,7 @@ from tocsin.runtime.state_registry import (
     StoredSection,
     Table,
 )
-from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
+from tocsin.runtime.versioned_rows import BEFORE, SampleThresholds, VersionedRows
 
 # Bytes of a missing text on a state page.
 NO_TEXT = len("null, ")
@@ -266,13 +266,13 @@ class ShedOutcomes:
         state: State of each row after the slice, as `shedding` defines it.
         is_refused: New rows that must not be evaluated.
         is_repeat: New rows that equal a row that a sample rejected, or None if rows are not sampled.
-        probability: Inclusion probability of each row, or None if rows are not sampled.
+        thresholds: Thresholds of the sample with the size of each row, or None if rows are not sampled.
     """
 
     state: Int
     is_refused: Bools
     is_repeat: Bools | None = None
-    probability: Float | None = None
+    thresholds: SampleThresholds | None = None
 
 
 class Retention:
@@ -360,6 +360,9 @@ class Retention:
         merged = VersionedRows(
             layout.offsets, time, begin, end, values, source[order], layout.texts, probes, nothing, nothing
         )
+        if len(state.stored_probability) or (shed is not None and shed.thresholds is not None):
+            probability = np.concatenate([state.probabilities, np.ones(len(rows))])[source[order]]
+            merged = replace(merged, probability=probability)
         is_refused = nothing
         if shed is not None:
             is_refused, is_omitted = shed.is_refused, is_omitted & (shed.state[order][probes] == OMITTED)
@@ -479,7 +482,11 @@ class Retention:
             state.payload = merged.texts(at)
         state.offsets, state.time = offsets, merged.time[at]
         state.values = tuple(value[at] for value in merged.values)
-        state.stored_probability = state.stored_probability if merged.probability is None else merged.probability[at]
+        if merged.probability is not None:
+            probability = merged.probability[at]
+            if merged.thresholds is not None:
+                probability = np.minimum(probability, merged.thresholds.after * merged.thresholds.size[at])
+            state.stored_probability = probability if (probability < 1).any() else np.zeros(0)
         if context.listener is not None and merged.position is not None:
             state.position = merged.position[at]
             context.listener.on_reduced(self.number, merged.position, merged.end, state.position)
@@ -512,7 +519,9 @@ def _with_shed_rows(state: RetentionState, merged: VersionedRows, shed: ShedOutc
     if shed.is_repeat is not None:
         is_shed[merged.probes[shed.is_repeat]] = False
     merged = replace(merged, shed=int(is_shed.sum()))
-    return merged if shed.probability is None else replace(merged, probability=shed.probability[order])
+    if shed.thresholds is None:
+        return merged
+    return replace(merged, thresholds=replace(shed.thresholds, size=shed.thresholds.size[order]))
 
 
 def _texts(state: RetentionState, rows: RowBatch, source: Int) -> Texts:

@@ -3,8 +3,8 @@
 Algorithm: a row is retained if its random number, which is a hash of its key, time and values, is below its inclusion
 probability: p (EQ-CLUSTER), or p n for n expected results (PPS-CLUSTER), where n follows from the frequencies at the
 last judgement. All results of a retained row are in the sample. If a row does not fit, p falls to the random number of
-the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). At a decision, p doubles
-if at least half of the memory is free. A row that is not retained is joined once, and no later row finds it.
+the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). If the models are judged again
+or much memory is free, new rows are retained until memory is short again. A row that is not retained is joined once, and no later row finds it.
 
 Guarantees: a result is in the sample with the inclusion probabilities of its rows except the last one, which the alert
 shows. So the sum of 1 / probability over the sample is an unbiased count of the results. Rows that arrive again soon
@@ -33,8 +33,6 @@ from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.runtime.contract import Float, Int
 
 _WAYS = (EQ_CLUSTER, PPS_CLUSTER)
-# p rises by this factor where at least half of the memory is free.
-_RISE = 2.0
 
 
 class SamplePolicy:
@@ -46,7 +44,7 @@ class SamplePolicy:
 
     def __init__(self, monitor: Monitor | None, traces: int = 64) -> None:
         self.monitor, self.filter = monitor, DuplicateFilter(traces)
-        self.p = 1.0
+        self.p = np.inf
         self.kind = EQ_CLUSTER
         self.expected = [Expectation(1.0, 0.0, margin=False)] * 2
         self.shares = self._shares_now()
@@ -71,6 +69,7 @@ class SamplePolicy:
         found = choose(prospects, [dict.fromkeys(_WAYS, each) for each in rows])
         self.kind, self.expected, self.shares = found[0].kind, [one.expected for one in found], self._shares_now()
         self.errors = [found[0].error, reached]
+        self.restart()
         curve = error_curve(prospects, dict.fromkeys(_WAYS, sum(of.room for of in prospects) / whole))
         self.results = sum(of.results for of in prospects)
         self.points = np.zeros((0, 2))
@@ -88,9 +87,9 @@ class SamplePolicy:
             return np.ones(len(key))
         return np.maximum(self.expected[lane].n(PPS_CLUSTER, shares_of(self.shares[1 - lane], key)), 1e-12)
 
-    def rise(self) -> None:
-        """Take more of the rows that come: much of the memory is free."""
-        self.p = min(self.p * _RISE, 1e12) if self.p > 0 else 1e-9
+    def restart(self) -> None:
+        """Retain all new rows until memory is short again. The probabilities of the retained rows remain."""
+        self.p = np.inf
 
     def state_arrays(self) -> dict[str, NDArray[Any]]:
         """State to be written."""

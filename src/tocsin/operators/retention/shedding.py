@@ -43,7 +43,7 @@ WHOLE, BRACKETING, DOMINANCE = range(3)
 # Source of the utility of the rows of a lane.
 BY_TIME, BY_KEY, BY_AGE = range(3)
 # Utility of a row that is older than the window of its lane.
-PAST = -1.0
+PAST = -np.inf
 # State of a row during a slice.
 NOT_ARRIVED, HELD, OMITTED, SHED, EXPIRED = range(5)
 
@@ -106,7 +106,8 @@ class Utilities(NamedTuple):
         tick: Utilities change when the clock enters another multiple of this time.
         target: Cost that each lane may use before other lanes lose rows, or an empty array.
         threshold: A sampled row is retained if its random number, divided by its size, is below this number. The
-            utility of a sampled row is the negative quotient. `inf` if rows are not sampled.
+            utility of a sampled row is the negative quotient.
+        is_sampled: Whether rows are sampled.
     """
 
     source: Int
@@ -116,6 +117,7 @@ class Utilities(NamedTuple):
     tick: int
     target: Float
     threshold: float
+    is_sampled: bool
 
 
 class Arrivals(NamedTuple):
@@ -389,7 +391,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                     i, live, part, slice_rows.values[:, lo:hi], (max(reach.above, reach.below), reach.kind), retained,
                     departure,
                 )  # fmt: skip
-            if departure[i] == NEVER and -slice_rows.utility[row] >= threshold:
+            if how.is_sampled and departure[i] == NEVER and -slice_rows.utility[row] >= threshold:
                 state[row], departure[i] = SHED, arrivals.serial[position] + 1
             elif departure[i] == NEVER:
                 if inputs.reduction[one] != DOMINANCE:
@@ -429,7 +431,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                 break
             row = heaps.entries[heaps.begin[lane]]
             _pop(heaps, lane)
-            if threshold < np.inf and heaps.utility[row] != PAST:
+            if how.is_sampled and heaps.utility[row] != PAST:
                 threshold = min(threshold, -slice_rows.utility[row])
             state[row], end[row] = SHED, arrivals.serial[position] + 1
             charged[lane] -= slice_rows.cost[row]
