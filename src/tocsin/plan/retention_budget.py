@@ -518,7 +518,7 @@ class RetentionBudget:
             return extra
         keys, longest = self._waiting_keys(admitted), np.maximum(np.maximum.accumulate(admitted.text), self.longest)
         extra = extra + bound_waiting(self.waiting, keys, arrivals.lane, arrivals.key, arrivals.time, longest)
-        self.entries, self.longest = written_entries(keys, admitted.number), int(longest[-1])
+        self.entries, self.longest = written_entries(keys, admitted.number), int(longest.max(initial=self.longest))
         return extra
 
     def _waiting_keys(self, admitted: Admitted) -> WaitingKeys:
@@ -560,7 +560,7 @@ class RetentionBudget:
                         rows += len(state.time)
                         total += int(state.row_bytes().sum()) if self.in_bytes else len(state.time)
             costs.append(total / rows if rows else 1.0)
-        self._mean_cost = max(max(costs), 1.0)
+        self._mean_cost = max(*costs, 1.0)
         return [max(cost, 1.0) for cost in costs]
 
     _mean_cost = 1.0
@@ -618,8 +618,6 @@ class RetentionBudget:
 
 def no_models(windows: Int) -> Utilities:
     """Return the order of rows without a model: the newest rows stay."""
-    lanes = len(windows)
-    tick = max(int(windows.max()) // 20, 1)
-    return Utilities(
-        np.full(lanes, BY_TIME), windows, np.zeros((lanes, 2)), np.ones(lanes, np.int64), tick, np.zeros(0), np.inf
-    )
+    lanes, tick = len(windows), max(int(windows.max()) // 20, 1)
+    source, priorities, granule = np.full(lanes, BY_TIME), np.zeros((lanes, 2)), np.ones(lanes, np.int64)
+    return Utilities(source, windows, priorities, granule, tick, np.zeros(0), np.inf, is_sampled=False)

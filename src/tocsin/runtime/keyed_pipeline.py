@@ -24,7 +24,7 @@ from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Adaptive, Batch, Int, Listener, Out
 from tocsin.runtime.metrics import QualityLoss, RowOutcome
 from tocsin.runtime.received_rows import PipelineInputs, StreamRows, count_received, read_streams, read_views
-from tocsin.runtime.row_batch import ObservedRows, RowBatch, group_by_key, sort_by_key
+from tocsin.runtime.row_batch import ObservedRows, RowBatch, group_by_key, no_rows, sort_by_key
 from tocsin.runtime.state_registry import Shard, ShardGroup, readable
 
 KEYS_PER_SHARD = 32_768
@@ -115,9 +115,10 @@ class KeyedPipeline:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Process the rows of one call."""
+        context = self.context(out, now_us)
+        self._decide_due(context)
         if not batches:
             return
-        context = self.context(out, now_us)
         streams = read_streams(self.reads, batches, self._find_key_indexes)
         rows, arrival_order = read_views(self.reads, streams, with_unused=not self.adaptive)
         count_received(self.reads, streams, rows, batches, context)
@@ -146,6 +147,13 @@ class KeyedPipeline:
         for part in self.adaptive:
             part.report(context)
         self._index_changed_keys()
+
+    def _decide_due(self, context: Context) -> None:
+        """Make the decisions that are due before the next row."""
+        none = no_rows(0)
+        for part in self.adaptive:
+            while part.rows_before_decision(none, 0) == 0:
+                part.decide(context)
 
     def _index_changed_keys(self) -> None:
         """Assign the indexes again if keys were removed."""
@@ -230,6 +238,7 @@ class KeyedPipeline:
     def on_time(self, now_us: int, out: Out) -> None:
         """Advance idle keys. The eviction of keys changes the indexes of other keys."""
         context = self.context(out, now_us)
+        self._decide_due(context)
         self._feed_back([self.operators.advance(shard, now_us, context) for shard in self.shards], context)
         self._index_changed_keys()
 

@@ -143,8 +143,9 @@ class RowUtility:
         priorities = np.column_stack([self.priorities, np.zeros(len(self.priorities))])
         window = np.array(self.windows_us, np.int64)
         return Utilities(
-            np.array(source), window, priorities, np.array(width), tick, np.array(target, np.float64), np.inf
-        )
+            np.array(source), window, priorities, np.array(width), tick, np.array(target, np.float64), np.inf,
+            is_sampled=False,
+        )  # fmt: skip
 
     def expected_results(self, lane: int, key: Int) -> Float:
         """Return the utility by key of rows of a lane, with the frequencies of the last judgement."""
