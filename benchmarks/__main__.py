@@ -10,6 +10,7 @@ import sys
 BENCHMARKS = {
     "alert-storm": "CPU time per alert row from the push of rows to the alert log, for two versions in turn",
     "backtest": "`tocsin backtest` on a month of a fleet: wall time, memory of the process tree, rows per second",
+    "catch-up": "8 x 10^6 stored rows on Spark, compared with an operator that does nothing and with Flink",
     "certify": "proofs of the shapes of realistic functions: share and time, compared with a check on a grid",
     "cpu": "rules with a CPU budget: CPU time used and recall",
     "dashboard": "dashboard of a run with 10^5 alerts and 1,000 rules: first paint in Chromium, response times, memory",

@@ -226,13 +226,18 @@ def measure(version: Version, case: Case) -> dict[str, float]:
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
                 times.update(wall=time.monotonic() - begin, cpu=cpu)
-        _wait_for_orphans()
+        wait_for_orphans()
         if process.returncode:
             sys.exit(f"{version.name}: {command} failed:\n{(folder / 'errors').read_text('utf-8')[-2000:]}")
         return {name: round(value, 2) for name, value in times.items()}
 
 
-def _wait_for_orphans() -> None:
+def adopt_orphans() -> None:
+    """Make processes whose parent has ended children of this process, so that they are still measured."""
+    ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1)
+
+
+def wait_for_orphans() -> None:
     """Wait for processes that outlive their parents, such as a JVM that writes its class archive."""
     with suppress(ChildProcessError):
         while True:
@@ -265,8 +270,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="cases without Spark, once: only to see that it runs")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
-    # Processes whose parent has ended become children of this process, so they are still measured.
-    ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     results: dict[str, Any] = conditions() | {"quick": options.quick, "summary": {}, "runs": {}}
     with tempfile.TemporaryDirectory(prefix="tocsin-startup-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

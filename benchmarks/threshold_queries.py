@@ -1,4 +1,8 @@
-"""The queries of the Spark benchmark, each measured in a process of its own: the rule, and what it stands beside."""
+"""The queries of the Spark benchmark, each measured in a process of its own: the rule, and what it stands beside.
+
+The query of the rule uses only public names of the package, so that an older version can run it. The other queries
+import internal names where they need them.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.startup import tree_cpu_seconds
 from benchmarks.workloads import START_US
-from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
-from tocsin.runtime.metrics import RowOutcome
-from tocsin.runtime.session import Session
-from tocsin.runtime.state_codec import pack
 from tocsin.spark import LOCAL_DISK_CONF
+
+if TYPE_CHECKING:
+    from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
 
 BUCKETS, PARTITIONS, DELAY = 2, 2, "10 seconds"
 SESSION = LOCAL_DISK_CONF | {
@@ -32,7 +37,7 @@ STORES = {
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
 }
-STATES = ("pending", "firing", "resolved")
+STATES = ("pending", "firing", "resolved", "match")
 SCHEMA = "key long, ts timestamp, value double"
 
 
@@ -50,12 +55,20 @@ class Run:
     store: str = "rocksdb"
     page_bytes: int = 0
     budget_s: float | None = None
+    emit: str = "witness"
+    # Condition without declared shapes, instead of `r - s > limit`.
+    expr: str = ""
+    # Types of the columns of the files in Spark's notation: key, event time, value.
+    schema: str = SCHEMA
+    # Worktree of the older version whose package runs the query, or nothing for this version.
+    against: str = ""
 
     @property
     def name(self) -> str:
         """Name in the results."""
         words = [self.query, f"{self.within_s}s", f"{self.keys} keys", f"{self.rows // self.files} rows a batch"]
-        return ", ".join([*words, *["memory store"] * (self.store == "memory")])
+        words += ["memory store"] * (self.store == "memory") + ["emit: all"] * (self.emit == "all")
+        return ", ".join([*words, *["old"] * bool(self.against)])
 
 
 def child(run_json: str, folder: str, checkpoint: str, answer: str) -> None:
@@ -75,17 +88,19 @@ def rule(run: Run) -> Any:
     """The rule that all queries ask; rows may be as late as Spark's join lets them be."""
     from tocsin import Rule
 
-    shapes = {"r": "increasing", "s": "decreasing"}
-    expr, within = f"r - s > {run.limit}", f"{run.within_s}s"
-    return Rule(alert="Hot", expr=expr, within=within, on=["key"], shapes=shapes, allowed_lateness="10s")
+    shapes = {} if run.expr else {"r": "increasing", "s": "decreasing"}
+    return Rule(
+        alert="Hot", expr=run.expr or f"r - s > {run.limit}", within=f"{run.within_s}s", on=["key"], shapes=shapes,
+        emit=run.emit, allowed_lateness="10s",
+    )  # fmt: skip
 
 
 def columns(folder: Path) -> dict[str, dict[str, Any]]:
     """Read a workload into memory."""
-    tables = {name: pq.read_table(folder / name) for name in "rs"}
+    tables = {name: pq.read_table(folder / name).rename_columns(["key", "ts", "value"]) for name in "rs"}
     return {
         name: {
-            "key": table["key"].to_numpy(),
+            "key": table["key"].cast("int64").to_numpy(),
             "ts": table["ts"].cast("int64").to_numpy(),
             "value": table["value"].to_numpy(),
         }
@@ -96,6 +111,8 @@ def columns(folder: Path) -> dict[str, dict[str, Any]]:
 def reference(run: Run, folder: Path) -> dict[str, Any]:
     """Run the plan without an engine and without an end of input, as a stream has none; compile what is compiled."""
     from tocsin.local import explain
+    from tocsin.runtime.contract import Batch
+    from tocsin.runtime.session import Session
 
     streams = columns(folder)
     keys = [(str(key),) for key in range(run.keys)]
@@ -152,9 +169,10 @@ def _second(body: Callable[[], Any]) -> tuple[Any, float]:
 def streaming(run: Run, folder: Path, checkpoint: str) -> dict[str, Any]:
     """Run one streaming query to its end, or until its budget is spent; give what Spark says of each batch."""
     session = _session(run)
-    reader = session.readStream.option("maxFilesPerTrigger", 1).schema(SCHEMA)
-    frames = {name: reader.parquet(str(folder / name)) for name in "rs"}
+    reader = session.readStream.option("maxFilesPerTrigger", 1).schema(run.schema)
+    frames = {name: reader.parquet(str(folder / name)).toDF("key", "ts", "value") for name in "rs"}
     queries = {"tocsin": tocsin_query, "nothing": nothing_query, "join": join_query}
+    cpu_s = _cpu_by_batch(session)
     begin = time.perf_counter()
     writer = queries[run.query](frames, run).writeStream.format("noop").option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
@@ -162,10 +180,39 @@ def streaming(run: Run, folder: Path, checkpoint: str) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     progress = list(query.recentProgress)
     query.stop()
-    batches = [_batch(p) for p in progress if p.numInputRows]
+    while len(cpu_s) <= len(progress):  # The progress of the last batch reaches listeners a moment later.
+        time.sleep(0.01)
+    batches = [
+        _batch(p) | {"cpu_s": round(after - before, 2)}
+        for p, (before, after) in zip(progress, pairwise(cpu_s), strict=False)
+        if p.numInputRows
+    ]
     found = _sums(p.observedMetrics["found"].asDict() for p in progress if "found" in p.observedMetrics)
     pairs = {"pairs": found["pairs"]} if "pairs" in found else {"alerts": found}
     return {"seconds": seconds, "whole": bool(whole), "batches": batches, **pairs}
+
+
+def _cpu_by_batch(session: Any) -> list[float]:
+    """Return a list that receives the CPU time of this process with its JVM and workers, now and after each batch."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    spent = list[float]()
+
+    class Clock(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            spent.append(time.process_time() + tree_cpu_seconds())
+
+        def onQueryProgress(self, event: Any) -> None:
+            spent.append(time.process_time() + tree_cpu_seconds())
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            pass
+
+    session.streams.addListener(Clock())
+    return spent
 
 
 def _session(run: Run) -> Any:
@@ -268,6 +315,8 @@ class NothingPipeline:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Count the rows."""
+        from tocsin.runtime.metrics import RowOutcome
+
         for batch in batches:
             out.metrics.count_rows(batch.stream, {RowOutcome.EXPIRED: len(batch.time)})
 
@@ -286,5 +335,7 @@ class NothingPipeline:
 
     def changed_pages(self) -> dict[str, bytes | None]:
         """Return the changed page."""
+        from tocsin.runtime.state_codec import pack
+
         self.times += 1
         return {"page": pack({"times": self.times, "noise": self.noise})}

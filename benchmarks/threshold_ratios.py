@@ -23,13 +23,13 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _summary(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    facts = {key: group[0][key] for key in ("part", "query", "within_s", "keys", "store")}
+    facts = {key: group[0][key] for key in ("part", "query", "within_s", "keys", "store", "against")}
     found = {key: group[0][key] for key in ("alerts", "pairs") if key in group[0]}
     seconds = statistics.median(run["seconds"] for run in group)
     result = facts | found | {"runs": len(group), "seconds": round(seconds, 3)}
     if all(len(run["batches"]) > 1 for run in group):
         times = [_times(run["batches"]) for run in group]
-        result |= {key: round(statistics.median(t[key] for t in times), 1) for key in times[0]}
+        result |= {key: round(statistics.median(t[key] for t in times), 3) for key in times[0]}
         result["batches_done"] = min(len(run["batches"]) for run in group)
         result["whole"] = all(run["whole"] for run in group)
     return result
@@ -44,6 +44,8 @@ def _times(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "first_ms": ms[0],
         "later_ms": statistics.median(ms[1:]),
         "later_rows_per_s": 1000 * rows / sum(ms[1:]),
+        "first_cpu_s": batches[0]["cpu_s"],
+        "later_cpu_s": statistics.median(batch["cpu_s"] for batch in later),
         **{name: value for name, value in phases.items() if name != "triggerExecution_ms"},
     }
 
@@ -62,7 +64,7 @@ def ratios(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     keys = [row["keys"]] if row["part"] == "keys" else []
-    return (row["part"], row["query"], *keys, *["memory"] * (row["store"] == "memory"))
+    return (row["part"], row["query"], *keys, *["memory"] * (row["store"] == "memory"), *["old"] * bool(row["against"]))
 
 
 def _asked(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], within: int) -> Iterable[tuple[str, float, str, Any]]:
@@ -71,6 +73,9 @@ def _asked(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], within: int) -> It
     if tocsin and nothing:
         yield "tocsin / nothing, later batches", tocsin["later_ms"] / nothing["later_ms"], "<=", 1.3
         yield "tocsin - nothing, first batch, s", (tocsin["first_ms"] - nothing["first_ms"]) / 1000, "<=", 3
+    if tocsin and (old := rows.get(("tocsin", "tocsin", "old"))):
+        for name, bound in (("first_ms", 1.0), ("first_cpu_s", 1.0), ("later_ms", None), ("later_cpu_s", 1.05)):
+            yield f"new / old, {name}", tocsin[name] / old[name], "<=" if bound else "", bound
     if tocsin:
         yield "tocsin, rows/s (Flink's)", tocsin["later_rows_per_s"], ">=", FLINK[within]
         for place, bound in ((("spark_join", "join"), 10), (("spark_join", "join", "memory"), None)):

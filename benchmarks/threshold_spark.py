@@ -12,20 +12,22 @@ import datetime
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.startup import ROOT, Version, adopt_orphans, wait_for_orphans
 from benchmarks.threshold_queries import BUCKETS, PARTITIONS, Run
 from benchmarks.threshold_ratios import draw, ratios, summarize
 from benchmarks.workloads import two_streams
 
-ROOT = Path(__file__).resolve().parent.parent
 PLOT = Path(__file__).resolve().parent / "plots" / "threshold_spark.png"
 PARTS = ("tocsin", "nothing", "spark_join", "catch_up", "keys", "local")
 JOIN_BUDGET_S = 300.0
@@ -55,9 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder that keeps the workloads from call to call")
     parser.add_argument("--only", help=f"parts, with commas between: {','.join(PARTS)}")
     parser.add_argument("--repeat", type=int, help="runs of each query (default 3; 1 for Spark's join)")
+    parser.add_argument("--within", default="10,60", help="seconds of `within`, with commas between (default 10,60)")
     parser.add_argument(
         "--budget", type=float, default=JOIN_BUDGET_S, help="seconds after which Spark's join is stopped (default 300)"
     )
+    parser.add_argument("--against", type=Path, metavar="PATH", help="also run the part tocsin in this older worktree")
     parser.add_argument("--full", action="store_true", help="let Spark's join run to its end")
     parser.add_argument("--quick", action="store_true", help="small inputs, 10 s only: only to see that it runs")
     return parser
@@ -65,18 +69,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def measure(parts: Sequence[str], options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """Run all queries of the parts, each part by turns, and give raw numbers and ratios."""
-    withins = (10,) if options.quick else (10, 60)
+    withins = (10,) if options.quick else tuple(map(int, options.within.split(",")))
     base = Run("local", "reference", 10, **_size(options.quick))
     data = options.data or work
-    references = {w: _spawn(replace(base, within_s=w), data, work) for w in withins}
+    references = {w: spawn(replace(base, within_s=w), workload(base, data), work) for w in withins}
     runs: list[dict[str, Any]] = []
-    for part, queries in _by_turns(
-        _queries(parts, base, withins, references, None if options.full else options.budget)
-    ):
+    for part, queries in _by_turns(_queries(parts, base, withins, references, options)):
         rounds = options.repeat or (1 if part == "spark_join" or options.quick else 3)
+        # The reference compiles only what this version runs, so the first run of the older version is not counted.
+        for run in queries:
+            if run.against:
+                spawn(run, workload(run, data), work)
         for number in range(rounds):
             for run in queries[::-1] if number % 2 else queries:
-                runs.append(_spawn(run, data, work))
+                runs.append(spawn(run, workload(run, data), work))
                 _save(options, report(options, references, runs))  # A long benchmark that is stopped leaves its runs.
     return report(options, references, runs)
 
@@ -110,15 +116,18 @@ def _size(quick: bool) -> dict[str, Any]:
 
 
 def _queries(
-    parts: Sequence[str], base: Run, withins: Iterable[int], references: Mapping[int, Any], budget_s: float | None
+    parts: Sequence[str], base: Run, withins: Iterable[int], references: Mapping[int, Any], options: argparse.Namespace
 ) -> list[Run]:
     """Name every query of the parts."""
     runs = []
+    budget_s = None if options.full else options.budget
     for within in withins:
         one = replace(base, within_s=within, page_bytes=references[within]["state_bytes"] // BUCKETS)
         large = replace(one, part="catch_up", rows=4 * one.rows, files=max(2, one.files * 2 // 5))
         join = replace(one, part="spark_join", query="join", budget_s=budget_s)
         runs += [replace(one, part=query, query=query) for query in ("tocsin", "nothing")]
+        if options.against:
+            runs.append(replace(one, part="tocsin", query="tocsin", against=str(options.against.absolute())))
         runs += [join, replace(join, store="memory")]
         runs += [replace(large, query=query) for query in ("tocsin", "nothing")]
         runs += [replace(one, query=query) for query in ("local", "duckdb 1 thread", "duckdb all threads")]
@@ -136,25 +145,37 @@ def _by_turns(runs: Iterable[Run]) -> list[tuple[str, list[Run]]]:
     return [(part, group) for (part, _), group in groups.items()]
 
 
-def _spawn(run: Run, data: Path, work: Path) -> dict[str, Any]:
-    """Measure one query in a child process."""
+def workload(run: Run, data: Path) -> Path:
+    """Return the folder with the streams of a run; write them if they are not there."""
     folder = data / f"two_{run.keys}_{run.rows}_{run.files}"
     if not folder.exists():
         two_streams(folder, run.keys, run.rows, run.files)
+    return folder
+
+
+def spawn(run: Run, folder: Path, work: Path) -> dict[str, Any]:
+    """Measure one query in a child process; `wall_s` and `cpu_s` are those of all its processes with their start."""
+    adopt_orphans()
     answer = work / "answer.json"
     answer.unlink(missing_ok=True)
-    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
+    version = Version("old" if run.against else "new", Path(run.against) if run.against else ROOT, work)
+    path = os.pathsep.join([str(version.root / "src"), str(ROOT)])
+    python = {"PYSPARK_PYTHON": version.python, "PYSPARK_DRIVER_PYTHON": version.python, "PYTHONPATH": path}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | python
-    load = os.getloadavg()[0]
+    load, before, begin = os.getloadavg()[0], resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryDirectory(dir=work) as checkpoint:
-        command = [sys.executable, "-c", CHILD, json.dumps(asdict(run)), str(folder), checkpoint, str(answer)]
+        command = [version.python, "-c", CHILD, json.dumps(asdict(run)), str(folder), checkpoint, str(answer)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    wall_s = time.monotonic() - begin
+    wait_for_orphans()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         message = f"{run.name}: child ended with {done.returncode}:\n{done.stderr[-4000:]}"
         raise RuntimeError(message)
     told = json.loads(answer.read_text("utf-8"))
-    result: dict[str, Any] = asdict(run) | {"name": run.name, "load_before": load, "batches": []} | told
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    whole = {"wall_s": round(wall_s, 2), "cpu_s": round(cpu_s, 2), "load_before": load}
+    result: dict[str, Any] = asdict(run) | {"name": run.name, "batches": []} | whole | told
     print(f"{run.name}: {result['seconds']:.2f} s", file=sys.stderr)
     return result
 

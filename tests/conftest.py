@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -46,6 +47,8 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_OPTIONS))
 
 # Time limit in seconds of a test that starts a JVM. The duration of a test depends on the load of the machine.
 _JVM_S = 1800
+# Objects that are allocated before Python's collector searches for cycles. Hypothesis and planning allocate many.
+_ALLOCATED = 10_000
 # Folder of the tests that can use the shared Spark session, because its `conftest.py` has the fixture.
 _SPARK = "tests/spark"
 
@@ -82,6 +85,20 @@ class SharedSessionScheduling(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedSessionScheduling | None:
     """Return the scheduler for `--dist loadgroup`; other values of `--dist` keep their scheduler."""
     return SharedSessionScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Exclude the modules and the list of tests from searches for cycles: a search visits a million objects there."""
+    gc.disable()
+    try:
+        result = yield
+    finally:
+        gc.enable()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATED)
+    return result
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,7 +22,10 @@ WANTED = {"date", "machine", "versions", "quick", "notes", "reference", "runs", 
 
 
 def rows_of(milliseconds: list[int]) -> list[dict[str, Any]]:
-    return [{"rows": 1000, "ms": {"triggerExecution": ms, "addBatch": ms // 2}, "state": []} for ms in milliseconds]
+    return [
+        {"rows": 1000, "ms": {"triggerExecution": ms, "addBatch": ms // 2}, "state": [], "cpu_s": ms / 500}
+        for ms in milliseconds
+    ]
 
 
 def told(run: Run, seconds: float, batches: list[int]) -> dict[str, Any]:
@@ -46,6 +49,13 @@ def test_ratios_compare_the_queries_of_one_part() -> None:
     assert told_ratios["throughput, tocsin / join, 10s"] == {"value": 20.0, "asked": ">= 10", "met": True}
 
 
+def test_ratios_compare_both_versions_when_an_older_version_ran() -> None:
+    new, old = Run("tocsin", "tocsin", 10), Run("tocsin", "tocsin", 10, against="older")
+    found = ratios(summarize([told(new, 9, [5000, 1000, 1000]), told(old, 9, [4000, 2000, 2000])]))
+    assert found["new / old, first_cpu_s, 10s"] == {"value": 1.25, "asked": "<= 1.0", "met": False}
+    assert found["new / old, later_cpu_s, 10s"] == {"value": 0.5, "asked": "<= 1.05", "met": True}
+
+
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(SystemExit, match="--only must name parts"):
         bench.main(["--only", "everything"])
@@ -64,6 +74,7 @@ def test_quick_run_finds_the_alerts_of_the_local_engine(tmp_path: Path) -> None:
     streamed = by_query["tocsin"]
     assert [batch["rows"] for batch in streamed["batches"]] == [10_000] * 4
     assert all(batch["ms"]["triggerExecution"] > 0 for batch in streamed["batches"])
+    assert 0 < sum(batch["cpu_s"] for batch in streamed["batches"]) < streamed["cpu_s"]
     run = Run(**{name: streamed[name] for name in Run.__dataclass_fields__})
     folder = tmp_path / "again"
     two_streams(folder, run.keys, run.rows, run.files)

@@ -252,7 +252,7 @@ def test_less_work_finds_less_says_so_and_finds_more_than_by_order_of_arrival_al
     assert shares[0] == 1 > shares[1]
 
 
-@pytest.mark.parametrize("cpu", ["2%", "3%", "4%", "5%", "6%", "7%", "8%", "9%", "10%", "20%"])
+@pytest.mark.parametrize("cpu", ["2%", "5%", "8%", "20%"])
 def test_what_is_not_found_is_counted_and_said(cpu: str) -> None:
     streams = zipf_streams(4_000, 400, 5)
     exact = matches(local.run_local_detailed(streams, pairs(), arrival="arrival").alerts)

@@ -6,6 +6,8 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -30,8 +32,6 @@ EXTRAS = {
     "runtime/alert_arrow": "spark",
     "spark": "spark",
 }
-# Distributions by the name of a module that they contain.
-OWNERS = packages_distributions()
 # PySpark imports these for transformWithState.
 OF_PYSPARK = {"grpcio", "protobuf"}
 
@@ -55,8 +55,8 @@ def _declared(extra: str) -> set[str]:
 BASE = set(map(_name, PROJECT["dependencies"]))
 
 
-def _imported(path: Path) -> set[str]:
-    """Return the libraries that a module imports anywhere, by the names of their distributions."""
+def _imported(path: Path, owners: Mapping[str, list[str]]) -> set[str]:
+    """Return the libraries that a module imports anywhere, by the names of their distributions in `owners`."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -64,7 +64,7 @@ def _imported(path: Path) -> set[str]:
             names = [node.module]
         found |= {name.partition(".")[0] for name in names}
     others = found - sys.stdlib_module_names - {"tocsin"}
-    return {_name(owner) for name in others for owner in OWNERS.get(name, [name])}
+    return {_name(owner) for name in others for owner in owners.get(name, [name])}
 
 
 def _extra(module: str) -> str | None:
@@ -72,21 +72,26 @@ def _extra(module: str) -> str | None:
     return EXTRAS[max(fits, key=len)] if fits else None
 
 
-MODULES = {path.relative_to(SOURCE).with_suffix("").as_posix(): _imported(path) for path in SOURCE.rglob("*.py")}
+@cache
+def _modules() -> dict[str, set[str]]:
+    """Return the libraries of each module. Reading all modules takes seconds, so the import of this file does not."""
+    owners = packages_distributions()
+    paths = SOURCE.rglob("*.py")
+    return {path.relative_to(SOURCE).with_suffix("").as_posix(): _imported(path, owners) for path in paths}
 
 
 @pytest.mark.parametrize("extra", [None, *PROJECT["optional-dependencies"]])
 def test_every_import_is_declared_in_the_extra_of_its_module(extra: str | None) -> None:
     declared = BASE | (_declared(extra) if extra else set())
-    missing = {module: libraries - declared for module, libraries in MODULES.items() if _extra(module) == extra}
+    missing = {module: libraries - declared for module, libraries in _modules().items() if _extra(module) == extra}
     assert {module: libraries for module, libraries in missing.items() if libraries} == {}
 
 
 def test_every_declared_library_is_imported() -> None:
     declared = BASE.union(*map(_declared, PROJECT["optional-dependencies"]))
-    assert declared - set().union(*MODULES.values()) == OF_PYSPARK
+    assert declared - set().union(*_modules().values()) == OF_PYSPARK
 
 
 @pytest.mark.parametrize("path", EXTRAS)
 def test_every_path_of_an_extra_is_in_the_package(path: str) -> None:
-    assert any(module == path or module.startswith(f"{path}/") for module in MODULES)
+    assert any(module == path or module.startswith(f"{path}/") for module in _modules())

@@ -51,11 +51,11 @@ RULE = Rule(
 
 @pytest.mark.parametrize("rows", [1, 17, 1000])
 def test_result_is_equal_for_any_number_of_calls(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    streams = _streams(4000, 3)
+    streams = _streams(600, 3)
     rng = np.random.default_rng(3)
     mixed = {}
     for name, columns in streams.items():
-        order = rng.permutation(4000)
+        order = rng.permutation(600)
         mixed[name] = {column: np.asarray(cells)[order] for column, cells in columns.items()}
     monkeypatch.setattr(local, "ROWS_PER_CALL", 10**9)
     one = [local.run_local_detailed(given, RULE) for given in (streams, mixed)]

@@ -65,7 +65,7 @@ def check_unbiased(runs: Iterable[Columns], rule: Rule, memory: str, error: floa
     assert abs(float(np.mean(ratios)) - 1) < 3 * found
 
 
-@pytest.mark.parametrize("memory", ["20 rows", "40 rows"])
+@pytest.mark.parametrize("memory", ["20 rows", pytest.param("40 rows", marks=pytest.mark.slow)])
 def test_the_sample_is_a_part_of_the_results_and_its_weights_add_up_to_them(memory: str) -> None:
     rule = Rule("pair", "a + b > -9", within="60ms", on="machine", emit="all", allowed_lateness="0s")
     # With so small an error a bias of a tenth would show.
@@ -95,7 +95,8 @@ def repeated(seed: int, *, notes: bool, rows: int = 180) -> Columns:
     return streams
 
 
-@pytest.mark.parametrize("notes", [False, True])
+# Rows with notes include rows that are equal in all columns.
+@pytest.mark.parametrize("notes", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rows_that_come_again_count_once_as_they_do_without_a_limit(notes: bool) -> None:
     rule = Rule("pair", "a + b > 0", within="40ms", on="machine", emit="all", allowed_lateness="0s")
     check_unbiased((repeated(seed, notes=notes) for seed in range(16)), rule, "16 rows", 0.08)

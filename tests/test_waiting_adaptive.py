@@ -72,7 +72,7 @@ def waits_row_by_row(plan: Plan, streams: Any, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", FOLLOWING)
-@examples(4)
+@examples(2)
 @given(seed=st.integers(0, 10**6), cuts=CUTS)
 def test_rows_are_taken_as_the_oracle_says_while_the_wait_changes(kind: str, seed: int, cuts: list[int]) -> None:
     """Alerts are those of the rule without a wait on rows that arrive as the oracle takes them."""

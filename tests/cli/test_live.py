@@ -22,19 +22,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.cli.live import ERASE, FIRST_S, LONGEST_S, SHORTEST_S, SWITCH, ProgressLine, Schedule, Status, fit_width
+from tocsin.cli.main import main
 
 LINE = "2026-01-01T00:00:00.000000Z FIRING   Condensation{} " + "x" * 300
-# A command of two phases, each longer than the time before the first line.
+# A command of two phases, each longer than the times between lines, which are shortened.
 SLOW = """
 import sys, time
+from tocsin.cli import live
 from tocsin.cli.arguments import run_command
+live.FIRST_S = live.SHORTEST_S = 0.3
 def work(arguments, progress):
     progress.start_phase("starting Spark")
-    time.sleep(2.6)
+    time.sleep(1)
     progress.start_phase("reading streams")
     for rows in range(0, 100_000, 1_000):
         progress.update(rows, 100_000)
-        time.sleep(0.04)
+        time.sleep(0.01)
     print("noted", file=sys.stderr, flush=True)
     time.sleep(0.6)
     progress.stop()
@@ -278,7 +281,9 @@ def test_command_shows_phases_in_a_terminal_and_leaves_its_output() -> None:
 
 
 def test_command_leaves_a_clean_terminal_when_it_is_interrupted() -> None:
-    code, written = run_in_terminal(SLOW, interrupt_at="reading streams: ")
+    # 100 seconds, so that the signal arrives before the end on a busy machine.
+    endless = SLOW.replace("100_000, 1_000", "100_000, 10")
+    code, written = run_in_terminal(endless, interrupt_at="reading streams: ")
     assert code == 130
     assert "\r\x1b[K" in written
     assert last_screen_lines(written) == ["tocsin work: interrupted"]
@@ -293,20 +298,20 @@ def test_command_writes_progress_to_standard_error_only() -> None:
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", run.stderr)
 
 
-def test_test_command_shows_how_many_tests_are_done(tmp_path: Path) -> None:
+def test_test_command_shows_how_many_tests_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tocsin.cli.live.FIRST_S", 0.1)
+    monkeypatch.setattr("tocsin.cli.live._LOOK_S", 0.02)
     (tmp_path / "rules.yaml").write_text(
         "streams: {a: {source: {csv: {path: a}}, keys: [k], time: ts, values: {v: {}}}}\n"
         "groups: [{name: g, rules: [{alert: High, on: [k], expr: a.v > 1}]}]\n"
     )
     test = "{name: n%d, interval: 1m, input_series: [{series: 'a{k=\"x\"}', values: '0x400'}], alert_rule_test: [%s]}"
     case = "{eval_time: 300m, alertname: High, exp_alerts: []}"
-    tests = ", ".join(test % (number, case) for number in range(2_400))
+    tests = ", ".join(test % (number, case) for number in range(300))
     (tmp_path / "test.yaml").write_text(f"rule_files: [rules.yaml]\ntests: [{tests}]\n")
-    run = subprocess.run(
-        [sys.executable, "-m", "tocsin", "test", "--json", str(tmp_path / "test.yaml")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(run.stdout)["ok"] is True
-    assert re.search(r"tocsin test: (checking test files|running tests): \d", run.stderr), run.stderr
+    assert main(["test", "--json", str(tmp_path / "test.yaml")]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["ok"] is True
+    assert re.search(r"tocsin test: (checking test files|running tests): \d", err), err

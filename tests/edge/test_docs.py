@@ -36,6 +36,7 @@ def test_fewest_rows_are_sent_when_the_maximum_delay_is_the_interval(points: lis
             assert point["rows_sent"] == fewest[point["recording"]]
 
 
+@pytest.mark.slow
 def test_benchmark_writes_all_results_when_it_runs_on_small_inputs(tmp_path: Path) -> None:
     assert benchmark.main(["--quick", "--json", str(tmp_path / "edge.json"), "--plots", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "edge.json").read_text())

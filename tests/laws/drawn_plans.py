@@ -102,8 +102,12 @@ def drawn_plans(draw: st.DrawFn, family: str) -> Drawn:
     idle = span(case.rule.join) if case.rule.idle_timeout_us is None else case.rule.idle_timeout_us
     case = replace(case, rule=replace(case.rule, idle_timeout_us=idle))
     case, conditions, limits = draw(_limits(case))
+    # Without declared shapes the planner proves them. A rule of one stream needs its shape for the oracle.
+    is_proved = len(case.streams) > 1 and not limits and draw(st.booleans())
+    if is_proved:
+        case = replace(case, shapes=dict.fromkeys(case.condition.domains, "increasing") or {"a.value": "proved"})
     wait, own, options = draw(_resources(family, case))
-    keywords = case.keywords() | limits | own
+    keywords = case.keywords() | ({"shapes": {}} if is_proved else {}) | limits | own
     streams, rules = dict(case.arrays()), [Rule(**keywords)]
     for kind in draw(st.lists(st.sampled_from(_BESIDE), max_size=2, unique=True)):
         rules.append(draw(_beside(kind, case, keywords, streams)))
@@ -118,7 +122,13 @@ def drawn_plans(draw: st.DrawFn, family: str) -> Drawn:
     in_order = not case.shapes or (disorder in ("none", "between") and wait is None)
     labels = [f"emit {emit}", disorder, f"{len(rules)} rules", *own.get("quality", {})]
     labels += [f"{name} of the run" for name in options]
-    flags = {"shaped": case.shapes, "many rows": has_many, "limits": limits, "hop": case.rule.join.hop}
+    flags = {
+        "shaped": case.shapes,
+        "proved": is_proved,
+        "many rows": has_many,
+        "limits": limits,
+        "hop": case.rule.join.hop,
+    }
     labels += [name for name, flag in flags.items() if flag]
     return Drawn(
         family, case, conditions, plan, streams, wait, control,

@@ -17,7 +17,7 @@ from hypothesis import event, given, target
 from hypothesis import strategies as st
 
 from tests.driver import Driver, parts_of, settled, stories
-from tests.example_counts import ENGINE
+from tests.example_counts import ENGINE, examples
 from tests.laws.drawn_plans import FAMILIES, LIMITED, Drawn, drawn_plans
 from tests.naive.alerts import naive_alerts
 from tests.naive.waiting import waits_by_largest_delay
@@ -35,6 +35,8 @@ from tocsin.runtime.state_codec import unpack
 
 FOREVER = 10**15
 SECOND = 1_000_000
+# Examples of the laws that repeat runs of the first law in another form.
+FEWER = examples(12)
 
 
 @contextmanager
@@ -154,7 +156,7 @@ def test_drawn_plan_obeys_the_laws_when_batches_and_state_round_trips_vary(famil
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@ENGINE
+@FEWER
 @given(data=st.data())
 def test_drawn_plan_returns_the_same_results_when_kernels_are_interpreted(family: str, data: st.DataObject) -> None:
     drawn = data.draw(drawn_plans(family))
@@ -165,7 +167,7 @@ def test_drawn_plan_returns_the_same_results_when_kernels_are_interpreted(family
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@ENGINE
+@FEWER
 @given(data=st.data())
 def test_drawn_plan_gives_the_same_alerts_when_state_is_read_between_calls_and_timers(
     family: str, data: st.DataObject
@@ -182,11 +184,11 @@ def test_drawn_plan_gives_the_same_alerts_when_state_is_read_between_calls_and_t
     check_are_results(drawn, drivers[0].result.alert_rows())
 
 
-def check_results(drawn: Drawn, out: Out, *, lost: int) -> None:
-    """Check the alerts of the main rule against the oracles."""
+def check_results(drawn: Drawn, out: Out, *, lost: int) -> bool:
+    """Check the alerts of the main rule against the oracles; return whether an oracle states all of them."""
     found = check_are_results(drawn, out.alert_rows())
     if not drawn.has_exact_answer or lost:
-        return
+        return False
     expected = expected_alerts(drawn)
     if drawn.family in LIMITED and drawn.case.rule.emit == "all":
         missed = Counter(map(repr, exact_results(expected))) - Counter(map(repr, exact_results(found)))
@@ -197,6 +199,7 @@ def check_results(drawn: Drawn, out: Out, *, lost: int) -> None:
         without = ("witness",) if drawn.case.shapes else ()
         assert semantic_stories(found, *without) == semantic_stories(expected, *without)
     event(f"{drawn.family}: equals the oracle")
+    return True
 
 
 def check_are_results(drawn: Drawn, alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

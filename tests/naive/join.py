@@ -76,6 +76,8 @@ def _share_a_window(join: Join, times: Iterable[int]) -> bool:
     hop, within = join.hop, join.within
     assert hop is not None
     assert within is not None
+    if max(times) - min(times) > within:
+        return False
     candidates = range((min(times) - within) // hop - 1, max(times) // hop + 2)
     return any(all(is_inside(t, k * hop, k * hop + within, join.closed) for t in times) for k in candidates)
 

@@ -26,6 +26,7 @@ import numpy as np
 from tocsin.rules.durations import event_text
 from tocsin.runtime.alert_batch import NO_TIME, STATES, AlertBatch
 from tocsin.runtime.contract import ALERT_TIMES, FIRST_US, LAST_US, Float, Int
+from tocsin.runtime.payload import mapping_encoder
 
 # An alert event (one state change of an alert) with its public columns, as parsed from JSON.
 Alert = dict[str, Any]
@@ -35,6 +36,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _LENGTH = len("1970-01-01T00:00:00.000000Z")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# `_JSON` of each mapping of texts.
+_encode_mappings = mapping_encoder(",", ":", ensure_ascii=False)
 
 
 def alert_from_row(row: Mapping[str, Any]) -> Alert:
@@ -97,7 +100,7 @@ def encode_batch(batch: AlertBatch, annotations: Sequence[Mapping[str, str]] = (
         f'{{"alert":{_JSON(batch.source.alert)},"id":\0,"state":\0,"labels":\0,"startsAt":\0,"firesAt":\0,"endsAt":\0,'
         f'"value":\0,"margin":\0,"witness":[{",".join(parts)}],"quality":\0,"annotations":\0}}\n'
     )
-    columns.append(map(_JSON, annotations) if annotations else ["{}"] * len(batch))
+    columns.append(_encode_mappings(annotations) if annotations else ["{}"] * len(batch))
     # JSON escapes the character 0 in texts, so it can only mark the places of columns.
     pattern = form.replace("%", "%%").replace("\0", "%s")
     return "".join([pattern % row for row in zip(*columns, strict=True)]).encode("utf-8", "replace")
@@ -105,7 +108,7 @@ def encode_batch(batch: AlertBatch, annotations: Sequence[Mapping[str, str]] = (
 
 def _witness_columns(batch: AlertBatch, times: Sequence[Sequence[str]]) -> Iterable[Iterable[str]]:
     """Yield the texts of time, values and payload of each stream."""
-    shown, begin = [*map(_encode_texts, batch.payload.distinct), "null"], 0
+    shown, begin = [*_encode_mappings(batch.payload.distinct), "null"], 0
     for i, stream in enumerate(batch.source.streams):
         yield times[i]
         values = [_number_texts(column) for column in batch.values[:, begin : begin + len(stream.columns)].T]
@@ -118,15 +121,6 @@ def _witness_columns(batch: AlertBatch, times: Sequence[Sequence[str]]) -> Itera
             yield from values
         # Position -1 is the last text.
         yield [shown[place] for place in batch.payload.position[:, i].tolist()]
-
-
-def _encode_texts(texts: Mapping[str, str | None]) -> str:
-    """Return the text that `_JSON` returns for a mapping of texts, in a third of the time."""
-    parts = [
-        f"{encode_basestring(name)}:{'null' if text is None else encode_basestring(text)}"
-        for name, text in texts.items()
-    ]
-    return f"{{{','.join(parts)}}}"
 
 
 def _optional_values(names: Sequence[str], texts: Sequence[str]) -> str:

@@ -57,8 +57,6 @@ class Admission:
     def process(self, shard: Shard, rows: RowBatch, context: Context, wait_us: int | None = None) -> RowBatch:
         """Return the rows that are not late. `wait_us` is the reorder wait at their release."""
         timely = filter_late_rows(rows.key, rows.time, self.state(shard).newest, self.allowed_lateness_us)
-        if timely.all():
-            return rows
         reason = f"it is later than `allowed_lateness` ({duration_text(self.allowed_lateness_us)}) and was dropped"
         context.record(shard, rows, ~timely, RowOutcome.LATE, reason=reason, wait_us=wait_us)
-        return rows.take(timely)
+        return rows if timely.all() else rows.take(timely)

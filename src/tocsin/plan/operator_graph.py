@@ -112,6 +112,7 @@ class OperatorGraph:
 
     def attach(self, shard: Shard) -> None:
         """Add the sections of all operators to a shard, which adopt its stored sections."""
+        shard.is_full_width = self.watch.budget is not None
         for operator in self.operators:
             for spec in operator.sections:
                 stored = shard.attach(spec)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -150,8 +151,12 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:
-        fixed = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
-        return pa.array(fixed, pa.string())
+        return pa.array([None if text is None else _encodable(text) for text in texts], pa.string())
+
+
+def _encodable(text: str) -> str:
+    """Return a text with `?` for characters that UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _maps(maps: Sequence[Mapping[str, str | None]]) -> pa.MapArray:
@@ -211,17 +216,22 @@ def _key_lists(batches: Sequence[AlertBatch]) -> pa.ListArray:
 
 @lru_cache(maxsize=4096)
 def _plain_source(source: AlertSource) -> dict[str, Any]:
-    """Return the constants of a rule as Arrow reads them."""
+    """Return the constants of a rule as Arrow reads them, with `?` for characters that UTF-8 cannot encode."""
     streams = [
         {
-            "name": stream.name,
-            "columns": stream.columns,
-            "hidden": sorted(stream.hidden),
+            "name": _encodable(stream.name),
+            "columns": list(map(_encodable, stream.columns)),
+            "hidden": sorted(map(_encodable, stream.hidden)),
             "is_optional": stream.is_optional,
         }
         for stream in source.streams
     ]
-    return {"alert": source.alert, "labels": source.labels, "on": source.on, "streams": streams}
+    return {
+        "alert": _encodable(source.alert),
+        "labels": [list(map(_encodable, label)) for label in source.labels],
+        "on": list(map(_encodable, source.on)),
+        "streams": streams,
+    }
 
 
 def unpack_alerts(data: bytes) -> list[AlertBatch]:
@@ -233,7 +243,7 @@ def unpack_alerts(data: bytes) -> list[AlertBatch]:
     cuts = {name: column.offsets.to_numpy() for name, column in lists.items()}
     numbers = {name: _flat_numbers(lists[name]) for name in (*_NUMBERS, *_MATRICES, "position")}
     texts = {name: text_array(lists[name].flatten().to_pylist()) for name in ("id", "quality")}
-    keys, distinct = lists["keys"].flatten().to_pylist(), lists["distinct"].flatten().to_pylist()
+    keys, distinct = lists["keys"].flatten().to_pylist(), _mappings(lists["distinct"].flatten())
     emitted, versions = columns["emitted"].to_pylist(), columns["version"].to_pylist()
     batches = []
     for i, plain in enumerate(columns["source"].to_pylist()):
@@ -241,7 +251,7 @@ def unpack_alerts(data: bytes) -> list[AlertBatch]:
         source = _source(plain)
         rows, width = cuts["id"][i + 1] - cuts["id"][i], len(source.streams)
         position = numbers["position"][at["position"]].reshape(rows, width)
-        payload = ShownPayload(tuple(dict(one) for one in distinct[at["distinct"]]), position)
+        payload = ShownPayload(tuple(distinct[at["distinct"]]), position)
         batches.append(
             AlertBatch(
                 source,
@@ -256,6 +266,12 @@ def unpack_alerts(data: bytes) -> list[AlertBatch]:
             )
         )
     return batches
+
+
+def _mappings(maps: pa.MapArray) -> list[dict[str, str | None]]:
+    """Return maps without nulls as dicts. `MapArray.to_pylist` takes 20 times longer."""
+    pairs = list(zip(maps.keys.to_pylist(), maps.items.to_pylist(), strict=True))
+    return [dict(pairs[begin:end]) for begin, end in pairwise(maps.offsets.to_pylist())]
 
 
 def _flat_numbers(column: pa.ListArray) -> Any:

@@ -21,14 +21,14 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.runtime.contract import Bools, Float, Int
-from tocsin.runtime.payload import unread_columns
+from tocsin.runtime.payload import mapping_encoder, unread_columns_of
 
 # Public names of states. `AlertBatch.state` has their positions.
 STATES = ("pending", "firing", "resolved", "inactive", "match")
@@ -44,6 +44,7 @@ Texts = NDArray[Any]
 Row = dict[str, Any]
 # Keys are sorted, so equal values have equal texts. The identity of an alert depends on every character.
 _encode = json.JSONEncoder(sort_keys=True).encode
+_encode_all = mapping_encoder(", ", ": ", sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,13 @@ class ShownPayload:
 
 def _show(texts: Sequence[str | None], hidden: Collection[str], distinct: list[Mapping[str, str | None]]) -> Any:
     """Add the distinct payloads of texts to `distinct`, and return their positions."""
-    numbers: dict[str | None, int] = {}
-    codes = [numbers.setdefault(text, len(numbers)) for text in texts]
-    positions = np.full(len(numbers), -1, np.int32)
-    for text, number in numbers.items():
-        shown = unread_columns(text, hidden)
-        if shown is not None:
-            positions[number] = len(distinct)
-            distinct.append(shown)
-    return positions[codes]
+    different = [text for text in dict.fromkeys(texts) if text is not None]
+    shown = unread_columns_of(different, hidden)
+    begin, is_shown = len(distinct), np.array([one is not None for one in shown], np.bool_)
+    distinct += filter(None, shown)
+    numbers = np.where(is_shown, begin + np.cumsum(is_shown) - 1, -1)
+    positions: dict[str | None, int] = dict(zip(different, numbers.tolist(), strict=True))
+    return np.fromiter(map(positions.get, texts, repeat(-1)), np.int32, len(texts))
 
 
 @dataclass(frozen=True)
@@ -353,24 +352,16 @@ def _match_ids_with_payload(
     hashes: Sequence[Any], key: Int, data: bytes, width: int, payload: ShownPayload
 ) -> list[str]:
     # The last text is at position -1.
-    texts = [*map(_encode_texts, payload.distinct), "null"]
+    texts = [*_encode_all(payload.distinct), "null"]
+    shown = [map(texts.__getitem__, column) for column in payload.position.T.tolist()]
+    is_any = np.any(payload.position >= 0, axis=1).tolist()
     ids = []
-    for i, (k, shown) in enumerate(zip(key.tolist(), payload.position.tolist(), strict=True)):
+    for i, (k, is_shown, row) in enumerate(zip(key.tolist(), is_any, zip(*shown, strict=True), strict=True)):
         mark = hashes[k].copy()
-        mark.update(data[i * width : (i + 1) * width])
-        if max(shown) >= 0:
-            mark.update(f"[{', '.join([texts[place] for place in shown])}]".encode())
+        numbers = data[i * width : (i + 1) * width]
+        mark.update(numbers + f"[{', '.join(row)}]".encode() if is_shown else numbers)
         ids.append(mark.hexdigest()[:16])
     return ids
-
-
-def _encode_texts(texts: Mapping[str, str | None]) -> str:
-    """Return the text that `_encode` returns for a mapping of texts, in a third of the time."""
-    parts = [
-        f"{encode_basestring_ascii(name)}: {'null' if text is None else encode_basestring_ascii(text)}"
-        for name, text in sorted(texts.items())
-    ]
-    return f"{{{', '.join(parts)}}}"
 
 
 def request_ids(batch: AlertBatch) -> list[str]:

@@ -98,7 +98,7 @@ class Context:
         views = len(self.views)
         if outcome is not None:
             self.count_views(outcome, np.bincount(rows.view[marked], minlength=views)[:views])
-        if not reason or not marked.any():
+        if not (reason and marked.any()):
             return
         at = np.flatnonzero(marked & (rows.view < views))[:MAX_RECORDS]
         for i, number in zip(at.tolist(), rows.view[at].tolist(), strict=True):

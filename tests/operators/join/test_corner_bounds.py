@@ -17,7 +17,10 @@ from tocsin.operators.join.cell_grid import cell_extremes
 from tocsin.operators.join.corner_bounds import CornerBounds
 from tocsin.operators.retention.operator import Retention
 from tocsin.rules.limits import Limits
+from tocsin.runtime.context import Context
+from tocsin.runtime.contract import Out
 from tocsin.runtime.row_batch import Cells, RowBatch
+from tocsin.runtime.state_registry import Shard
 
 
 @given(cases(shaped=True))
@@ -37,10 +40,11 @@ def hopeless(rule: Rule, rows: dict[str, list[tuple[int, float]]], keys: int, li
         mine = rows[watch.stores[i].stream]
         key, value = np.array([k for k, _ in mine], np.int64), np.array([v for _, v in mine], np.float64)
         time = np.arange(len(mine))
-        memory = Retention(watch.stores[i])
-        memory.section.add_keys([(str(number),) for number in range(keys)])
+        retention, shard = Retention(i, watch.stores[i]), Shard(1)
+        shard.attach(retention.spec)
+        shard.add_keys([(str(number),) for number in range(keys)])
         batch = RowBatch(time * 0, key, time, time, time, Cells(value.reshape(1, -1), time, None))
-        segment = memory.merge(batch)
+        segment = retention.process(shard, batch, Context("m", ["m"], (), Out()))
         numbers, apart = need.numbers(segment.values)
         whole = np.where(apart, np.nan, numbers[0]), segment.offsets
         spans.append(cell_extremes(*whole, np.arange(keys), np.zeros(keys, np.int64), 0))

@@ -162,7 +162,7 @@ class Reorder:
         return ReorderState(shard.sections[self.spec.id])
 
     def number_lanes(self, shard: Shard, stored: StoredSection) -> None:
-        """Number the lanes of an adopted section like the lanes of this plan. Rules can change their order."""
+        """Renumber the lanes of an adopted section by this plan. Rules can change their order."""
         before: list[Lane] = [(stream, tuple(columns)) for stream, columns in stored.facts["lanes"]]
         place, state = np.array([list(self.lanes).index(lane) for lane in before]), self.state(shard)
         state.lane = place[state.lane]
