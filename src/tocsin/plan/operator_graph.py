@@ -241,6 +241,10 @@ class OperatorGraph:
         self._retain(shard, merged, context)
         return np.concatenate(serials)
 
+    def count_rows_without_limits(self, shard: Shard, rows: RowBatch, context: Context) -> None:
+        """Count the rows of keys that a limits table does not have."""
+        self._count_rows_without_limits(shard, {view: rows.of_view(view) for view in set(self.view_of)}, context)
+
     def _count_rows_without_limits(self, shard: Shard, of_view: dict[int, RowBatch], context: Context) -> None:
         for number, (retention, view) in enumerate(zip(self.retentions, self.view_of, strict=True)):
             missing = np.zeros(len(shard.keys), np.bool_)

@@ -40,7 +40,7 @@ from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.bucket_clock import BucketClock
 from tocsin.runtime.context import Context
-from tocsin.runtime.contract import NEVER_SEEN, Bools, Float, Int
+from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
 from tocsin.runtime.keyed_pipeline import KEYS_PER_SHARD
 from tocsin.runtime.memory_pool import MemoryPool, Share, Usage
 from tocsin.runtime.metrics import RowOutcome
@@ -131,7 +131,9 @@ class RetentionBudget:
             one.add_keys([("",) * len(watch.on)])
             self.shard_bytes = empty.size
             self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_SHARD)
-        self.own_bytes = packed_size(self._arrays()) + 1024 + self.shard_bytes if self.in_bytes else 0
+        # One more page of keys than there are, if there is memory for so many keys.
+        spare = self.shard_bytes if self.budget.share > KEYS_PER_SHARD * self.key_bytes // 2 else 0
+        self.own_bytes = packed_size(self._arrays()) + 1024 + spare if self.in_bytes else 0
 
     # State
 
@@ -184,8 +186,14 @@ class RetentionBudget:
         texts = rows.texts(np.arange(len(rows)))
         return np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(rows))
 
-    def _key_prices(self, keys: Int) -> Int:
-        """Return what each row charges for its key: the first row of each key that is not charged pays for it."""
+    def _name(self, key: int) -> tuple[str, ...]:
+        return self.shards[key // KEYS_PER_SHARD].keys.names[key % KEYS_PER_SHARD]
+
+    def _key_prices(self, keys: Int, *, each_row: bool = False) -> Int:
+        """Return what each row charges for its key: the first row of each key that is not charged pays for it.
+
+        With `each_row`, return the price of the key of each row that is not charged.
+        """
         prices = np.zeros(len(keys), np.int64)
         if not self.key_bytes or not len(keys):
             return prices
@@ -195,9 +203,12 @@ class RetentionBudget:
             is_charged[p * KEYS_PER_SHARD : p * KEYS_PER_SHARD + len(charged)] = charged
         new = np.flatnonzero(~is_charged[keys])
         if len(new):
-            first = new[np.unique(keys[new], return_index=True)[1]]
-            names = [self.shards[k // KEYS_PER_SHARD].keys.names[k % KEYS_PER_SHARD] for k in keys[first].tolist()]
-            prices[first] = [self.key_bytes + name_bytes(name) for name in names]
+            distinct, first, of = np.unique(keys[new], return_index=True, return_inverse=True)
+            price = np.array([self.key_bytes + name_bytes(self._name(key)) for key in distinct.tolist()], np.int64)
+            if each_row:
+                prices[new] = price[of]
+            else:
+                prices[new[first]] = price
         return prices
 
     def _extend_charged(self) -> None:
@@ -344,23 +355,38 @@ class RetentionBudget:
             )
         order = np.argsort(serial, kind="stable")
         prices = np.zeros(len(keys), np.int64)
-        prices[order] = self._key_prices(keys[order])
+        prices[order] = self._key_prices(keys[order], each_row=self.pool.is_short)
         self._prices = {}
         paying = order[prices[order] > 0]
         if len(paying):
-            fits = self.pool.charge_new_keys(prices[paying])
+            fits = self.pool.charge_new_keys(
+                prices[paying], np.array([key_number(self._name(k)) for k in keys[paying].tolist()])
+            )
             for key in keys[paying[fits]].tolist():
                 self.charged[key // KEYS_PER_SHARD][key % KEYS_PER_SHARD] = True
             self._prices = dict(zip(serial[paying[fits]].tolist(), prices[paying[fits]].tolist(), strict=True))
-        if self.key_bytes:
-            for p, (shard, rows) in enumerate(parts):
-                refused = ~self.charged[p][rows.key]
-                if refused.any():
-                    context.record(shard, rows, refused, RowOutcome.SHED)
-                    self._lose(rows.time[refused])
-                    admitted[p] = rows.take(~refused)
+            entered = np.full(len(self.shards) * KEYS_PER_SHARD, NEVER)
+            entered[keys[paying[fits]]] = serial[paying[fits]]
+            self._refuse_before(entered, parts, admitted, context)
+        elif self.key_bytes:
+            self._refuse_before(None, parts, admitted, context)
         self.pool.pass_rows(len(keys), self._bound)
         return admitted
+
+    def _refuse_before(
+        self, entered: Int | None, parts: Sequence[tuple[Shard, RowBatch]], admitted: list[RowBatch], context: Context
+    ) -> None:
+        """Shed the rows of keys that are not charged, and the rows before the row that paid for their key."""
+        for p, (shard, rows) in enumerate(parts):
+            refused = ~self.charged[p][rows.key]
+            if entered is not None:
+                paid = entered[rows.key + p * KEYS_PER_SHARD]
+                refused |= (paid != NEVER) & (rows.serial < paid)
+            if refused.any():
+                context.record(shard, rows, refused, RowOutcome.SHED)
+                self.operators.count_rows_without_limits(shard, rows.take(refused), context)
+                self._lose(rows.time[refused])
+                admitted[p] = rows.take(~refused)
 
     def _lose(self, time: Int) -> None:
         """Record that results of rows with these times can be missing."""

@@ -34,7 +34,11 @@ from tocsin.runtime.metrics import QualityLoss
 FIRST_SLICE, SLICE = 1_024, 4_096
 # Parts of the share: less free memory than the first begins the short mode, more than the second ends it, and the last
 # is the least quota of new keys.
-SHORT, FREE, QUOTA = 1 / 8, 1 / 4, 1 / 16
+SHORT, FREE, QUOTA = 1 / 3, 1 / 2, 1 / 16
+
+
+# Places for the keys with one row since the last decision.
+SEEN = 1_024
 
 
 class Share(NamedTuple):
@@ -103,6 +107,8 @@ class MemoryPool:
         self.rows_since, self.is_begun = 0, False
         self.loss = QualityLoss(NEVER_SEEN)
         self.pressure, self.pressed_us = 0.0, NEVER_SEEN
+        # Keys with a row since the last decision that were not charged, by their number modulo the length.
+        self.first_quota, self.seen = 0, np.zeros(SEEN, np.bool_)
 
     def rows_before_decision(self, bound: Int) -> int | None:
         """Return the rows that may pass before the next decision. `bound` is what each row can add in free mode."""
@@ -135,17 +141,30 @@ class MemoryPool:
         if self.is_begun and self.rows_since:
             self.slice_rows = min(2 * self.slice_rows, SLICE)
         self.rows_left, self.rows_since, self.is_begun = self.slice_rows, 0, True
+        self.first_quota, self.seen[:] = self.quota, False
 
-    def charge_new_keys(self, prices: Int) -> Bools:
-        """Charge new keys in the order of their arrival, and return which of them fit."""
+    def charge_new_keys(self, prices: Int, numbers: Int) -> Bools:
+        """Charge the keys of rows in order of arrival, and return which rows pay for their key.
+
+        In free mode each row has another key. In short mode each row whose key is not charged has its price. While
+        more than half of the quota is left, a key is charged at its first row, else at its second row since the
+        decision: a key with few rows seldom has results. `numbers` identify the keys.
+        """
         if not self.is_short:
             self.keys += int(prices.sum())
             return np.ones(len(prices), np.bool_)
-        fits = np.cumsum(prices) <= self.quota
-        charged = int(prices[fits].sum())
-        self.quota -= charged
-        self.keys += charged
-        return fits
+        pays, paid = np.zeros(len(prices), np.bool_), set[int]()
+        for i, (price, number) in enumerate(zip(prices.tolist(), numbers.tolist(), strict=True)):
+            place = number % len(self.seen)
+            if number in paid or price > self.quota:
+                continue
+            if 2 * self.quota >= self.first_quota or self.seen[place]:
+                pays[i] = True
+                paid.add(number)
+                self.quota -= price
+                self.keys += price
+            self.seen[place] = True
+        return pays
 
     def press(self, cost: float, clock_us: int, window_us: int) -> None:
         """Add the charge of shed rows to the pressure. It counts half after each window."""
@@ -165,15 +184,16 @@ class MemoryPool:
         """Return the state as arrays."""
         flags = [self.is_short, self.is_begun]
         numbers = [self.share, self.left, self.rows_left, self.slice_rows, self.fixed, self.quota, self.keys]
-        numbers += [self.rows_since, self.loss.until_us, self.pressed_us, *map(int, flags)]
+        numbers += [self.rows_since, self.loss.until_us, self.pressed_us, self.first_quota, *map(int, flags)]
         share = np.nan if self.loss.share is None else self.loss.share
-        return {"pool": np.array(numbers), "pool.reals": np.array([self.pressure, share])}
+        return {"pool": np.array(numbers), "pool.reals": np.array([self.pressure, share]), "pool.seen": self.seen}
 
     def restore_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from arrays."""
         numbers: Sequence[int] = arrays["pool"].tolist()
         self.share, self.left, self.rows_left, self.slice_rows, self.fixed, self.quota, self.keys = numbers[:7]
-        self.rows_since, until_us, self.pressed_us, is_short, is_begun = numbers[7:]
+        self.rows_since, until_us, self.pressed_us, self.first_quota, is_short, is_begun = numbers[7:]
+        self.seen = arrays["pool.seen"]
         self.is_short, self.is_begun = bool(is_short), bool(is_begun)
         self.pressure, share = arrays["pool.reals"].tolist()
         self.loss = QualityLoss(until_us, None if np.isnan(share) else share)
