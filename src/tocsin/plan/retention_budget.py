@@ -96,7 +96,9 @@ class RetentionBudget:
         self.is_foreign = bool(shards)
         self.entries = np.zeros((4, 0), np.int64)
         self.longest = NO_TEXT
+        # Whether a key is charged, and what it costs, by shard.
         self.charged: list[Bools] = []
+        self.prices: list[Int] = []
         self._set_costs()
 
     def _set_costs(self) -> None:
@@ -186,9 +188,6 @@ class RetentionBudget:
         texts = rows.texts(np.arange(len(rows)))
         return np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(rows))
 
-    def _name(self, key: int) -> tuple[str, ...]:
-        return self.shards[key // KEYS_PER_SHARD].keys.names[key % KEYS_PER_SHARD]
-
     def _key_prices(self, keys: Int, *, each_row: bool = False) -> Int:
         """Return what each row charges for its key: the first row of each key that is not charged pays for it.
 
@@ -204,7 +203,9 @@ class RetentionBudget:
         new = np.flatnonzero(~is_charged[keys])
         if len(new):
             distinct, first, of = np.unique(keys[new], return_index=True, return_inverse=True)
-            price = np.array([self.key_bytes + name_bytes(self._name(key)) for key in distinct.tolist()], np.int64)
+            price = np.array(
+                [self.prices[k // KEYS_PER_SHARD][k % KEYS_PER_SHARD] for k in distinct.tolist()], np.int64
+            )
             if each_row:
                 prices[new] = price[of]
             else:
@@ -216,13 +217,18 @@ class RetentionBudget:
         for p, shard in enumerate(self.shards):
             if p == len(self.charged):
                 self.charged.append(np.zeros(0, np.bool_))
-            missing = len(shard.keys) - len(self.charged[p])
-            if missing:
-                self.charged[p] = np.concatenate([self.charged[p], np.zeros(missing, np.bool_)])
+                self.prices.append(np.zeros(0, np.int64))
+            known, names = len(self.charged[p]), shard.keys.names
+            if len(names) > known:
+                more = np.fromiter((self.key_bytes + name_bytes(name) for name in names[known:]), np.int64)
+                self.charged[p] = np.concatenate([self.charged[p], np.zeros(len(more), np.bool_)])
+                self.prices[p] = np.concatenate([self.prices[p], more])
 
     def charge_restored_keys(self) -> None:
         """Mark all keys of the restored shards as charged."""
-        self.charged = [np.ones(len(shard.keys), np.bool_) for shard in self.shards]
+        self._extend_charged()
+        for charged in self.charged:
+            charged[:] = True
 
     def _bounds(self, rows: RowBatch) -> Int:
         """Return what each row can add to the charge at most."""
@@ -276,7 +282,7 @@ class RetentionBudget:
             self._extend_charged()
             if self.key_bytes and not self.charged[p].all():
                 shard.drop_keys(~self.charged[p])
-                self.charged[p] = self.charged[p][self.charged[p]]
+                self.prices[p], self.charged[p] = self.prices[p][self.charged[p]], self.charged[p][self.charged[p]]
         for rule in self.watch.rules:
             for name, value in self.found.items():
                 context.set_metric(name, value, rule.alert)
@@ -316,8 +322,7 @@ class RetentionBudget:
             size += shard.size
             for rule, planned in enumerate(self.with_alerts):
                 waiting += len(planned.alerts.state(shard).waiting.key) * int(self.waiting.size[rule])
-            names = [shard.keys.names[k] for k in np.flatnonzero(~self.charged[p]).tolist()]
-            free += sum(self.key_bytes + name_bytes(name) for name in names)
+            free += int(self.prices[p][~self.charged[p]].sum())
         return Usage(size - free - rows - waiting, rows, waiting)
 
     def evict_idle_keys(self) -> int:
@@ -331,8 +336,7 @@ class RetentionBudget:
             idle = (rows == 0) & ~self.operators.busy(shard) & self.charged[p]
             if idle.any():
                 newest = max(newest, int(self.operators.admission.state(shard).newest[idle].max()))
-                names = [shard.keys.names[k] for k in np.flatnonzero(idle).tolist()]
-                freed += sum(self.key_bytes + name_bytes(name) for name in names)
+                freed += int(self.prices[p][idle].sum())
                 for one in self.operators.retentions:
                     self._context.set_metric("freed_keys", int(idle.sum()), one.name)
                 shard.reset_keys(idle)
@@ -359,9 +363,10 @@ class RetentionBudget:
         self._prices = {}
         paying = order[prices[order] > 0]
         if len(paying):
-            fits = self.pool.charge_new_keys(
-                prices[paying], np.array([key_number(self._name(k)) for k in keys[paying].tolist()])
-            )
+            numbers = np.concatenate([shard.keys.hashes(key_number) for shard in self.shards])
+            begins = np.cumsum([0, *(len(shard.keys) for shard in self.shards)])
+            at = begins[keys[paying] // KEYS_PER_SHARD] + keys[paying] % KEYS_PER_SHARD
+            fits = self.pool.charge_new_keys(prices[paying], numbers[at])
             for key in keys[paying[fits]].tolist():
                 self.charged[key // KEYS_PER_SHARD][key % KEYS_PER_SHARD] = True
             self._prices = dict(zip(serial[paying[fits]].tolist(), prices[paying[fits]].tolist(), strict=True))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tocsin.jit import kernel
 from tocsin.operators.retention.bracketing import ABOVE, BELOW, SegmentRows, process_row
 from tocsin.operators.retention.dominance import process_row_of_several_values
-from tocsin.operators.retention.monotone_queues import MonotoneQueues, Reach, new_queues
+from tocsin.operators.retention.monotone_queues import HOPPING, MonotoneQueues, Reach, new_queues
 from tocsin.operators.retention.sorted_rows import contains_row, insert_row, remove_departed_rows
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Float, Int
 
@@ -238,7 +238,8 @@ def _rank_row(heaps: _Heaps, row: int, lane: int, time: int, static: float, now:
         utility = how.priorities[lane, granule]
         if granule + 1 < how.priorities.shape[1] and how.priorities[lane, granule + 1] > utility:
             order = -time
-    if now - time > how.window[lane]:
+    # A lane that is ordered by time needs no mark: its oldest row is at the top.
+    if how.source[lane] != BY_TIME and now - time > how.window[lane]:
         utility, granule, order = PAST, 0, time
     heaps.utility[row], heaps.granule[row], heaps.time[row] = utility, granule, order
 
@@ -326,7 +327,9 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
         width[lane] += offsets[segment + 1] - offsets[segment]
         for at in range(known[segment]):
             row = offsets[segment] + at
-            listed[row], state[row] = at, HELD
+            # The lists of unreduced inputs have positions in the slice, the other lists positions in the segment.
+            listed[row] = row if inputs.reduction[source[segment]] == WHOLE else at
+            state[row] = HELD
             charged[lane] += slice_rows.cost[row]
             total += slice_rows.cost[row]
     for lane in range(1, lanes):
@@ -342,8 +345,9 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             for one in range(count_inputs):
                 segment = one * keys + key
                 lo, oldest = offsets[segment], newest[key] - inputs.horizon[one]
+                base = 0 if inputs.reduction[one] == WHOLE else lo
                 while first[segment] < count[segment]:
-                    row = lo + listed[lo + first[segment]]
+                    row = base + listed[lo + first[segment]]
                     if rows.t[row] >= oldest:
                         break
                     if state[row] == HELD:
@@ -368,18 +372,37 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             if is_refused[position]:
                 state[row], end[row] = SHED, arrivals.serial[position]
                 continue
-            i, begin = row - lo, lo + first[segment]
-            live = count[segment] - first[segment]
+            begin, live = lo + first[segment], count[segment] - first[segment]
+            retained = listed[begin : hi + 1]
+            if inputs.reduction[one] == WHOLE:
+                if contains_row(row, (retained, live), rows.t, rows.tag, end):
+                    end[row] = rows.rank[row]
+                if how.is_sampled and end[row] == NEVER and -slice_rows.utility[row] >= threshold:
+                    state[row], end[row] = SHED, arrivals.serial[position] + 1
+                elif end[row] == NEVER:
+                    insert_row(row, retained, live, rows.t)
+                    live += 1
+                    count[segment] += 1
+                    state[row] = HELD
+                    charged[view] += slice_rows.cost[row]
+                    total += slice_rows.cost[row]
+                    if is_ranked:
+                        _rank_row(heaps, row, view, rows.t[row], slice_rows.utility[row], tick * how.tick, how)
+                        _push(heaps, view, row)
+                else:
+                    state[row] = OMITTED
+                if live >= limit[segment]:
+                    live = remove_departed_rows(retained, live, end)
+                    count[segment], limit[segment] = first[segment] + live, 2 * live + 64
+                continue
+            i = row - lo
             part = SegmentRows(
                 rows.t[lo:hi], rows.v[lo:hi], rows.enter[lo:hi], rows.leave[lo:hi], rows.fixed[lo:hi], rows.tag[lo:hi],
                 rows.rank[lo:hi],
             )  # fmt: skip
-            retained, departure = listed[begin : hi + 1], end[lo:hi]
+            departure = end[lo:hi]
             reach = Reach(inputs.lengths[ABOVE, one], inputs.lengths[BELOW, one], inputs.kind[one])
-            if inputs.reduction[one] == WHOLE:
-                if contains_row(i, (retained, live), part.t, part.tag, departure):
-                    departure[i] = part.rank[i]
-            elif inputs.reduction[one] == BRACKETING:
+            if inputs.reduction[one] == BRACKETING:
                 queues = MonotoneQueues(
                     above[lo:hi], below[lo:hi], ends[segment], last[lo:hi], held[lo:hi], sides[lo:hi], shared.zone
                 )
@@ -391,9 +414,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                     i, live, part, slice_rows.values[:, lo:hi], (max(reach.above, reach.below), reach.kind), retained,
                     departure,
                 )  # fmt: skip
-            if how.is_sampled and departure[i] == NEVER and -slice_rows.utility[row] >= threshold:
-                state[row], departure[i] = SHED, arrivals.serial[position] + 1
-            elif departure[i] == NEVER:
+            if departure[i] == NEVER:
                 if inputs.reduction[one] != DOMINANCE:
                     insert_row(i, retained, live, part.t)
                 live += 1
@@ -407,16 +428,17 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             else:
                 state[row] = OMITTED
             # The covered rows are close to the new row, because they share a window with it.
-            if inputs.reduction[one] != WHOLE:
-                far = 2 * max(reach.above, reach.below) if reach.kind != 2 else part.leave[i] - part.enter[i] + 1
-                at = live - 1
-                while at >= 0 and part.leave[retained[at]] >= part.enter[i] - far:
-                    covered = retained[at]
-                    if departure[covered] != NEVER and state[lo + covered] == HELD:
-                        state[lo + covered] = OMITTED
-                        charged[view] -= slice_rows.cost[lo + covered]
-                        total -= slice_rows.cost[lo + covered]
-                    at -= 1
+            far = 2 * max(reach.above, reach.below)
+            if reach.kind == HOPPING:
+                far = part.leave[i] - part.enter[i] + 1
+            at = live - 1
+            while at >= 0 and part.leave[retained[at]] >= part.enter[i] - far:
+                covered = lo + retained[at]
+                if end[covered] != NEVER and state[covered] == HELD:
+                    state[covered] = OMITTED
+                    charged[view] -= slice_rows.cost[covered]
+                    total -= slice_rows.cost[covered]
+                at -= 1
             if live >= limit[segment]:
                 live = remove_departed_rows(retained, live, departure)
                 count[segment], limit[segment] = first[segment] + live, 2 * live + 64
@@ -431,7 +453,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                 break
             row = heaps.entries[heaps.begin[lane]]
             _pop(heaps, lane)
-            if how.is_sampled and heaps.utility[row] != PAST:
+            if how.is_sampled and clock - rows.t[row] <= how.window[lane]:
                 threshold = min(threshold, -slice_rows.utility[row])
             state[row], end[row] = SHED, arrivals.serial[position] + 1
             charged[lane] -= slice_rows.cost[row]
