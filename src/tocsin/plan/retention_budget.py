@@ -33,9 +33,10 @@ from tocsin.operators.lifecycle.waiting_bound import (
 )
 from tocsin.operators.retention.operator import NO_TEXT, ShedOutcomes, SliceLayout
 from tocsin.operators.retention.sample_policy import SamplePolicy
-from tocsin.operators.retention.shedding import BY_KEY, BY_TIME, SHED, Arrivals, Utilities
+from tocsin.operators.retention.shedding import BY_KEY, BY_TIME, NO_TICK, SHED, Arrivals, Utilities
 from tocsin.operators.retention.slice_shedder import ShedSlice, shed_slice
 from tocsin.operators.retention.utility.row_utility import row_utility_of
+from tocsin.plan.budget import GRANULES
 from tocsin.plan.steps import Watch
 from tocsin.rules.quality import BYTES
 from tocsin.runtime.bucket_clock import BucketClock
@@ -474,7 +475,9 @@ class RetentionBudget:
         windows = np.array(self.budget.windows_us, np.int64)
         if self.sample is not None:
             how = no_models(windows)
-            return how._replace(source=np.full(self.lanes, BY_KEY), threshold=self.sample.p, is_sampled=True)
+            tick = max(int(windows.max()) // GRANULES, 1)
+            source = np.full(self.lanes, BY_KEY)
+            return how._replace(source=source, threshold=self.sample.p, is_sampled=True, tick=tick)
         if self.utility is None:
             return no_models(windows)
         return self.utility.utilities(share)
@@ -649,6 +652,6 @@ class RetentionBudget:
 
 def no_models(windows: Int) -> Utilities:
     """Return the order of rows without a model: the newest rows stay."""
-    lanes, tick = len(windows), max(int(windows.max()) // 20, 1)
+    lanes = len(windows)
     source, priorities, granule = np.full(lanes, BY_TIME), np.zeros((lanes, 2)), np.ones(lanes, np.int64)
-    return Utilities(source, windows, priorities, granule, tick, np.zeros(0), np.inf, is_sampled=False)
+    return Utilities(source, windows, priorities, granule, NO_TICK, np.zeros(0), np.inf, is_sampled=False)

@@ -44,6 +44,8 @@ WHOLE, BRACKETING, DOMINANCE = range(3)
 BY_TIME, BY_KEY, BY_AGE = range(3)
 # Utility of a row that is older than the window of its lane.
 PAST = -np.inf
+# Tick of lanes that are all `BY_TIME`: their order never changes.
+NO_TICK = 1 << 61
 # State of a row during a slice.
 NOT_ARRIVED, HELD, OMITTED, SHED, EXPIRED = range(5)
 

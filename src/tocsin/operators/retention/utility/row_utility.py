@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.operators.retention.shed_order import PAST, first_to_go, worth_by_age
-from tocsin.operators.retention.shedding import BY_AGE, BY_KEY, BY_TIME, Utilities
+from tocsin.operators.retention.shedding import BY_AGE, BY_KEY, BY_TIME, NO_TICK, Utilities
 from tocsin.operators.retention.utility.frequency_model import rate_curve
 from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together, told
 from tocsin.operators.retention.utility.model_selection import Choice
@@ -139,6 +139,7 @@ class RowUtility:
             _SOURCES[policy] if window >= tick else BY_TIME
             for policy, window in zip(policies, self.windows_us, strict=True)
         ]
+        tick = tick if any(one != BY_TIME for one in source) else NO_TICK
         target = [share * self.split, share * (1 - self.split)] if self.learns else []
         priorities = np.column_stack([self.priorities, np.zeros(len(self.priorities))])
         window = np.array(self.windows_us, np.int64)
