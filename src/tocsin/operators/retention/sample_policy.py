@@ -3,8 +3,9 @@
 Algorithm: a row is retained if its random number, which is a hash of its key, time and values, is below its inclusion
 probability: p (EQ-CLUSTER), or p n for n expected results (PPS-CLUSTER), where n follows from the frequencies at the
 last judgement. All results of a retained row are in the sample. If a row does not fit, p falls to the random number of
-the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). If the models are judged again
-or much memory is free, new rows are retained until memory is short again. A row that is not retained is joined once, and no later row finds it.
+the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). If the models are judged
+again or much memory is free, new rows are retained until memory is short again. A row that is not retained is joined
+once, and no later row finds it.
 
 Guarantees: a result is in the sample with the inclusion probabilities of its rows except the last one, which the alert
 shows. So the sum of 1 / probability over the sample is an unbiased count of the results. Rows that arrive again soon
