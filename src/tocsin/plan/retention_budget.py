@@ -95,8 +95,11 @@ class RetentionBudget:
         self.is_dirty = False
         # Whether the state was stored under another budget, and must be cut to this one.
         self.is_foreign = bool(shards)
-        self.entries = np.zeros((4, 0), np.int64)
+        # State of the bound of waiting evaluations since the last decision; None directly after a decision.
+        self.entries: Int | None = None
         self.longest = NO_TEXT
+        # Bounds of the next rows in free mode, in order of arrival.
+        self._next = np.zeros(0, np.int64), np.zeros(0, np.int64)
         # Whether a key is charged, and what it costs, by shard.
         self.charged: list[Bools] = []
         self.prices: list[Int] = []
@@ -142,7 +145,9 @@ class RetentionBudget:
 
     def _arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = self.pool.state_arrays() | self.clock.state_arrays()
-        arrays |= {"waiting": self.entries, "longest": np.array([self.longest])}
+        arrays |= {"longest": np.array([self.longest])}
+        if self.entries is not None:
+            arrays["waiting"] = self.entries
         if self.utility is not None:
             arrays |= {f"utility.{name}": array for name, array in self.utility.arrays().items()}
         if self.sample is not None:
@@ -162,7 +167,7 @@ class RetentionBudget:
         arrays, facts = unpack(page)
         self.pool.restore_state(arrays)
         self.clock.restore_state(arrays)
-        self.entries, self.longest = arrays["waiting"], int(arrays["longest"][0])
+        self.entries, self.longest = arrays.get("waiting"), int(arrays["longest"][0])
         if self.utility is not None:
             self.utility.load({name.removeprefix("utility."): part for name, part in arrays.items()})
         if self.sample is not None:
@@ -231,14 +236,13 @@ class RetentionBudget:
         for charged in self.charged:
             charged[:] = True
 
-    def _bounds(self, rows: RowBatch) -> Int:
-        """Return what each row can add to the charge at most."""
+    def _bounds(self, rows: RowBatch) -> tuple[Int, Int]:
+        """Return what each row can add to the charge at most, and the size of the longest text up to each row."""
         view, text = np.minimum(rows.view, self.lanes), self._text_bytes(rows)
-        bound = self.columns[view]
+        bound, longest = self.columns[view], np.maximum(np.maximum.accumulate(text), self.longest)
         if self.in_bytes:
-            longest = np.maximum(np.maximum.accumulate(text), self.longest)
             bound = bound + self.times[view] * text + self.most_waiting[view] + self.most_texts[view] * longest
-        return bound + self._key_prices(rows.key)
+        return bound + self._key_prices(rows.key), longest
 
     # Adaptive
 
@@ -248,14 +252,15 @@ class RetentionBudget:
             return 0
         if self.pool.is_short:
             return self.pool.rows_before_decision(rows.key[begin:])
-        return self.pool.rows_before_decision(self._bounds(rows.take(slice(begin, len(rows)))))
+        self._next = self._bounds(rows.take(slice(begin, len(rows))))
+        return self.pool.rows_before_decision(self._next[0])
 
     def decide(self, context: Context) -> None:
         """Measure the state, evict keys, and judge the models."""
         self._context, self.is_dirty = context, True
         was_begun = self.pool.is_begun
         self.pool.decide(self)
-        self.entries = self.entries[:, :0]
+        self.entries = None
         self.longest = max(
             (one.state(s).longest_text_bytes for s in self.shards for one in self._kept()), default=NO_TEXT
         )
@@ -273,6 +278,8 @@ class RetentionBudget:
         if not was_begun and self.pool.fixed + self._rows_charge() > self.pool.share:
             self.pool.is_short = True
             self.cut(context)
+            self.evict_idle_keys()
+            self.pool.decide(self)
 
     def observe(self, results: Any, context: Context) -> None:
         """Learn nothing: the models learn from the rows."""
@@ -352,12 +359,10 @@ class RetentionBudget:
         admitted = [rows for _, rows in parts]
         keys = np.concatenate([rows.key + p * KEYS_PER_SHARD for p, rows in enumerate(admitted)])
         serial = np.concatenate([rows.serial for rows in admitted])
-        self._bound = 0
-        if not self.pool.is_short:
-            self._bound = sum(
-                int(self._bounds(rows.with_keys(rows.key + p * KEYS_PER_SHARD)).sum())
-                for p, rows in enumerate(admitted)
-            )
+        bound = 0
+        if not self.pool.is_short and len(keys):
+            bounds, longest = self._next
+            bound, self.longest = int(bounds[: len(keys)].sum()), int(longest[len(keys) - 1])
         order = np.argsort(serial, kind="stable")
         prices = np.zeros(len(keys), np.int64)
         prices[order] = self._key_prices(keys[order], each_row=self.pool.is_short)
@@ -376,7 +381,7 @@ class RetentionBudget:
             self._refuse_before(entered, parts, admitted, context)
         elif self.key_bytes:
             self._refuse_before(None, parts, admitted, context)
-        self.pool.pass_rows(len(keys), self._bound)
+        self.pool.pass_rows(len(keys), bound)
         return admitted
 
     def _refuse_before(
@@ -550,7 +555,10 @@ class RetentionBudget:
         extra = keys_before + np.cumsum(price)
         if not self.with_alerts:
             return extra
-        keys, longest = self._waiting_keys(admitted), np.maximum(np.maximum.accumulate(admitted.text), self.longest)
+        # A row that can never fit is refused, so its text does not count.
+        cost = self.columns[arrivals.lane] + self.times[arrivals.lane] * admitted.text
+        text = np.where(cost > self.pool.share - self.pool.fixed, NO_TEXT, admitted.text)
+        keys, longest = self._waiting_keys(admitted), np.maximum(np.maximum.accumulate(text), self.longest)
         extra = extra + bound_waiting(self.waiting, keys, arrivals.lane, arrivals.key, arrivals.time, longest)
         self.entries, self.longest = written_entries(keys, admitted.number), int(longest.max(initial=self.longest))
         return extra
@@ -564,12 +572,15 @@ class RetentionBudget:
                 join, waiting = planned.join.state(shard), planned.alerts.state(shard).waiting
                 keys.newest[rule, span, : join.newest.shape[1]] = join.newest
                 keys.watermark[rule, span] = join.watermark
+                if self.entries is not None:
+                    continue
                 keys.rows[rule, span] = np.bincount(waiting.key, minlength=len(shard.keys))
                 until = np.full(len(shard.keys), NEVER_SEEN)
                 np.maximum.at(until, waiting.key, waiting.time)
                 keys.until[rule, span] = until
             begin = span.stop
-        read_entries(keys, admitted.number, self.entries)
+        if self.entries is not None:
+            read_entries(keys, admitted.number, self.entries)
         return keys
 
     def _count_shed(self, found: ShedSlice, arrivals: Arrivals, context: Context) -> None:

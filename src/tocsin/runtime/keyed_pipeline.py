@@ -118,6 +118,7 @@ class KeyedPipeline:
         context = self.context(out, now_us)
         self._decide_due(context)
         if not batches:
+            self._report(context)
             return
         streams = read_streams(self.reads, batches, self._find_key_indexes)
         rows, arrival_order = read_views(self.reads, streams, with_unused=not self.adaptive)
@@ -144,6 +145,10 @@ class KeyedPipeline:
                 break
             self._process(arrived.take(slice(begin, begin + count)), np.arange(count), context)
             begin += count
+        self._report(context)
+
+    def _report(self, context: Context) -> None:
+        """Report the metrics of a call, and assign the key indexes again if keys were removed."""
         for part in self.adaptive:
             part.report(context)
         self._index_changed_keys()
@@ -228,7 +233,7 @@ class KeyedPipeline:
         """Apply a decision of the coordinator."""
         for part in self.adaptive:
             part.apply_control(message, self.context(out))
-        self._index_changed_keys()
+        self._report(self.context(out))
 
     def on_end(self, out: Out) -> None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
@@ -240,7 +245,7 @@ class KeyedPipeline:
         context = self.context(out, now_us)
         self._decide_due(context)
         self._feed_back([self.operators.advance(shard, now_us, context) for shard in self.shards], context)
-        self._index_changed_keys()
+        self._report(context)
 
     def next_timer(self) -> int | None:
         """Return the earliest timer of the operators, or None."""

@@ -109,9 +109,10 @@ def no_waiting_keys(rules: WaitingRules, keys: int, streams: int) -> WaitingKeys
 
 
 def written_entries(keys: WaitingKeys, number: Int) -> Int:
-    """Return the state that other operators do not have: number of the key, rule, rows, newest time."""
-    rule, key = np.nonzero(keys.is_noted)
-    return np.array([number[key], rule, keys.rows[rule, key], keys.until[rule, key]], np.int64).reshape(4, -1)
+    """Return the state that other operators do not have: number of the key, rule, rows, newest time, and its mark."""
+    rule, key = np.nonzero(keys.is_noted | (keys.rows > 0))
+    columns = number[key], rule, keys.rows[rule, key], keys.until[rule, key], keys.is_noted[rule, key]
+    return np.array(columns, np.int64).reshape(5, -1)
 
 
 def read_entries(keys: WaitingKeys, number: Int, entries: Int) -> None:
@@ -121,8 +122,9 @@ def read_entries(keys: WaitingKeys, number: Int, entries: Int) -> None:
     order = np.argsort(number)
     at = order[np.searchsorted(number, entries[0], sorter=order) % len(order)]
     known = number[at] == entries[0]
-    _, rule, rows, until = entries[:, known]
-    keys.rows[rule, at[known]], keys.until[rule, at[known]], keys.is_noted[rule, at[known]] = rows, until, True
+    _, rule, rows, until, is_noted = entries[:, known]
+    keys.rows[rule, at[known]], keys.until[rule, at[known]] = rows, until
+    keys.is_noted[rule, at[known]] = is_noted > 0
 
 
 def waiting_rules(

@@ -433,17 +433,18 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             far = 2 * max(reach.above, reach.below)
             if reach.kind == HOPPING:
                 far = part.leave[i] - part.enter[i] + 1
-            at = live - 1
+            at, has_left = live - 1, False
             while at >= 0 and part.leave[retained[at]] >= part.enter[i] - far:
                 covered = lo + retained[at]
                 if end[covered] != NEVER and state[covered] == HELD:
                     state[covered] = OMITTED
                     charged[view] -= slice_rows.cost[covered]
                     total -= slice_rows.cost[covered]
+                has_left |= end[covered] != NEVER
                 at -= 1
-            if live >= limit[segment]:
-                live = remove_departed_rows(retained, live, departure)
-                count[segment], limit[segment] = first[segment] + live, 2 * live + 64
+            # A row that has left would determine where the next sweep begins, which a division into batches would change.
+            if has_left:
+                count[segment] = first[segment] + remove_departed_rows(retained, live, departure)
         # 3. The rows with the smallest utility leave until the share is kept.
         while total + extra[position] > share:
             if not is_ranked:
@@ -460,7 +461,12 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
             state[row], end[row] = SHED, arrivals.serial[position] + 1
             charged[lane] -= slice_rows.cost[row]
             total -= slice_rows.cost[row]
-            is_stale[slice_rows.segment[row]] = True
+            segment = slice_rows.segment[row]
+            if inputs.reduction[source[segment]] != WHOLE:
+                is_stale[segment] = True
+                lo, hi, begin = offsets[segment], offsets[segment + 1], offsets[segment] + first[segment]
+                live = remove_departed_rows(listed[begin : hi + 1], count[segment] - first[segment], end[lo:hi])
+                count[segment] = first[segment] + live
         versions.threshold[position] = threshold
         if not is_refused[position]:
             most = max(most, total + extra[position])
