@@ -1,4 +1,4 @@
-"""Load shedding by definition: one row at a time, all rows in one list, the victim found by looking at every row."""
+"""Load shedding by definition: one row at a time, with all rows in one list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = -(10**18)
 class Input:
     """An input state: the lane whose rows it reads, how it is reduced, and when its rows expire.
 
-    `sides` are those of `OneAtATime`, or None if only equal rows are omitted.
+    `sides` is an argument of `OneAtATime`, or None if only equal rows are omitted.
     """
 
     lane: int
@@ -60,7 +60,7 @@ class Shedding:
     outcome: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def arrive(self, serial: int, lane: int, key: int, time: int, value: float, cost: int, clock: int) -> None:
-        """Take one row; afterwards the rows cost no more than the share."""
+        """Process one row, so that the rows cost no more than the share."""
         self.newest[key] = max(self.newest.get(key, FIRST), time)
         for row in list(self.rows):
             if row.key == key and row.time < self.newest[key] - self.inputs[row.source].horizon:
@@ -93,7 +93,7 @@ class Shedding:
             self._leave(row, "omitted")
 
     def _victim(self, clock: int) -> Row:
-        """Each lane offers its first row: the oldest offer past its window goes, else the lane most above its target.
+        """Return the row that leaves: the oldest offer past its window, or the offer of the lane most above its target.
 
         Without targets, the first of all offers goes.
         """

@@ -98,7 +98,7 @@ class Matches:
 
 
 def _probabilities(results: JoinResults) -> Float | None:
-    """Return the inclusion probability of each match if rows are sampled: of all its rows except the last arrival."""
+    """Return the product of the inclusion probabilities of all rows of a match except the last arrival, or None."""
     lookup, matches = results.lookup, results.matches
     if all(segment.probability is None for segment in lookup.segments):
         return None

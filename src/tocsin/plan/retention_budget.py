@@ -4,7 +4,7 @@ Algorithm: `admit` charges new keys. In free mode (`runtime/memory_pool.py`) row
 mode, `find_versions` runs the shedding kernel over the inputs of all shards. The models of `RowUtility` learn from all
 rows that are admitted after the first decision, and are judged at decisions.
 
-Guarantees: those of the memory pool. Omission comes first: only retained rows are shed.
+Guarantees: the guarantees of the memory pool. Omission comes first: only retained rows are shed.
 
 Complexity: O(n + M) per slice of n rows with M retained rows in short mode.
 
@@ -100,7 +100,7 @@ class RetentionBudget:
         self.longest = NO_TEXT
         # Bounds of the next rows in free mode, in order of arrival.
         self._next = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        # Whether a key is charged, and what it costs, by shard.
+        # Whether a key is charged, and its price, by shard.
         self.charged: list[Bools] = []
         self.prices: list[Int] = []
         self._set_costs()
@@ -117,16 +117,16 @@ class RetentionBudget:
         for i in self.kept:
             self.times[self.operators.view_of[i]] += 1
             self.columns[self.operators.view_of[i]] += self.row_bytes[i]
-        with_alerts = [rule for rule in self.operators.rules if isinstance(rule.alerts, Lifecycle)]
+        with_alerts = [(rule.join, rule.alerts) for rule in self.operators.rules if isinstance(rule.alerts, Lifecycle)]
         self.with_alerts = with_alerts if self.in_bytes else []
-        lanes = [[self.operators.view_of[s] for s in rule.join.rule.stores] for rule in self.with_alerts]
-        planned = [rule.join.rule for rule in self.with_alerts]
+        lanes = [[self.operators.view_of[s] for s in join.rule.stores] for join, _ in self.with_alerts]
+        planned = [join.rule for join, _ in self.with_alerts]
         values = [sum(len(watch.stores[s].columns) for s in rule.stores) for rule in planned]
         spans = [rule.topology.span_us for rule in planned]
         self.waiting = waiting_rules(lanes, [rule.idle_timeout_us for rule in planned], spans, values, self.lanes)
         self.streams = max(map(len, lanes), default=0)
         reads = (self.waiting.stream >= 0).astype(np.int64)
-        # What a row can add to the evaluations that wait, without texts, and its number of texts, by view.
+        # Largest charge of a row for evaluations that wait, without texts, and its number of texts, by view.
         self.most_waiting = (self.waiting.size + ENTRY_BYTES) @ reads if planned else np.zeros(self.lanes + 1, np.int64)
         self.most_texts = 2 * self.waiting.texts @ reads if planned else np.zeros(self.lanes + 1, np.int64)
         self.key_bytes = self.shard_bytes = 0
@@ -137,7 +137,7 @@ class RetentionBudget:
             one.add_keys([("",) * len(watch.on)])
             self.shard_bytes = empty.size
             self.key_bytes = one.size - empty.size + -(-empty.size // KEYS_PER_SHARD)
-        # One more page of keys than there are, if there is memory for so many keys.
+        # Room for one more page of keys, if the share has memory for it.
         spare = self.shard_bytes if self.budget.share > KEYS_PER_SHARD * self.key_bytes // 2 else 0
         self.own_bytes = packed_size(self._arrays()) + 1024 + spare if self.in_bytes else 0
 
@@ -195,7 +195,7 @@ class RetentionBudget:
         return np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(rows))
 
     def _key_prices(self, keys: Int, *, each_row: bool = False) -> Int:
-        """Return what each row charges for its key: the first row of each key that is not charged pays for it.
+        """Return the price of the key of each row: 0 except for the first row of each key that is not charged.
 
         With `each_row`, return the price of the key of each row that is not charged.
         """
@@ -237,7 +237,7 @@ class RetentionBudget:
             charged[:] = True
 
     def _bounds(self, rows: RowBatch) -> tuple[Int, Int]:
-        """Return what each row can add to the charge at most, and the size of the longest text up to each row."""
+        """Return the largest charge of each row, and the size of the longest text up to each row."""
         view, text = np.minimum(rows.view, self.lanes), self._text_bytes(rows)
         bound, longest = self.columns[view], np.maximum(np.maximum.accumulate(text), self.longest)
         if self.in_bytes:
@@ -282,7 +282,7 @@ class RetentionBudget:
             self.pool.decide(self)
 
     def observe(self, results: Any, context: Context) -> None:
-        """Learn nothing: the models learn from the rows."""
+        """Do nothing: the models learn from the rows."""
 
     def report(self, context: Context) -> None:
         """Remove the keys that are not charged, and report recall and shares."""
@@ -328,13 +328,13 @@ class RetentionBudget:
             for i in self.kept:
                 self.operators.retentions[i].state(shard).drop_fingerprints()
             size += shard.size
-            for rule, planned in enumerate(self.with_alerts):
-                waiting += len(planned.alerts.state(shard).waiting.key) * int(self.waiting.size[rule])
+            for rule, (_, alerts) in enumerate(self.with_alerts):
+                waiting += len(alerts.state(shard).waiting.key) * int(self.waiting.size[rule])
             free += int(self.prices[p][~self.charged[p]].sum())
         return Usage(size - free - rows - waiting, rows, waiting)
 
     def evict_idle_keys(self) -> int:
-        """Reset the state of the keys without rows and open work, and return what they were charged."""
+        """Reset the state of the keys without rows and open work, and return their charge."""
         if self.operators.no_data is not None:
             return 0
         self._extend_charged()
@@ -526,7 +526,7 @@ class RetentionBudget:
                 marks = with_payload_digests(fingerprints, texts, self.operators.retentions[self.kept[i]].store.columns)
                 is_shed = outcome.state == SHED
                 end = found.ends[s][i][1]
-                # A row that leaves with the arrival after which it is not found; arrivals are before departures.
+                # Rows that leave with their own arrival; an arrival is before the departures that it causes.
                 leaves_now = is_shed & (layout.begin >= 0) & (end <= layout.begin + 1)
                 later = np.flatnonzero(is_shed & ~leaves_now)
                 events.append((lane, s, i, layout.begin[new], np.arange(len(new)), marks[new], leaves_now[new]))
@@ -555,7 +555,7 @@ class RetentionBudget:
         extra = keys_before + np.cumsum(price)
         if not self.with_alerts:
             return extra
-        # A row that can never fit is refused, so its text does not count.
+        # A row that can never fit is shed on arrival, so its text does not count.
         cost = self.columns[arrivals.lane] + self.times[arrivals.lane] * admitted.text
         text = np.where(cost > self.pool.share - self.pool.fixed, NO_TEXT, admitted.text)
         keys, longest = self._waiting_keys(admitted), np.maximum(np.maximum.accumulate(text), self.longest)
@@ -568,8 +568,8 @@ class RetentionBudget:
         begin = 0
         for shard in self.shards:
             span = slice(begin, begin + len(shard.keys))
-            for rule, planned in enumerate(self.with_alerts):
-                join, waiting = planned.join.state(shard), planned.alerts.state(shard).waiting
+            for rule, (one, alerts) in enumerate(self.with_alerts):
+                join, waiting = one.state(shard), alerts.state(shard).waiting
                 keys.newest[rule, span, : join.newest.shape[1]] = join.newest
                 keys.watermark[rule, span] = join.watermark
                 if self.entries is not None:
@@ -611,7 +611,7 @@ class RetentionBudget:
     _mean_cost = 1.0
 
     def _learn(self, admitted: Admitted, found: ShedSlice | None) -> None:
-        """Let the models observe the rows, and the rows that were shed, in order of arrival."""
+        """Pass the rows and the rows that were shed to the models, in order of arrival."""
         if self.utility is None:
             return
         arrivals, mine = admitted.arrivals, admitted.arrivals.lane < self.lanes

@@ -1,9 +1,9 @@
-"""Memory pool: the charged state of a keyed pipeline in one bucket, and the positions at which it is measured.
+"""Memory pool: the charged state of a keyed pipeline in one bucket, and the positions of its measurements.
 
 Algorithm: the pool has a share of memory, in bytes or in rows. At a *decision* it measures the state of its members.
 Between decisions it counts an upper bound of everything that the rows can add. There are two modes:
 
-- *free*: the bound fits into what is left of the share, so nothing is shed. The next decision is due at the row that
+- *free*: the bound fits into the rest of the share, so nothing is shed. The next decision is due at the row that
   may not fit.
 - *short*: the retained rows are shed row by row (`operators/retention/shedding.py`) so that the charge never exceeds
   the share. A decision is due after a number of rows that does not depend on the share.
@@ -77,7 +77,7 @@ class MemoryUsers(Protocol):
         """Measure the state of all shards."""
 
     def evict_idle_keys(self) -> int:
-        """Reset the state of the keys without rows and open work, and return what they were charged."""
+        """Reset the state of the keys without rows and open work, and return their charge."""
 
 
 class MemoryPool:
@@ -88,7 +88,7 @@ class MemoryPool:
         share: Bytes or rows.
         in_bytes: Whether the unit is bytes.
         is_short: Whether rows are shed.
-        left: In free mode, what the bound can still grow before the next decision.
+        left: In free mode, the memory that the bound can still use before the next decision.
         rows_left: In short mode, rows until the next decision.
         slice_rows: Rows of the present slice in short mode.
         fixed: Charge at the last decision of everything except rows and evaluations that wait.
@@ -111,7 +111,7 @@ class MemoryPool:
         self.first_quota, self.seen = 0, np.zeros(SEEN, np.bool_)
 
     def rows_before_decision(self, bound: Int) -> int | None:
-        """Return the rows that may pass before the next decision. `bound` is what each row can add in free mode."""
+        """Return the rows before the next decision. `bound` is the largest charge of each row in free mode."""
         if not self.is_begun:
             return 0
         if self.is_short:
@@ -120,7 +120,7 @@ class MemoryPool:
         return fits if fits < len(bound) else None
 
     def pass_rows(self, count: int, bound: int) -> None:
-        """Count rows that pass, and what they can add in free mode."""
+        """Count rows that pass, and their bound in free mode."""
         self.rows_since += count
         if self.is_short:
             self.rows_left -= count
@@ -144,11 +144,11 @@ class MemoryPool:
         self.first_quota, self.seen[:] = self.quota, False
 
     def charge_new_keys(self, prices: Int, numbers: Int) -> Bools:
-        """Charge the keys of rows in order of arrival, and return which rows pay for their key.
+        """Charge the keys of rows in order of arrival, and mark the rows that are charged for their key.
 
         In free mode each row has another key. In short mode each row whose key is not charged has its price. While
         more than half of the quota is left, a key is charged at its first row, else at its second row since the
-        decision: a key with few rows seldom has results. `numbers` identify the keys.
+        decision: a key with few rows rarely has results. `numbers` identify the keys.
         """
         if not self.is_short:
             self.keys += int(prices.sum())

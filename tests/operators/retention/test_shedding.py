@@ -87,7 +87,7 @@ class Kernel:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        # Of each input and key: serial, time, value, cost.
+        # Serial, time, value and cost of the rows, by input and key.
         self.retained = [[[] for _ in range(KEYS)] for _ in case.inputs]
         self.newest = no_newest(KEYS)
         self.outcome: dict[tuple[int, int], str] = {}
@@ -198,7 +198,7 @@ def test_shedding_equals_the_oracle_after_every_row_and_in_any_batches(case: Cas
     assert batches.held() == held[-1]
     assert batches.outcome == oracle.outcome
     assert batches.most <= case.share
-    # A shed row is found until the arrival for which it was shed, an omitted row is not found by this arrival.
+    # The arrival that sheds a row still finds it. The arrival that covers a row does not.
     for (serial, source), end in batches.left.items():
         last = max((at for at, rows in enumerate(held) if (serial, source) in rows), default=serial - 1)
         is_refused = (

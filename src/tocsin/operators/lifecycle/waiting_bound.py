@@ -1,8 +1,8 @@
 """Waiting bound: an upper bound for the buffered evaluations of rules with alerts, after each row of a slice.
 
-Algorithm: an evaluation is buffered until the watermark of its key passes it, and the watermark follows from times and
-streams alone. A row has an evaluation only if each other stream of the rule has a row at most `span` before it. The
-bound counts each such row, and removes the rows of a key when the watermark reaches the newest of them. After a
+Algorithm: an evaluation is buffered until the watermark of its key passes it, and only times and streams determine
+the watermark. A row has an evaluation only if each other stream of the rule has a row at most `span` before it. The
+bound counts each of these rows, and removes the rows of a key when the watermark reaches the newest of them. After a
 decision of the memory pool the bound begins again with the buffered evaluations that exist.
 
 Guarantees: no more evaluations are buffered than the bound counts. The bound follows from the rows in order of arrival,

@@ -1,11 +1,11 @@
 """Sample policy: a random sample of the results if memory is short and `prefer: sample` is set.
 
-Algorithm: a row is retained if its random number, which is a hash of its key, time and values, is below its inclusion
-probability: p (EQ-CLUSTER), or p n for n expected results (PPS-CLUSTER), where n follows from the frequencies at the
-last judgement. All results of a retained row are in the sample. If a row does not fit, p falls to the random number of
-the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). If the models are judged
-again or much memory is free, new rows are retained until memory is short again. A row that is not retained is joined
-once, and no later row finds it.
+Algorithm: the random number of a row is a hash of its key, time and values. A row is retained if its random number is
+below its inclusion probability: p (EQ-CLUSTER), or p n for n expected results (PPS-CLUSTER). The frequencies at the
+last judgement determine n. All results of a retained row are in the sample. If a row does not fit, p falls to the
+random number of the row with the largest quotient of random number and n, and this row leaves (`shedding.py`). If the
+models are judged again or much memory is free, new rows are retained until memory is short again. A row that is not
+retained is joined once, and no later row finds it.
 
 Guarantees: a result is in the sample with the inclusion probabilities of its rows except the last one, which the alert
 shows. So the sum of 1 / probability over the sample is an unbiased count of the results. Rows that arrive again soon
@@ -37,10 +37,9 @@ _WAYS = (EQ_CLUSTER, PPS_CLUSTER)
 
 
 class SamplePolicy:
-    """p, the way to sample, how many results rows are expected to give, and traces of rows that went.
+    """Threshold p, kind of the sample, expected results of the rows by key, and fingerprints of rejected rows.
 
-    What is expected follows from the models as they were when the way was chosen: they go on with each call, and
-    chances must not depend on where calls end.
+    The expected results follow from the models at the last judgement, so batch boundaries do not change them.
     """
 
     def __init__(self, monitor: Monitor | None, traces: int = 64) -> None:
@@ -55,9 +54,9 @@ class SamplePolicy:
         self.points, self.results = np.zeros((0, 2)), 0.0
 
     def judge(self, memory: float, row_cost: Sequence[float]) -> None:
-        """Choose the way anew, with so much memory, of which rows of each lane take so much each.
+        """Choose the kind of the sample for this memory and these costs of a row of each lane, and reset p.
 
-        Lanes have memory in proportion to their rows. Where the way changes, p is found anew too.
+        Lanes share memory in proportion to their rows.
         """
         if self.monitor is None:
             return
@@ -79,11 +78,11 @@ class SamplePolicy:
             self.points = told(curve.memory[has_bound], curve.error[has_bound])
 
     def _shares_now(self) -> list[Shares]:
-        """The shares that values have in each lane, as far as they are known."""
+        """Return the frequency of each key in each lane."""
         return [] if self.monitor is None else [self.monitor.shares_now(lane) for lane in (0, 1)]
 
     def sizes(self, lane: int, key: Int) -> Float:
-        """How many results rows with these keys are expected to give; 1 where all rows count alike."""
+        """Return the expected results of rows with these keys, or 1 if all rows have the same probability."""
         if self.kind == EQ_CLUSTER or self.monitor is None:
             return np.ones(len(key))
         return np.maximum(self.expected[lane].n(PPS_CLUSTER, shares_of(self.shares[1 - lane], key)), 1e-12)
@@ -103,15 +102,15 @@ class SamplePolicy:
         return named | {"sample.traces": self.filter.marks}
 
     def restore_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """State that was written, when that of the models has been read."""
+        """Restore the state after the state of the models."""
         kind, *rest = arrays["sample"].tolist()
-        self.kind, self.p = int(kind), min(rest[:2])  # Earlier versions had a p for each lane, and no traces.
+        self.kind, self.p = int(kind), min(rest[:2])
         if "sample.traces" in arrays:
             self.filter.restore_state(arrays["sample.traces"])
         self.expected = [Expectation(rest[i], rest[i + 1], margin=False) for i in (2, 4)]
-        self.shares = self._shares_now()  # As in earlier versions, and where models of other sizes begin anew.
+        self.shares = self._shares_now()
         if self.shares and arrays.get("sample.keys", np.zeros(0)).shape == (2, len(self.shares[0].key)):
             self.shares = [Shares(arrays["sample.keys"][lane], arrays["sample.shares"][lane]) for lane in (0, 1)]
-        if "sample.points" in arrays:  # Earlier versions knew no errors; they are found when the way is chosen anew.
+        if "sample.points" in arrays:
             self.results, self.points = rest[6], arrays["sample.points"]
             self.errors = [None if np.isnan(error) else error for error in rest[7:]]

@@ -442,7 +442,7 @@ def shed_rows(  # noqa: PLR0912, PLR0915 - parts called once per row would doubl
                     total -= slice_rows.cost[covered]
                 has_left |= end[covered] != NEVER
                 at -= 1
-            # A row that has left would determine where the next sweep begins, which a division into batches would change.
+            # A row that has left would change the begin of the next sweep, but not in the next batch.
             if has_left:
                 count[segment] = first[segment] + remove_departed_rows(retained, live, departure)
         # 3. The rows with the smallest utility leave until the share is kept.

@@ -57,7 +57,7 @@ def order_by_time(time: Int, offsets: Int, order: Int) -> None:
         sort_by_time(time, offsets[key], offsets[key + 1], order)
 
 
-def shed_slice(
+def shed_slice(  # noqa: PLR0913, PLR0917 - the arguments of the kernel
     retentions: Sequence[Retention],
     lanes: Sequence[int],
     layouts: Sequence[Sequence[SliceLayout]],
