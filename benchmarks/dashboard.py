@@ -39,9 +39,9 @@ PAGES = {
 
 
 @contextmanager
-def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The command itself, on a free port."""
-    command = [sys.executable, "-m", "tocsin", "dashboard", str(run), "--port", "0"]
+def served(run: Path, index: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start the command on a free port."""
+    command = [sys.executable, "-m", "tocsin", "dashboard", str(run), "--port", "0", "--index-dir", str(index)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -113,6 +113,40 @@ def first_paint(port: int, repeats: int) -> dict[str, Any] | None:
     return {"first_paint_ms": round(median(times), 1), "each": [round(one, 1) for one in times]} if times else None
 
 
+def restart(run: Path, index: Path, repeats: int) -> dict[str, Any]:
+    """Measure a start with a complete index: time to the first complete page, and bytes of the log that are read."""
+    from tocsin.dashboard import alert_records
+    from tocsin.dashboard.store import Store
+
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        with served(run, index) as (_, port):
+            answer(port, "/run/big")
+            times.append(1000 * (time.perf_counter() - begun))
+    read, whole = [0], alert_records.read_raw_lines
+
+    def counted(path: Path) -> Iterator[bytes]:
+        for raw in whole(path):
+            read[0] += len(raw)
+            yield raw
+
+    alert_records.read_raw_lines = counted
+    begun = time.perf_counter()
+    store = Store([run], index)
+    store.look()
+    look_ms = 1000 * (time.perf_counter() - begun)
+    events = store.changes_read
+    store.close()
+    alert_records.read_raw_lines = whole
+    return {
+        "first_answer_after_start_ms": round(median(times), 1),
+        "first_look_ms": round(look_ms, 1),
+        "log_bytes_read": read[0],
+        "events": events,
+    }
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks dashboard", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -124,9 +158,10 @@ def main(argv: list[str]) -> int:
     alerts, rules, repeats = (500, 20, 1) if given.quick else (given.alerts, given.rules, given.repeats)
     with TemporaryDirectory() as name:
         run = make_run(Path(name) / "big", alerts=alerts, rules=rules)
+        index = Path(name) / "index"
         size = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
         before = conditions()
-        with served(run) as (server, port):
+        with served(run, index) as (server, port):
             reading = answer(port, "/run/big")[0]
             paint_reading = None if given.quick else first_paint(port, 1)
             begun = time.perf_counter()
@@ -136,6 +171,7 @@ def main(argv: list[str]) -> int:
             found = of_answers(port, repeats)
             painted = None if given.quick else first_paint(port, repeats)
             memory = resident_bytes(server.pid)
+        restarted = restart(run, index, repeats)
     result = {
         "conditions": before,
         "alerts": alerts,
@@ -144,6 +180,7 @@ def main(argv: list[str]) -> int:
         "reading": {"first_answer_ms": round(reading, 1), "paint": paint_reading, "seconds": round(read_s, 2)},
         "cpu_seconds_until_read": round(read_cpu_s, 2),
         "resident_bytes": memory,
+        "restart": restarted,
         "read": {"pages": found, "paint": painted},
     }
     text = json.dumps(result, indent=2)

@@ -104,7 +104,7 @@ def _of_columns(key: bytes | None, time_us: int | None, *values: float | None) -
 
 def write_mqtt(folder: Path, rows: int, seed: int) -> Counter[Any]:
     """Write messages to a spool, as the client does."""
-    from tocsin.spool import Message, SpoolWriter
+    from tocsin.spark.sources.mqtt_spool import Message, SpoolWriter
 
     expected: Counter[Any] = Counter()
     writer, lines = SpoolWriter(folder), fuzzed.json_lines(rows, seed)
@@ -174,7 +174,7 @@ def run(
     session: Any, kind: str, rows: int, seed: int, folder: Path, servers: str = "", topic: str = ""
 ) -> dict[str, Any]:
     """Write, read, compare."""
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     write: dict[str, Callable[[Path, int, int], Counter[Any]]] = {
         "json": write_json, "csv": write_csv, "parquet": write_parquet, "mqtt": write_mqtt

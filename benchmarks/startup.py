@@ -73,15 +73,15 @@ with run_session(RunDir(folder), **local) as session:
         print(session.version, flush=True)
         sys.exit()
     from benchmarks.threshold_queries import NothingStep
-    from tocsin.plan import make_plan, plan_file
+    from tocsin.plan import plan_file, plan_rules
     from tocsin.rules.load import load_rule_file
     from tocsin.spark.alerts import prepare
     from tocsin.spark.blobs import ARRIVAL, TIME
     from tocsin.spark.feeds import feeds_of
-    from tocsin.spark.sources import read, streams_of
+    from tocsin.spark.sources.registry import read, streams_of
     from tocsin.spark.stateful import run_stateful
     is_stream = sys.argv[3] == "run"
-    file = load_rule_file(sys.argv[1], partial(make_plan, bounded=not is_stream), os.environ)
+    file = load_rule_file(sys.argv[1], partial(plan_rules, bounded=not is_stream), os.environ)
     plan = plan_file(file)
     streams = streams_of(file, plan)
     frames = {name: read(session, one, streaming=is_stream, run_dir=folder) for name, one in streams.items()}

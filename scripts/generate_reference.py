@@ -21,9 +21,10 @@ import yaml
 
 from tocsin import jit
 from tocsin.cli.main import parser
+from tocsin.diagnostic_codes import CODES
 from tocsin.expr import parser as condition_parser
 from tocsin.expr.syntax_tree import FUNCTIONS
-from tocsin.rules import compose, mistakes, options, values
+from tocsin.rules import compose, context, options, values
 from tocsin.rules.options import Field
 from tocsin.runtime.metrics import METRICS, Metric
 from tocsin.testing import options as test_options
@@ -101,11 +102,16 @@ def rule_file_limits() -> str:
         ("nesting", f"{compose.MOST_DEPTH} levels"),
         ("entries of `streams`, `limits` and other mappings", f"{values.MOST_ENTRIES:,}"),
         ("names in a list", f"{values.MOST_NAMES}"),
-        ("reported errors of a file", f"{mistakes.MOST:,}"),
+        ("reported errors of a file", f"{context.MOST_ERRORS:,}"),
         ("reported errors of a condition", f"{condition_parser.MAX_ERRORS}"),
         ("length of a condition", f"{condition_parser.MAX_LENGTH:,} characters"),
     ]
     return listing(rows)
+
+
+def diagnostic_codes() -> str:
+    """Return the codes of diagnostics with cause and remedy."""
+    return listing((code(name), f"{one.cause}. Remedy: {one.remedy}") for name, one in CODES.items())
 
 
 def functions() -> str:
@@ -253,6 +259,7 @@ def parts() -> dict[str, Callable[[], str]]:
         "keys of rule files": rule_file_keys,
         "limits of rule files": rule_file_limits,
         "functions": functions,
+        "diagnostic codes": diagnostic_codes,
         "keys of test files": lambda: fields(test_options.TABLES),
         "limits of test files": test_file_limits,
         "unsupported keys": unsupported_keys,

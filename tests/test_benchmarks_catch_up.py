@@ -18,7 +18,7 @@ def flink_run(elapsed_s: float) -> dict[str, Any]:
     return {"elapsed_s": elapsed_s, "wall_s": elapsed_s + 10, "cpu_s": 2 * elapsed_s, "pairs": 7}
 
 
-def test_ratios_leave_out_the_first_micro_batch_and_compare_runs_of_one_round() -> None:
+def test_ratios_exclude_the_first_micro_batch_and_compare_runs_of_one_round() -> None:
     one = {"witness": spark_run([9, 2, 4]), "all": spark_run([9, 3, 3]), "nothing": spark_run([9, 2, 2])}
     found = figures(one | {"flink_first": flink_run(4.0), "flink": flink_run(20.0)}, BATCH, 3)
     assert found["witness: rows/s after the first batch"] == 2 * BATCH / 6

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import dashboard
 from benchmarks.dashboard_data import make_run
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertLog
 from tocsin.run_directory import read_manifest, read_progress
 
@@ -24,6 +25,7 @@ def test_a_quick_run_gives_every_figure(tmp_path: Path) -> None:
     assert list(result["read"]["pages"]) == list(dashboard.PAGES)
     assert all(page["answer_ms"] > 0 for page in result["read"]["pages"].values())
     assert result["cpu_seconds_until_read"] > 0
+    assert result["restart"]["log_bytes_read"] == 0 < result["restart"]["events"]
 
 
 def test_what_is_made_is_read_back_whole(tmp_path: Path) -> None:
@@ -42,8 +44,8 @@ def test_what_is_made_is_read_back_whole(tmp_path: Path) -> None:
     store.look()
     known = store.runs["big"]
     assert known.faults == []
-    assert len(store.alerts(known, Asked(state="firing"), 1000).alerts) == 3
-    assert len(known.index.all) == 300
+    assert len(store.alerts(known, AlertFilter(state="firing"), 1000).alerts) == 3
+    assert known.index.count == 300
     # The same seed makes the same directory.
     again = make_run(tmp_path / "again", alerts=300, rules=12, batches=9)
     assert [a for _, a in AlertLog(again / "alerts").read()] == changes

@@ -17,7 +17,7 @@ from tests.driver import CUTS, Driver, parts_of, plan_of, settled, stories
 from tests.example_counts import ENGINE
 from tests.strategies import Case, cases
 from tests.test_memory import zipf_streams
-from tocsin import PlanError, Rule, RuleError, local
+from tocsin import Rule, RuleError, local
 from tocsin.cli.arguments import check_file
 from tocsin.plan import Plan, plan_file
 from tocsin.rules.quality import Cpu, Quality
@@ -102,7 +102,7 @@ SHARE = "`quality.cpu` must be a share of a core such as 50%, or a number of cor
     ("given_", "sentence"),
     [
         ({"quality": {"cpu": "half"}}, f"{SHARE}; got 'half'"),
-        ({"quality": {"cpu": 0.5}}, f"{SHARE}; got 0.5"),
+        ({"quality": {"cpu": 0.5}}, f"{SHARE}; got 0.5; did you mean `50%` or `0.5 cores`?"),
         ({"quality": {"cpu": "0%"}}, "`quality.cpu` must be above 0 and at most 100,000 cores; got '0%'"),
         ({"quality": {"deadline": 0}}, "`quality.deadline` must be longer than 0; got 0"),
         (
@@ -147,7 +147,7 @@ groups:
       - {alert: Odd, expr: a + b > 1, within: 1s, on: [item], emit: all, quality: {cpu: lots}}
 """
     (tmp_path / "rules.yaml").write_text(rules)
-    mistakes = check_file(tmp_path / "rules.yaml", {}).mistakes
+    mistakes = check_file(tmp_path / "rules.yaml", {}).errors
     assert [(one.line, one.column, str(one).partition(": `")[2][:40]) for one in mistakes] == [
         (1, 16, "quality.cpu` cannot be combined with `qu"),
         (9, 94, "quality.cpu` needs one or two streams; `"),
@@ -169,7 +169,7 @@ groups:
 def test_a_rule_must_read_one_stream_or_two() -> None:
     rule = Rule("x", "a + b + c > 1", within="1s", on="machine", emit="all", quality={"cpu": "50%"})
     columns = {name: {"ts": [], "machine": [], "value": []} for name in "abc"}
-    with pytest.raises(PlanError, match=r'^rule "x": `quality.cpu` needs one or two streams; `expr` reads 3$'):
+    with pytest.raises(RuleError, match=r'^rule "x": `quality.cpu` needs one or two streams; `expr` reads 3$'):
         plan_of(columns, rule)
 
 

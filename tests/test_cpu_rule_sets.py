@@ -83,7 +83,7 @@ groups:
 """
     (tmp_path / "rules.yaml").write_text(rules)
     checked = check_file(tmp_path / "rules.yaml", {})
-    assert (checked.mistakes, checked.warnings) == ((), ())
+    assert (checked.errors, checked.warnings) == ((), ())
     assert checked.file is not None
     (watch,) = plan_file(checked.file).watches
     assert watch.anytime is not None

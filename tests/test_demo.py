@@ -10,6 +10,7 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,16 @@ import pytest
 
 from tocsin import run_local
 from tocsin.cli.main import main
-from tocsin.demo import Factory
-from tocsin.demo.check import dew_point, in_order, joined_lives, true_windows
-from tocsin.demo.plant import RULE, SECOND, WITHIN
-from tocsin.demo.show import print_check
+from tocsin.demo import DISORDER_US, OUTAGES, RULES, WITHIN_US, alerts_of, margin, print_check, true_windows
+from tocsin.factory import Factory
+from tocsin.plan import plan_rules
+from tocsin.rules.load import load_rule_file
 
 ROOT = Path(__file__).resolve().parent.parent
 # A block of Python, and the output shown below it, if there is any.
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n((?:    [^\n]*\n)+))?", re.DOTALL)
 # Commands of the README, without their comments.
 COMMANDS = re.findall(r"^    (tocsin .*?) +#", (ROOT / "README.md").read_text(), re.MULTILINE)
-SMALL = Factory(machines=3, every_us=30 * SECOND)
 
 
 def _blocks(document: str) -> list[tuple[str, str]]:
@@ -108,39 +108,58 @@ def test_true_windows_contain_every_combination_with_an_alarm() -> None:
     for _ in range(50):
         streams = {}
         for name, low, high in (("humidity", 50, 80), ("air", 18, 24), ("surface", 13, 20)):
-            times = np.sort(random.integers(0, 3 * WITHIN, 6))
+            times = np.sort(random.integers(0, 3 * WITHIN_US, 6))
             streams[name] = (times, np.round(random.uniform(low, high, 6), 1))
         starts = set()
         for (h, humidity), (a, air), (s, surface) in itertools.product(
             *(zip(*pair, strict=True) for pair in streams.values())
         ):
-            if max(h, a, s) - min(h, a, s) <= WITHIN and dew_point(humidity, air) > surface:
+            if max(h, a, s) - min(h, a, s) <= WITHIN_US and margin(humidity, air, surface) > 0:
                 starts.add(min(h, a, s))
         found = set(true_windows(streams).tolist())
         assert starts <= found
         # Each window contains a combination with an alarm. The combination can start after the start of the window.
-        assert all(any(start <= t <= start + WITHIN for t in starts) for start in found)
+        assert all(any(start <= t <= start + WITHIN_US for t in starts) for start in found)
 
 
 def test_demo_check_passes_on_the_local_engine_and_fails_when_an_alert_is_missing(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    streams = SMALL.streams()
-    without = joined_lives(run_local(in_order(streams), RULE))
-    alerts = joined_lives(run_local(streams, RULE, arrival="arrived"))
+    (tmp_path / "rules.yaml").write_text(RULES.format(machines=20, rate=200), "utf-8")
+    file = load_rule_file(tmp_path / "rules.yaml", partial(plan_rules, bounded=False), {})
+    rule = next(rule for rule in file.rules if rule.alert == "Condensation")
+    rows = {
+        name: Factory(20, rate=200, disorder_us=DISORDER_US, outages=OUTAGES.get(name, 0)).read(name, 0, 9_600)
+        for name in ("humidity", "air", "surface")
+    }
+    events = [
+        {**row, **{name: _text(row[name]) for name in ("startsAt", "endsAt")}, "witness": _parts(row["witness"])}
+        for row in run_local(rows, rule, arrival="arrived")
+    ]
+    alerts = alerts_of(events)
     late = [alert for alert in alerts if "late" in alert["quality"]]
     assert late
-    assert print_check(streams, alerts, without)
-    assert not print_check(streams, [alert for alert in alerts if alert is not late[0]], without)
+    assert print_check(rows, alerts)
+    machine = late[0]["labels"]["machine"]
+    assert not print_check(rows, [alert for alert in alerts if alert["labels"]["machine"] != machine])
     assert "VIOLATED" in capsys.readouterr().out
+
+
+def _text(time: Any) -> str | None:
+    return None if time is None else time.isoformat().replace("+00:00", "Z")
+
+
+def _parts(witness: Any) -> list[dict[str, Any]]:
+    return [{**part, "time": _text(part["time"])} for part in witness]
 
 
 @pytest.mark.spark
 @pytest.mark.process
-def test_demo_runs_on_spark_and_misses_no_alarm() -> None:
-    printed = _run("from tocsin.demo import Factory, main; main(Factory(machines=3, every_us=30_000_000))")
-    assert "No alarm was missed." in printed
-    assert "humidity is back" in printed
+def test_demo_runs_on_spark_and_misses_no_alert() -> None:
+    printed = _run("from tocsin.demo import main; main(machines=10, seconds=30)")
+    assert "No alert was missed." in printed
+    assert re.search(r"Outage: [1-9][0-9,]* of", printed)
+    assert "`DampSurface` requests a recall of 99%" in printed
 
 
 def _run(code: str) -> str:

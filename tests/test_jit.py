@@ -196,7 +196,7 @@ def write_pair(folder: Path, factor: int, reason: str = "") -> None:
     (folder / "pair" / "outer.py").write_text(OUTER.format(reason=reason), encoding="utf-8")
 
 
-def test_cached_kernel_is_loaded_only_while_the_sources_that_it_needs_are_equal(tmp_path: Path) -> None:
+def test_cached_kernel_is_loaded_only_while_the_code_that_it_needs_is_equal(tmp_path: Path) -> None:
     outputs = []
     for factor, reason in ((2, ""), (2, ""), (3, ""), (3, "from pair import reason"), (2, "")):
         write_pair(tmp_path, factor, reason)
@@ -208,9 +208,56 @@ def test_cached_kernel_is_loaded_only_while_the_sources_that_it_needs_are_equal(
         ["False", "21", "0"],
         ["True", "21", "1"],
         ["False", "31", "0"],
-        ["True", "31", "0"],
+        ["True", "31", "1"],
         ["True", "21", "1"],
     ]
+
+
+PARTS = """
+from typing import NamedTuple
+from tocsin.jit import _code_hash, kernel
+{before}
+LIMIT = {limit}
+
+class Point(NamedTuple):
+    {fields}
+
+class Pair(NamedTuple):
+    first: Point
+    second: int
+
+@kernel
+def add(number: int) -> int:
+    {text}
+    return number + {step}
+
+@kernel
+def total(pair: Pair, number: int) -> int:
+    return add(number) + LIMIT + pair.second
+
+print(_code_hash(total.function))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "is_equal"),
+    [
+        ({"before": "import json  # a reason\n\n"}, True),
+        ({"text": '"""Add one."""'}, True),
+        ({"limit": "8"}, False),
+        ({"step": "2"}, False),
+        ({"fields": "y: float; x: float"}, False),
+    ],
+)
+def test_hash_of_a_kernel_changes_only_with_the_code_that_it_depends_on(
+    tmp_path: Path, change: dict[str, str], *, is_equal: bool
+) -> None:
+    given = {"before": "", "limit": "7", "fields": "x: float; y: float", "text": '"""Add."""', "step": "1"}
+    found = []
+    for parts in (given, given | change):
+        (tmp_path / "parts.py").write_text(PARTS.format(**parts), encoding="utf-8")
+        found.append(run_code("import parts", tmp_path, PYTHONDONTWRITEBYTECODE="1").stdout)
+    assert (found[0] == found[1]) == is_equal
 
 
 def test_kernels_beside_their_sources_are_replaced_when_the_sources_change(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.driver import Driver, parts_of, plan_of, retained_rows, settled, stories, watch_logics
-from tocsin import NoData, PlanError, Rule, RuleError, local
+from tocsin import NoData, Rule, RuleError, local
 from tocsin.columns import EPOCH
 from tocsin.plan import Plan
 from tocsin.runtime.contract import Out
@@ -421,7 +421,7 @@ def test_a_sample_is_rejected_when_the_rule_does_not_emit_all_results() -> None:
     ],
 )
 def test_what_a_plan_cannot_keep_is_refused(rule: Rule, message: str) -> None:
-    with pytest.raises(PlanError, match="^" + re.escape(f'rule "x": {message}') + "$"):
+    with pytest.raises(RuleError, match="^" + re.escape(f'rule "x": {message}') + "$"):
         plan_of(zipf_streams(1, 1, 0), rule, arrival="arrival")
 
 
@@ -432,7 +432,7 @@ def test_a_part_in_rows_of_a_whole_in_bytes_is_refused_and_so_is_the_reverse(own
     message = (
         f'rule "pair": `quality.memory` must be in {unit}, because it is a share of the memory of the run .*; got {own}'
     )
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(RuleError, match=message):
         local.explain(streams, rules, arrival="arrival", quality={"memory": run})
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
-from tocsin import PlanError, Rule
+from tocsin import Rule, RuleError
 from tocsin.hashing import row_fingerprints, unit_numbers
 from tocsin.operators.retention.cluster_sampling import PPS_CLUSTER
 from tocsin.operators.retention.duplicate_filter import DuplicateFilter
@@ -195,7 +195,7 @@ def test_more_than_two_streams_are_not_sampled() -> None:
     rule = Rule(
         "x", "a + b + c > 0", within="1s", on="machine", emit="all", quality={"memory": "1MB", "prefer": "sample"}
     )
-    with pytest.raises(PlanError, match=r'rule "x": `quality.prefer: sample` needs two streams; `expr` reads 3'):
+    with pytest.raises(RuleError, match=r'rule "x": `quality.prefer: sample` needs two streams; `expr` reads 3'):
         plan_of(streams, rule, arrival="arrival")
 
 

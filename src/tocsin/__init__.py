@@ -52,7 +52,7 @@ _MODULES = {
     "SqlError": "tocsin.errors",
     "ThresholdSorter": "tocsin.operators.retention.threshold_sorter",
     "TocsinError": "tocsin.errors",
-    "alerts": "tocsin.spark",
+    "alerts": "tocsin.spark.alerts",
     "certify": "tocsin.expr.certify",
     "explain": "tocsin.local",
     "retained": "tocsin.operators.retention.threshold_sorter",

@@ -113,6 +113,38 @@ def format_share(share: float, about: str = "") -> str:
     return f"{about}{100 * share:.1f}".removesuffix(".0") + "%"
 
 
+def format_lag(seconds: float) -> str:
+    """Return a lag as text. A negative lag belongs to a stream with event times in the future.
+
+    >>> format_lag(50_001.0), format_lag(-0.5), format_lag(1e12)
+    ('13 h 53 min', '500 ms ahead', 'more than 30 years')
+    """
+    if abs(seconds) >= 1e9:
+        return "more than 30 years" + " ahead" * (seconds < 0)
+    return f"{format_duration(abs(seconds) * 1e6)}{' ahead' * (seconds < 0)}"
+
+
+def format_short(value: float) -> str:
+    """Return a number with three digits and an SI prefix, for an axis.
+
+    >>> format_short(1500), format_short(2_500_000), format_short(0.5)
+    ('1.5k', '2.5M', '0.5')
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a number of seconds as a duration, for an axis.
+
+    >>> format_seconds(0.25), format_seconds(90.0)
+    ('250 ms', '1 min 30 s')
+    """
+    return format_duration(seconds * 1e6)
+
+
 def format_labels(labels: Mapping[str, str]) -> str:
     """Return labels in the notation of Prometheus.
 

@@ -5,8 +5,9 @@ compiles nothing. Where Numba is missing, such as on an edge device, the same fu
 
 Guarantees:
     - Interpreted and compiled kernels return equal results.
-    - Compiled kernels are cached in files whose names contain a hash of the sources that they depend on. A change to
-      any of these sources therefore never runs an old kernel.
+    - Compiled kernels are cached in files whose names contain a hash of the code that they depend on: their own code,
+      the kernels that they call, the constants that they read, and the fields of their tuples. A change of this code
+      therefore never runs an old kernel. Other changes of a module compile nothing again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import pkgutil
 import re
 import sys
 import threading
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -188,7 +189,7 @@ def _is_cached(function: Callable[..., Any]) -> bool:
     file = _file_of(function)
     folder = _cache_folder(file.parent)
     # The file name that `caching.CacheImpl` of Numba makes of the hash.
-    return folder is not None and any(folder.glob(f"{file.stem}.{function.__name__}-{_source_hash(function)}.*.nbi"))
+    return folder is not None and any(folder.glob(f"{file.stem}.{function.__name__}-{_code_hash(function)}.*.nbi"))
 
 
 def _by_name(module: str, name: str) -> Any:
@@ -225,10 +226,10 @@ def _numba_parts() -> Any:
             return str(_cache_folder(_file_of(self._function).parent))
 
         def get_source_stamp(self) -> str:
-            return _source_hash(self._function)
+            return _code_hash(self._function)
 
         def get_disambiguator(self) -> str:
-            return _source_hash(self._function)
+            return _code_hash(self._function)
 
     class CacheParts(caching.CompileResultCacheImpl):  # type: ignore[misc]
         _locator_classes = (Locator,)
@@ -291,7 +292,6 @@ class _Compilation:
 
 _COMPILATION = _Compilation()
 _PACKAGE = Path(__file__).parent
-_IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|[^\n#]+)|import ([\w.]+))", re.MULTILINE)
 
 
 def _file_of(function: Callable[..., Any]) -> Path:
@@ -324,7 +324,7 @@ def _cache_folder(folder: Path) -> Path | None:
 
 
 def _remove_outdated(folder: Path, name: str) -> None:
-    """Remove the files of a kernel for other sources from a folder beside the source; other folders may serve both."""
+    """Remove the files of a kernel for other code from a folder beside the source; other folders may serve both."""
     if folder.name != "__pycache__":
         return
     kernel, kept = name.split("-", maxsplit=1)[0], name.split(".py", maxsplit=1)[0]
@@ -333,51 +333,58 @@ def _remove_outdated(folder: Path, name: str) -> None:
             entry.unlink(missing_ok=True)
 
 
-def _source_hash(function: Callable[..., Any]) -> str:
-    return _hash_of_module(function.__module__, _file_of(function))
-
-
 @functools.cache
-def _hash_of_module(module: str, file: Path) -> str:
-    """Return a hash of the source of a module and of all modules of its package and of Tocsin that it needs."""
-    parts = module.split(".")
-    roots = {parts[0]: file.parents[len(parts) - 1], __package__: _PACKAGE.parent}
-    sources, waiting = {module: _read(file) or b""}, [module]
+def _code_hash(function: Callable[..., Any]) -> str:
+    """Return a hash of the code of a kernel and of everything that its compiled code depends on."""
+    parts: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [(function.__qualname__, function)]
     while waiting:
-        for name in _imports(sources[waiting.pop()]):
-            top = name.split(".")[0]
-            if name not in sources and top in roots:
-                source = _module_source(roots[top], name)
-                if source is not None:
-                    sources[name] = source
-                    waiting.append(name)
-    digest = hashlib.sha256()
-    for name in sorted(sources):
-        digest.update(b"%s %d\n%s" % (name.encode(), len(sources[name]), sources[name]))
-    return digest.hexdigest()[:16]
+        name, value = waiting.pop()
+        if isinstance(value, Kernel):
+            name, value = f"{value.__module__}.{value.__name__} {dict(value.flags)}", value.function
+        if name in parts:
+            continue
+        if isinstance(value, FunctionType):
+            parts[name], used = _function_parts(value)
+            waiting += used
+        elif isinstance(value, type) and hasattr(value, "_fields"):
+            parts[name] = repr(value._fields)
+            space = vars(sys.modules[value.__module__])
+            waiting += [pair for text in value.__annotations__.values() for pair in _named_values(str(text), space)]
+        else:
+            parts[name] = repr(value)
+    return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:16]
 
 
-@functools.cache
-def _imports(source: bytes) -> tuple[str, ...]:
-    """Return the names of modules that a source can import: `from a import b` may import `a.b`."""
-    found = []
-    for parent, names, module in _IMPORT.findall(source.decode()):
-        found += [module] if module else [f"{parent}.{name}" for name in re.findall(r"\w+", names)] + [parent]
-    return tuple(found)
+def _function_parts(function: FunctionType) -> tuple[str, list[tuple[str, Any]]]:
+    """Return the code of a function as text without positions, and the values that it depends on by name."""
+    text, used, codes = "", list[tuple[str, Any]](), [function.__code__]
+    for annotation in function.__annotations__.values():
+        used += _named_values(str(annotation), function.__globals__)
+    while codes:
+        code = codes.pop()
+        inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        constants = [None if i == 0 and constant == function.__doc__ else constant
+                     for i, constant in enumerate(code.co_consts) if constant not in inner]  # fmt: skip
+        text += repr((code.co_code, constants, code.co_names, code.co_varnames, code.co_argcount))
+        codes += inner
+        for name in code.co_names:
+            value = function.__globals__.get(name)
+            if isinstance(value, ModuleType):
+                # Libraries change with their version, which is a part of the file names of Numba.
+                if value.__name__.partition(".")[0] == function.__module__.partition(".")[0]:
+                    used += [(f"{name}.{one}", getattr(value, one)) for one in code.co_names if hasattr(value, one)]
+            elif value is not None:
+                used.append((f"{function.__module__}.{name}", value))
+    return text, used
 
 
-@functools.cache
-def _module_source(root: Path, name: str) -> bytes | None:
-    return _read(root.joinpath(*name.split(".")).with_suffix(".py"))
+def _named_values(annotation: str, space: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the tuple classes that an annotation names, because compiled code contains positions of fields.
 
-
-def _read(file: Path) -> bytes | None:
-    """Return a source file, also from a zip archive; None if it does not exist."""
-    try:
-        return file.read_bytes()
-    except OSError:
-        pass
-    try:
-        return pkgutil.get_data("tocsin", str(file.relative_to(_PACKAGE)))
-    except (OSError, ValueError):
-        return None
+    `Any` can be each tuple class of the module.
+    """
+    names = set(re.findall(r"[A-Za-z_]\w*", annotation))
+    values = space.values() if "Any" in names else (space.get(name) for name in names)
+    classes = (value for value in values if isinstance(value, type) and hasattr(value, "_fields"))
+    return [(f"{value.__module__}.{value.__name__}", value) for value in classes]

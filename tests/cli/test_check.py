@@ -34,8 +34,14 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 ERRORS = """\
 bad.yaml:9:20: stream "air": no_data: `for` must not be negative; got '-5s'
+  for: -5s
+       ^^^
 bad.yaml:26:14: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
+  for: -5s
+       ^^^
 bad.yaml:44:1: rule file: `archiv` is not a key of a rule file; did you mean `archive`?
+  archiv
+  ^^^^^^
 """
 DELAY = "events are emitted up to 1m later if a stream is slow; set `idle_timeout` of the streams to change this"
 
@@ -48,7 +54,7 @@ def success(path: str, streams: int = 2, first_line: int = 22) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-WARNING = 'spare.yaml:14:3: warning: stream "spare": no rule reads it\n'
+WARNING = 'spare.yaml:14:3: warning: stream "spare": no rule reads it\n  spare\n  ^^^^^\n'
 
 
 def test_check_prints_one_line_and_notes_when_a_file_has_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +62,7 @@ def test_check_prints_one_line_and_notes_when_a_file_has_no_errors(capsys: pytes
     assert capsys.readouterr() == (success("good.yaml"), "")
 
 
-def test_check_writes_errors_to_standard_error_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_underlines_the_part_that_an_error_is_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "bad.yaml"]) == 1
     assert capsys.readouterr() == ("", ERRORS)
 
@@ -118,7 +124,8 @@ def test_check_json_has_counts_errors_warnings_and_notes(capsys: pytest.CaptureF
     assert (bad["ok"], len(bad["errors"])) == (False, 3)
     assert bad["errors"][1] == {
         "file": "bad.yaml", "line": 26, "column": 14, "where": 'group "cold-store": rule "Condensation"',
-        "message": "`for` must not be negative; got '-5s'",
+        "code": "out-of-range", "path": ["groups", 0, "rules", 0, "for"],
+        "message": "`for` must not be negative; got '-5s'", "found": "'-5s'", "hint": "",
     }  # fmt: skip
     assert [warning["line"] for warning in spare["warnings"]] == [14]
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rule_files import load_file
+from tocsin.dashboard.alert_index import AlertIndex
+from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.delivery.alert_json import format_time
 from tocsin.factory import START_US, Factory
 from tocsin.plan import describe_plan, plan_file
@@ -309,3 +311,8 @@ def backtest(folder: Path, one: Path, other: Path) -> Path:
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+def all_alerts(index: AlertIndex) -> list[AlertRecord]:
+    """Return all alerts of an index, in the order of the log."""
+    return index.after(-1, 1_000_000)

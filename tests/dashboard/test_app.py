@@ -18,9 +18,10 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.asked import Server, evil_run, served
-from dashboard.plant import change, copied
+from dashboard.plant import all_alerts, change, copied
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import token_of
 from tocsin.dashboard.guard import HEADERS, Guard
-from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages.alert import alert_page
 from tocsin.dashboard.pages.compare import diff_page
 from tocsin.dashboard.pages.lists import alerts_page, plan_page, rules_page, streams_page
@@ -31,9 +32,9 @@ from tocsin.dashboard.pages.stream import stream_page
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.serve import Where
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertWriter
-from tocsin.delivery.webhook import alert_page_url
+from tocsin.delivery.alert_json import alert_page_url
 from tocsin.errors import RunError
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -183,7 +184,7 @@ def test_what_was_asked_is_shown_again_as_text(server: Server, page: str) -> Non
 @pytest.mark.parametrize("text", ["", "x" * 500, "%00", "<b>", "-1", "1e9", "9" * 40, "0" * 9 + "99999", "\u202e"])
 def test_the_pages_of_a_rule_and_of_an_alert_take_any_span_and_any_life(server: Server, text: str) -> None:
     run = server.store.runs["run"]
-    one = server.store.alerts(run, Asked(alert="Condensation")).alerts[0]
+    one = server.store.alerts(run, AlertFilter(alert="Condensation")).alerts[0]
     for path in (address(run, "rule", token_of(one.alert)), address(run, "alert", one.id)):
         assert server.get(f"{path}?last={quote(text)}&life={quote(text)}").code == 200
     assert server.get(f"{address(run, 'alert', one.id, 'picture')}?life={quote(text)}").code == 404
@@ -217,7 +218,7 @@ def test_a_picture_is_of_the_life_beside_which_it_is_shown(
 def test_the_link_that_sinks_send_leads_to_the_alert(plant: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with served(tmp_path / "empty", plant / "run") as server:
-        name = server.store.runs["run"].index.all[0].id
+        name = all_alerts(server.store.runs["run"].index)[0].id
         base = f"http://127.0.0.1:{server.port}"
         for dashboard in (base, f"{base}/run/run"):
             sent = server.get(alert_page_url(dashboard, name).removeprefix(base))
@@ -397,7 +398,7 @@ def test_a_page_says_of_which_version_it_is_and_never_one_that_is_newer(plant: P
     store = Store([plant / "run"])
     store.look()
     run = store.runs["run"]
-    one = run.index.rules["Condensation"].all[0]
+    one = store.lives(run, "Condensation")[0]
     store.lock = _Growing(run)  # type: ignore[assignment]
     params = {"alert": one.id, "rule": token_of(one.alert), "stream": token_of("air")}
     request = Request({"type": "http", "path_params": params, "query_string": b"a=run&b=run", "headers": []})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from dashboard.plant import change, copied
+from dashboard.plant import all_alerts, change, copied
 from tocsin.dashboard import delivery
 from tocsin.dashboard.pages.alert import alert_page
 from tocsin.dashboard.store import Store
@@ -57,7 +57,11 @@ def test_a_sink_is_not_said_to_take_a_state_that_it_is_not_told(tmp_path: Path) 
     store = _store(folder)
     run = store.runs["run"]
     told = store.delivery(run)
-    said = [[one.what for one in told.of(place, state)] for known in run.index.all for place, state in known.changes]
+    said = [
+        [one.what for one in told.of(place, state)]
+        for known in all_alerts(run.index)
+        for place, state in store.changes(run, known)
+    ]
     moment = re.compile(r"delivered by (20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
     assert [[bool(moment.fullmatch(text)) or text for text in some] for some in said] == [
         ["not sent: the sink does not accept `pending`", True],
@@ -117,7 +121,9 @@ def test_what_sinks_refused_is_read_once_for_a_page(
     monkeypatch.setattr(delivery, "open_file", counted)
     store = _store(folder)
     run = store.runs["run"]
-    one = next(one for one in run.index.all if len(one.changes) > 1 and one.changes[-1].position.batch < 5)
+    one = next(
+        one for one in all_alerts(run.index) if one.changed > 1 and store.changes(run, one)[-1].position.batch < 5
+    )
     page = alert_page(store, run, Request({"type": "http", "path_params": {"alert": one.id}, "query_string": b""}))
     assert page.count("webhook: ") >= 2
     assert opened.count("webhook.rejected.jsonl") == 1

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from dashboard.asked import served
-from dashboard.plant import change, copied
+from dashboard.plant import all_alerts, change, copied
 from tests.example_counts import ENGINE
 from tocsin.dashboard import app
-from tocsin.dashboard.alertindex import AlertIndex
-from tocsin.dashboard.known import MOST_CHANGES, token_of
+from tocsin.dashboard.alert_index import MOST_CHANGES, AlertFilter, AlertIndex
+from tocsin.dashboard.alert_records import id_in_address, token_of
 from tocsin.dashboard.pages.alert import alert_page
 from tocsin.dashboard.pages.compare import diff_page
 from tocsin.dashboard.pages.lists import plan_page, rules_page, stream_names, streams_page
@@ -30,7 +30,7 @@ from tocsin.dashboard.pages.overview import overview_page, runs_page
 from tocsin.dashboard.pages.ranges import ranges_page
 from tocsin.dashboard.pages.rule import rule_page
 from tocsin.dashboard.pages.stream import stream_page
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertWriter
 
 SECOND = 1_000_000
@@ -46,7 +46,7 @@ def _every_page(store: Store, name: str) -> list[str]:
     made = [page(store, run, _asked()) for page in (overview_page, rules_page, streams_page, plan_page)]
     made.append(ranges_page(store, run, _asked(b"id=x")))
     made += [rule_page(store, run, _asked(rule=token_of(row.alert))) for row in store.rules(run)[:8]]
-    made += [alert_page(store, run, _asked(alert=one.id)) for one in run.index.all[::9]]
+    made += [alert_page(store, run, _asked(alert=one.id)) for one in all_alerts(run.index)[::9]]
     streams = stream_names(run, store.stores(run))
     made += [stream_page(store, run, _asked(stream=token_of(stream))) for stream in streams[:6]]
     made += [runs_page(store, _asked()), diff_page(store, _asked(f"a={name}&b={name}".encode()))]
@@ -96,7 +96,7 @@ def test_an_alert_log_that_is_no_folder_is_told(plant: Path, tmp_path: Path) -> 
     (tmp_path / "alerts").rename(folder / "alerts")
     store.look()
     assert store.runs["run"].faults == []
-    assert len(store.runs["run"].index.all) > 25
+    assert len(all_alerts(store.runs["run"].index)) > 25
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_whatever_a_manifest_says_of_rules_and_streams_every_page_is_made(
             stream_page(store, run, _asked(stream=token_of("air")))
             rules_page(store, run, _asked())
             plan_page(store, run, _asked())
-            alert_page(store, run, _asked(alert=run.index.all[0].id))
+            alert_page(store, run, _asked(alert=all_alerts(run.index)[0].id))
 
 
 def test_one_run_that_cannot_be_looked_at_stops_no_other(
@@ -201,7 +201,7 @@ def test_one_run_that_cannot_be_looked_at_stops_no_other(
 
     monkeypatch.setattr(store.runs["bad"], "look", fails)
     store.look()
-    assert len(store.runs["run"].index.all) > 25
+    assert len(all_alerts(store.runs["run"].index)) > 25
 
 
 @pytest.mark.parametrize("name", ["x\udcff y", "a~against", "%2e%2e", "<b>&?#", "\u202eevil", "#", "..."])
@@ -226,7 +226,7 @@ def test_a_line_that_is_far_too_long_is_one_line(tmp_path: Path, monkeypatch: py
     store.look()
     run = store.runs["run"]
     assert run.index.unreadable == 2
-    found = [store.change(run, one.changes[0].position) for one in run.index.all]
+    found = [store.change(run, store.changes(run, one)[0].position) for one in all_alerts(run.index)]
     assert [one and one["id"] for one in found] == ["0", "1"]
 
 
@@ -240,11 +240,11 @@ def test_long_labels_and_ids_are_known_by_their_beginning_and_told_apart(tmp_pat
     store = Store([folder])
     store.look()
     run = store.runs["run"]
-    assert sum(len(value) for one in run.index.all for _, value in (*one.labels, ("", one.id))) < 100_000
-    assert len({one.labels for one in run.index.all}) == len(run.index.by_id) == 6
-    assert [len(store.alerts(run, Asked(text=one.id)).alerts) for one in run.index.all] == [1] * 6
+    assert sum(len(value) for one in all_alerts(run.index) for _, value in (*one.labels, ("", one.id))) < 100_000
+    assert len({one.labels for one in all_alerts(run.index)}) == len({one.id for one in all_alerts(run.index)}) == 6
+    assert [len(store.alerts(run, AlertFilter(text=one.id)).alerts) for one in all_alerts(run.index)] == [1] * 6
     with served(folder) as server:
-        for name in run.index.by_id:
+        for name in (id_in_address(one.id) for one in all_alerts(run.index)):
             page = server.get(f"/run/run/alert/{name}")
             assert page.code == 200
             assert "1,000,001 characters" in page.text
@@ -258,10 +258,18 @@ def test_long_names_and_qualities_and_very_many_labels_fill_no_memory_and_are_to
     store = Store([tmp_path / "run"])
     store.look()
     index = store.runs["run"].index
-    told = [(one.alert, one.quality, *one.labels) for one in index.all]
+    found = all_alerts(index)
+    told = [(one.alert, one.quality, *one.labels) for one in found]
     assert sum(len(str(one)) for one in told) < 50_000
-    assert len(index.rules) == len({one.labels for one in index.all}) == len({one.quality for one in index.all}) == 3
-    assert [one.labels[-1][1].rpartition(",")[0] for one in index.all] == [f"4,90{n} more labels" for n in range(3)]
+    assert (
+        len(index.rules)
+        == len({one.labels for one in all_alerts(index)})
+        == len({one.quality for one in all_alerts(index)})
+        == 3
+    )
+    assert [one.labels[-1][1].rpartition(",")[0] for one in all_alerts(index)] == [
+        f"4,90{n} more labels" for n in range(3)
+    ]
     _every_page(store, "run")
 
 
@@ -269,9 +277,9 @@ def test_an_alert_that_changes_without_end_is_known_by_its_first_and_its_newest_
     index = AlertIndex(tmp_path)
     AlertWriter(tmp_path).write(0, [change("Hot", "firing", SECOND, id="a")] * 1_000)
     list(index.read())
-    (one,) = index.all
+    (one,) = all_alerts(index)
     assert one.changed == 1_000
-    assert [change.position.line for change in one.changes] == [0, *range(1_001 - MOST_CHANGES, 1_000)]
+    assert [change.position.line for change in index.changes_of(one)] == [0, *range(1_001 - MOST_CHANGES, 1_000)]
 
 
 def test_listeners_are_bounded_and_those_who_go_make_room(plant: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboard.asked import served
-from dashboard.plant import copied
+from dashboard.plant import all_alerts, copied
+from tocsin.dashboard.alert_records import token_of
 from tocsin.dashboard.charts.margins import Bar, margins
-from tocsin.dashboard.known import token_of
 from tocsin.dashboard.series import Stretch
 from tocsin.dashboard.tracer import CannotTraceError, answered
 
@@ -57,7 +57,7 @@ def test_the_largest_margin_of_an_alert_lies_on_the_line(plant: Path, monkeypatc
     text, answer = _asked(plant, "Condensation", "m0000", monkeypatch)
     stretches = [Stretch(*one) for one in answer["lines"][0]["stretches"]]
     with served(plant / "run") as server:
-        known = [one for one in server.store.runs["run"].index.all if one.alert == "Condensation"]
+        known = [one for one in all_alerts(server.store.runs["run"].index) if one.alert == "Condensation"]
     mine = [one for one in known if dict(one.labels)["machine"] == "m0000" and one.has_fired and not one.is_late]
     assert mine
     assert all(one.margin is not None and one.end_us is not None for one in mine)

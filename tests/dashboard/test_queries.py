@@ -10,10 +10,11 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.asked import served
-from dashboard.plant import change
+from dashboard.plant import all_alerts, change
 from tocsin.dashboard import comparison
+from tocsin.dashboard.alert_index import AlertFilter
 from tocsin.dashboard.pages.overview import overview_page
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertWriter
 from tocsin.report import Difference, Result
 
@@ -90,7 +91,7 @@ def test_the_other_version_of_a_backtest_goes_with_its_folder_and_comes_back(tmp
     (tmp_path / "away").rename(folder / "against")
     store.look()
     assert list(store.runs) == ["january", "january~against"]
-    assert len(store.runs["january~against"].index.all) == 1
+    assert len(all_alerts(store.runs["january~against"].index)) == 1
 
 
 def test_open_alerts_are_those_that_fire_and_those_that_are_pending(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_open_alerts_are_those_that_fire_and_those_that_are_pending(tmp_path: Pa
     store = Store([tmp_path / "run"])
     store.look()
     run = store.runs["run"]
-    found = store.alerts(run, Asked(state="open", alert="Hot")).alerts
+    found = store.alerts(run, AlertFilter(state="open", alert="Hot")).alerts
     assert {one.state for one in found} == {"firing", "pending"}
     page = overview_page(store, run, Request({"type": "http", "query_string": b"", "headers": []}))
     assert '<a href="/run/run/alerts?state=open">All 32 open alerts</a>' in page

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dashboard.asked import served
-from dashboard.plant import RULES, Plant, backtest, change
+from dashboard.plant import RULES, Plant, all_alerts, backtest, change
 from dashboard.small import START_S, page_of, small_run, tiles_of
-from tocsin.dashboard.known import id_in_address, token_of
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import id_in_address, token_of
+from tocsin.dashboard.store import Store
 from tocsin.delivery import AlertWriter
 from tocsin.formatting import format_event_time
 from tocsin.run_directory import Progress, RunDir, Tally
@@ -35,7 +36,7 @@ def test_rows_that_are_shed_are_not_remembered_and_their_loss_is_a_warning(tmp_p
         "memory budget exceeded: about 11% of the results found recently",
         "fire",
     )
-    text = page_of(folder)
+    text = page_of(folder, "streams")
     for words in ("shed: evicted because the memory budget", "buffered: waiting in the reorder buffer"):
         assert words in text
     assert "pass-through:" not in text
@@ -130,16 +131,16 @@ def test_lists_have_the_newest_first_and_those_that_never_fired_last(tmp_path: P
     store.look()
     run = store.runs["run"]
     wanted = ["f9", "p", "f5", "f2", *(f"v{n}" for n in reversed(range(20)))]
-    assert [one.id for one in store.alerts(run, Asked()).alerts] == wanted
+    assert [one.id for one in store.alerts(run, AlertFilter()).alerts] == wanted
     found, before = [], None
     while True:
-        part = store.alerts(run, Asked(alert="Hot", before=before), 3)
+        part = store.alerts(run, AlertFilter(alert="Hot", before=before), 3)
         found += [one.id for one in part.alerts]
         before = part.before
         if before is None:
             break
     assert found == wanted
-    assert [one.id for one in store.open_alerts(run)[0]] == ["f9", "f5", "p"]
+    assert [one.id for one in store.open_alerts(run)] == ["f9", "f5", "p"]
     text = page_of(folder, "rule", token_of("Hot"))
     assert text.index("m=f9") < text.index("m=f2") < text.index("m=v19")
 
@@ -377,7 +378,7 @@ def test_of_a_backtest_both_conditions_are_shown_and_the_command_that_tells_of_r
         conditions = re.findall(r"<li>Condensation in (\w): <code>([^<]*)</code>", text)
         said = [(side, re.findall(r"> ([0-9.]+) within", unescape(text))) for side, text in conditions]
         assert said == [("A", ["0"]), ("B", ["0.2"])]
-        one = next(one for one in server.store.runs["january"].index.all if one.alert == "Condensation")
+        one = next(one for one in all_alerts(server.store.runs["january"].index) if one.alert == "Condensation")
         (command,) = re.findall(r'aria-label="Command">([^<]*)<', server.get(f"/run/january/alert/{one.id}").text)
     words = shlex.split(unescape(command))
     assert words[:2] == ["tocsin", "explain"]

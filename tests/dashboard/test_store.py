@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.asked import served
-from dashboard.plant import change, copied
+from dashboard.plant import all_alerts, change, copied
 from tests.example_counts import examples
-from tocsin.dashboard import alertfile, microbatch, rundata
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard import alert_records, microbatch, rundata
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.store import Store
 from tocsin.dashboard.tail import Tail
 from tocsin.delivery import AlertLog, AlertWriter
 from tocsin.delivery.alert_json import format_time
@@ -51,11 +52,11 @@ def test_the_lives_of_a_run_are_those_that_its_log_tells(plant: Path) -> None:
     assert run.faults == []
     changes = [alert for _, alert in AlertLog(plant / "run" / "alerts").read()]
     lives = lives_of(changes)
-    assert len(run.index.all) == len(lives) > 25
+    assert len(all_alerts(run.index)) == len(lives) > 25
     told = sorted((life.alert, sorted(life.labels.items()), life.startsAt, life.state) for life in map(_as_told, lives))
-    found = sorted((one.alert, sorted(one.labels), _text(one.start_us), one.state) for one in run.index.all)
+    found = sorted((one.alert, sorted(one.labels), _text(one.start_us), one.state) for one in all_alerts(run.index))
     assert found == told
-    assert sum(len(one.changes) for one in run.index.all) == len(changes)
+    assert sum(one.changed for one in all_alerts(run.index)) == len(changes)
     total = read_progress(plant / "run")[-1].total
     rows = {row.alert: row for row in store.rules(run)}
     assert {name: rows[name].firing for name in total.alerts} == total.firing()
@@ -82,9 +83,9 @@ def test_nothing_is_written_into_a_run_directory(plant: Path, tmp_path: Path) ->
     store = _store(folder)
     run = store.runs["run"]
     delivery = store.delivery(run)
-    for one in store.alerts(run, Asked()).alerts:
-        store.change(run, one.changes[0].position)
-        delivery.of(*one.changes[0])
+    for one in store.alerts(run, AlertFilter()).alerts:
+        store.change(run, store.changes(run, one)[0].position)
+        delivery.of(*store.changes(run, one)[0])
     store.dead(run)
     assert _tree(folder) == before
 
@@ -92,28 +93,28 @@ def test_nothing_is_written_into_a_run_directory(plant: Path, tmp_path: Path) ->
 def test_alerts_are_found_by_state_rule_text_and_id_some_at_a_time(plant: Path) -> None:
     store = _store(plant / "run")
     run = store.runs["run"]
-    every = store.alerts(run, Asked(), 10_000).alerts
+    every = store.alerts(run, AlertFilter(), 10_000).alerts
     assert [one.rank for one in every] == sorted((one.rank for one in every), reverse=True)
     pieces, before = [], None
     while True:
-        part = store.alerts(run, Asked(before=before), 7)
+        part = store.alerts(run, AlertFilter(before=before), 7)
         pieces += part.alerts
         before = part.before
         if before is None:
             break
     assert [one.place for one in pieces] == [one.place for one in every]
-    damp = store.alerts(run, Asked(alert="TooDamp"), 10_000).alerts
+    damp = store.alerts(run, AlertFilter(alert="TooDamp"), 10_000).alerts
     assert {one.alert for one in damp} == {"TooDamp"}
     assert len(damp) == sum(one.alert == "TooDamp" for one in every)
     one = every[3]
-    assert one.id in {found.id for found in store.alerts(run, Asked(text=one.id)).alerts}
+    assert one.id in {found.id for found in store.alerts(run, AlertFilter(text=one.id)).alerts}
     machine = dict(one.labels)["machine"]
-    found = store.alerts(run, Asked(text=f"MACHINE={machine}"), 10_000).alerts
+    found = store.alerts(run, AlertFilter(text=f"MACHINE={machine}"), 10_000).alerts
     assert {known.place for known in found} == {k.place for k in every if ("machine", machine) in k.labels}
-    late = store.alerts(run, Asked(state="late"), 10_000).alerts
+    late = store.alerts(run, AlertFilter(state="late"), 10_000).alerts
     assert late
     assert all(known.is_late for known in late)
-    assert store.alerts(run, Asked(text="no such thing")).alerts == []
+    assert store.alerts(run, AlertFilter(text="no such thing")).alerts == []
 
 
 def test_lines_that_cannot_be_read_are_counted_and_hide_no_others(tmp_path: Path) -> None:
@@ -127,13 +128,13 @@ def test_lines_that_cannot_be_read_are_counted_and_hide_no_others(tmp_path: Path
     )
     store = _store(folder)
     run = store.runs["run"]
-    assert [one.id for one in run.index.all] == ["0", "1", "2"]
+    assert [one.id for one in all_alerts(run.index)] == ["0", "1", "2"]
     assert run.index.unreadable == 3
     assert "cannot read 3 lines of the alert log" in run.faults[0]
     # The last line is written to its end: all of the file is taken once.
     path.write_bytes(b"".join(lines))
     store.look()
-    assert [one.id for one in run.index.all] == ["0", "1", "2", "3"]
+    assert [one.id for one in all_alerts(run.index)] == ["0", "1", "2", "3"]
     assert run.faults == []
 
 
@@ -183,7 +184,7 @@ def test_a_file_that_is_damaged_breaks_nothing_and_is_told(
     (folder / name).write_bytes(content)
     store = _store(folder)
     run = store.runs["run"]
-    assert len(run.index.all) > 25
+    assert len(all_alerts(run.index)) > 25
     assert store.rules(run)
     store.stores(run)
     if name == "manifest.json":
@@ -249,7 +250,9 @@ def test_a_run_that_is_written_while_it_is_read_is_known_in_the_end(plant: Path,
     store.look()
     wanted, run = _store(source).runs["run"], store.runs["run"]
     assert run.faults == []
-    assert [(one.id, one.state) for one in run.index.all] == [(one.id, one.state) for one in wanted.index.all]
+    assert [(one.id, one.state) for one in all_alerts(run.index)] == [
+        (one.id, one.state) for one in all_alerts(wanted.index)
+    ]
     assert run.last == wanted.last
 
 
@@ -305,7 +308,7 @@ def test_nothing_is_parsed_while_pages_wait(plant: Path, tmp_path: Path, monkeyp
     watched(rundata, "_read_summary")
     watched(microbatch, "parse_progress")
     watched(microbatch, "numbers_of")
-    watched(alertfile, "decode_alert")
+    watched(alert_records, "decode_alert")
     store.look()
     assert len(parsed) >= 2 + 2 * 7 + 25
     assert not any(parsed)
@@ -396,6 +399,6 @@ def test_what_is_no_file_holds_up_nothing(plant: Path, tmp_path: Path) -> None:
     store = _store(folder)
     run = store.runs["run"]
     assert "`manifest.json` is not a file" in run.faults
-    assert len(run.index.all) > 5
+    assert len(all_alerts(run.index)) > 5
     assert store.dead(run).looked_at > 0
     assert "pipe" not in run.sinks()

@@ -20,10 +20,11 @@ from dashboard.asked import served
 from dashboard.plant import ranges_run
 from tocsin.cli.dashboard import serve_dashboard
 from tocsin.dashboard import range_progress, tracer
+from tocsin.dashboard.alert_index import AlertFilter
 from tocsin.dashboard.archive import files_around, files_of
 from tocsin.dashboard.pages import ranges
 from tocsin.dashboard.pages.alert import _question
-from tocsin.dashboard.store import Asked, Store
+from tocsin.dashboard.store import Store
 from tocsin.dashboard.tracer import CannotTraceError, Tracer, answered
 from tocsin.rules.rulefile import Source, Stream
 from tocsin.run_directory import read_manifest
@@ -64,7 +65,7 @@ def _asked(folder: Path, alert: str, state: str = "resolved", *, late: bool = Fa
     store = Store([folder / "run"])
     store.look()
     run = store.runs["run"]
-    found = store.alerts(run, Asked(state=state, alert=alert)).alerts
+    found = store.alerts(run, AlertFilter(state=state, alert=alert)).alerts
     one = next(one for one in found if one.is_late == late)
     return _question(store, run, one)
 
@@ -273,12 +274,12 @@ def test_the_question_about_an_alert_names_all_its_micro_batches(plant: Path) ->
     store = Store([plant / "run"])
     store.look()
     run = store.runs["run"]
-    lives = [one for one in store.alerts(run, Asked(), 10_000).alerts if len(one.changes) > 1]
+    lives = [one for one in store.alerts(run, AlertFilter(), 10_000).alerts if one.changed > 1]
     told = {one.is_open: (one, _question(store, run, one)["batches"]) for one in lives}
     assert set(told) == {True, False}
     for one, batches in told.values():
-        last = 6 if one.is_open else one.changes[-1].position.batch
-        assert batches == [one.changes[0].position.batch, last]
+        last = 6 if one.is_open else store.changes(run, one)[-1].position.batch
+        assert batches == [store.changes(run, one)[0].position.batch, last]
 
 
 def test_few_wait_for_an_answer_and_others_hear_that_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from delivery.alerts import ManualClock, changes, quick_backoff, row, write_log
 from delivery.receivers import Behaviour, Receiver, cut_off, drop, ok, receiver, slow, status
 from servers import free_port
 from tocsin.delivery import AlertLog, CloudEventsSink, ConsoleSink, LogSink, Position, Sink, WebhookSink
-from tocsin.delivery.alert_json import STATES, alert_from_row
+from tocsin.delivery.alert_json import STATES, alert_from_row, with_link
 from tocsin.delivery.cloudevents import build_event, event_id
 from tocsin.delivery.console import ConsoleChannel, format_console_line
 from tocsin.delivery.delivery import open_channel, run_worker
@@ -55,6 +55,16 @@ def webhook_alerts(server: Receiver) -> list[tuple[str, str]]:
     """Return id and status of the received alerts, without repeats."""
     seen = [(alert["id"], alert["status"]) for body in server.bodies() for alert in body["alerts"]]
     return list(dict.fromkeys(seen))
+
+
+def test_events_of_all_sinks_have_the_link_to_the_dashboard() -> None:
+    alert = alert_from_row(row(id="1f"))
+    page = "http://board:8484/tocsin/alerts/1f"
+    assert build_event(alert, "/x", "http://board:8484/tocsin/")["data"] == {**alert, "generatorURL": page}
+    assert build_event(alert, "/x")["data"] == alert
+    assert format_console_line(alert, "http://board:8484/tocsin").endswith(f" {page}")
+    assert with_link(alert, "http://board:8484/tocsin/")["generatorURL"] == page
+    assert with_link(alert, "") is alert
 
 
 def test_webhook_body_is_the_alertmanager_body_with_values(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tocsin.rules.options import SINKS
 from tocsin.rules.secret import Secret
 
 EXAMPLES: dict[str, dict[str, Any]] = {
-    "console": {"states": ("pending", "firing")},
+    "console": {"states": ("pending", "firing"), "dashboard": "http://h:8484"},
     "log": {"path": "copy", "format": "json"},
     "kafka": {
         "servers": "h:9092",
@@ -31,6 +31,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "password": Secret("p"),
         "security": "SASL_PLAINTEXT",
         "mechanism": "SCRAM-SHA-256",
+        "dashboard": "http://h:8484",
     },
     "alertmanager": {
         "url": Secret("http://h:9093"),
@@ -52,6 +53,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "source": "/plant/7",
         "timeout": "5s",
         "headers": {"Authorization": Secret("Bearer x")},
+        "dashboard": "http://h:8484",
     },
 }
 

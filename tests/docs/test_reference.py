@@ -12,7 +12,7 @@ from scripts import generate_reference
 from tocsin.cli.main import EPILOG
 from tocsin.expr.parser import parse_condition
 from tocsin.jit import use_interpreted_kernels
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules import options
 from tocsin.rules.load import check_rule_file
 from tocsin.rules.options import Field
@@ -80,8 +80,8 @@ def test_rule_file_of_the_page_is_valid_and_has_every_key(tmp_path: Path) -> Non
     (rules,), (limits,) = blocks("rule-file.md", "yaml"), blocks("rule-file.md", "csv")
     (tmp_path / "limits.csv").write_text(limits)
     (tmp_path / "rules.yaml").write_text(rules)
-    checked = check_rule_file(tmp_path / "rules.yaml", make_plan, ENVIRONMENT)
-    assert [str(error) for error in (*checked.mistakes, *checked.warnings)] == []
+    checked = check_rule_file(tmp_path / "rules.yaml", plan_rules, ENVIRONMENT)
+    assert [str(error) for error in (*checked.errors, *checked.warnings)] == []
     assert checked.file is not None
     names = [field.name for table in RULE_TABLES if table != "RANGES" for field in RULE_TABLES[table]]
     assert [name for name in names if not re.search(rf"\b{name}:", rules)] == []

@@ -66,7 +66,7 @@ def test_a_variable_that_is_named_in_both_ways_is_refused() -> None:
     both = {"hum": "increasing", "hum.value": "increasing"}
     rule = Rule("x", "hum - air > 0", within="10s", on="k", shapes=both)
     with pytest.raises(
-        RuleError, match=r"`shapes` must name each variable once; it names `hum` twice, got 'hum\.value'"
+        RuleError, match=r"`shapes` must name each variable once; it names `hum` twice; got 'hum\.value'"
     ):
         make_plan(rule, COLUMNS)
 

@@ -40,26 +40,32 @@ def stores(*rules: Rule) -> dict[str, Store]:
 PLACE = 'rule "x": '
 REFUSED: dict[str, tuple[Rule, str]] = {
     "an unknown stream": (
-        rule("smoke > 0"), "`smoke` must be one of the streams air, surface, wall, bare, keyless, timeless"),
+        rule("smoke > 0"), "`expr`: `smoke` must be one of the streams air, surface, wall, bare, keyless, timeless"),
     "a stream whose name is nearly right": (
         rule("surfaces > 0"),
-        "`surfaces` must be one of the streams air, surface, wall, bare, keyless, timeless; did you mean `surface`?"),
+        "`expr`: `surfaces` must be one of the streams air, surface, wall, bare, keyless, timeless; "
+        "did you mean `surface`?"),
     "an unknown column": (
         rule("air.pressure > 0"),
-        "stream `air` must have the value column 'pressure'; its value columns are temp, humidity"),
+        "`expr`: stream `air` must have the value column 'pressure'; its value columns are temp, humidity"),
     "the time as a value": (
-        rule("air.ts > 0"), "stream `air` must have the value column 'ts'; its value columns are temp, humidity"),
+        rule("air.ts > 0"),
+        "`expr`: stream `air` must have the value column 'ts'; its value columns are temp, humidity"),
     "a key as a value": (
-        rule("air.site > 0"), "stream `air` must have the value column 'site'; its value columns are temp, humidity"),
+        rule("air.site > 0"),
+        "`expr`: stream `air` must have the value column 'site'; its value columns are temp, humidity"),
     "a stream of several columns without a name": (
-        rule("air > 0"), "`air` must name its column, for example `air.temp`; "
+        rule("air > 0"), "`expr`: `air` must name its column, for example `air.temp`; "
         "the value columns of the stream are temp, humidity"),
     "a stream without value columns": (
-        rule("bare > 0"), "`bare` must name its column, for example `bare.value`; the stream has no value column"),
+        rule("bare > 0"),
+        "`expr`: `bare` must name its column, for example `bare.value`; the stream has no value column"),
     "a stream without the key": (
-        rule("keyless > 0"), "stream `keyless` must have the column 'site'; its columns are ts, temp"),
+        rule("keyless > 0"),
+        "stream `keyless` must have the column 'site'; its columns are ts, temp"),
     "a stream without the time": (
-        rule("timeless > 0"), "stream `timeless` must have the column 'ts'; its columns are site, temp"),
+        rule("timeless > 0"),
+        "stream `timeless` must have the column 'ts'; its columns are site, temp"),
     "a condition that reads nothing": (rule("1 > 0"), "`expr` must read 1 to 8 streams; got 0"),
     "a shape of a variable that is not read": (
         rule("surface > 0", shapes={"wall": "increasing"}),
@@ -83,8 +89,9 @@ REFUSED: dict[str, tuple[Rule, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_rule_that_does_not_fit_the_streams_is_refused(name: str) -> None:
     given, message = REFUSED[name]
-    with pytest.raises(RuleError, match="^" + re.escape(PLACE + message) + "$"):
+    with pytest.raises(RuleError, match="^" + re.escape(PLACE)) as caught:
         plan(given)
+    assert str(caught.value).split("\n")[0] == PLACE + message
 
 
 def test_a_condition_that_cannot_be_read_is_underlined() -> None:

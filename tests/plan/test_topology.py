@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -13,15 +13,23 @@ from tests.durations import us, us_bounds
 from tests.naive.join import Join, furthest_after, is_inside, may_join, span, within_bounds
 from tests.strategies import CLOSED
 from tocsin import Rule, RuleError
+from tocsin.errors import Diagnostics
 from tocsin.plan.topology import Topology, topology
 
 NAMES = ("a", "b", "c", "d")
 
 
+def join_graph(rule: Rule, streams: Sequence[str]) -> Topology:
+    diagnostics = Diagnostics()
+    found = topology(rule, streams, diagnostics)
+    diagnostics.raise_errors(rule.location)
+    return found
+
+
 def topology_of(join: Join) -> Topology:
     """Read the bounds of a join as the product does."""
     within = us_bounds(join.bounds) if join.within is None else us(join.within)
-    return topology(Rule("x", " + ".join(join.streams) + " > 0", within=within, closed=join.closed), join.streams)
+    return join_graph(Rule("x", " + ".join(join.streams) + " > 0", within=within, closed=join.closed), join.streams)
 
 
 def times_left_to(join: Join, stream: str) -> Iterator[list[int]]:
@@ -128,10 +136,10 @@ def test_unequal_bounds_make_the_interval_of_a_clique_shorter_than_each_of_them(
 
 
 def test_hopping_windows_and_single_streams_have_the_length_of_their_window() -> None:
-    hopping = topology(Rule("x", "a + b > 0", within="9us", hop="3us", closed="neither"), ["a", "b"])
+    hopping = join_graph(Rule("x", "a + b > 0", within="9us", hop="3us", closed="neither"), ["a", "b"])
     assert [hopping.interval_us(i) for i in range(2)] == [9, 9]
     assert hopping.span_us == 7  # the times 1..8 of an open window [0, 9]
-    assert topology(Rule("x", "a > 0", within="9us"), ["a"]).interval_us(0) == 9
+    assert join_graph(Rule("x", "a > 0", within="9us"), ["a"]).interval_us(0) == 9
 
 
 REFUSED = {
@@ -153,9 +161,9 @@ REFUSED = {
 def test_refused(name: str) -> None:
     bounds, closed, message = REFUSED[name]
     with pytest.raises(RuleError, match=f'rule "x": .*{message}'):
-        topology(Rule("x", "a + b + c + d > 0", within=us_bounds(bounds), closed=closed), NAMES)
+        join_graph(Rule("x", "a + b + c + d > 0", within=us_bounds(bounds), closed=closed), NAMES)
 
 
 def test_streams_without_bounds_are_refused() -> None:
     with pytest.raises(RuleError, match='rule "x": `within` is needed to join a, b'):
-        topology(Rule("x", "a + b > 0"), ["a", "b"])
+        join_graph(Rule("x", "a + b > 0"), ["a", "b"])

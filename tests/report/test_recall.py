@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.dashboard.test_backtest_report import ABOUT, Tags
 from tests.report.cases import MINUTE
-from tests.report.test_page import ABOUT, Tags
 from tocsin import Rule, local
 from tocsin.cli.tables import lines_of, object_of
+from tocsin.dashboard.backtest_report import MOST_NAMED, page
+from tocsin.dashboard.charts.curve import MOST_STEPS, curve
 from tocsin.report import Gatherer, Period, Recall, Result
-from tocsin.report.curve import MOST_STEPS, curve
-from tocsin.report.page import MOST_NAMED, page
 from tocsin.report.recall import MOST_PERIODS
 from tocsin.rules.quality import FIXED, RECALL, ReorderWait
 from tocsin.runtime.metrics import Metrics

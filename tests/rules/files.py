@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tocsin.delivery import make_sink
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.load import Checked, check_rule_file
 
 TABLE = "machine,margin,max_temp\npress-1,1.5,6\npress-2,-0.5,4\n"
@@ -64,7 +64,7 @@ def check(folder: Path, text: str | bytes, environment: Mapping[str, str] = ENVI
     write_tables(folder)
     path = folder / "rules.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return check_rule_file(path, make_plan, environment, make_sink)
+    return check_rule_file(path, plan_rules, environment, make_sink)
 
 
 def write_tables(folder: Path) -> None:
@@ -75,7 +75,7 @@ def write_tables(folder: Path) -> None:
 
 def said(folder: Path, text: str | bytes) -> list[str]:
     """The mistakes of a file, without its path."""
-    return [str(mistake).removeprefix(f"{folder / 'rules.yaml'}:") for mistake in check(folder, text).mistakes]
+    return [str(mistake).removeprefix(f"{folder / 'rules.yaml'}:") for mistake in check(folder, text).errors]
 
 
 def marked(text: str) -> tuple[str, str]:

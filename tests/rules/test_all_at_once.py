@@ -23,7 +23,7 @@ def _sentences(folder: Path, *changes: tuple[str, str]) -> list[str]:
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
-    return [mistake.message.split(";", maxsplit=1)[0] for mistake in check(folder, text).mistakes]
+    return [mistake.sentence.split(";", maxsplit=1)[0] for mistake in check(folder, text).errors]
 
 
 def test_all_mistakes_of_a_condition_come_at_once_each_at_its_place(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_all_mistakes_of_a_condition_come_at_once_each_at_its_place(tmp_path: Pa
     column = GOOD.splitlines()[22].index(EXPR) + 1
     places = [column + at - line.count("»", 0, at) for at, mark in enumerate(line) if mark == "»"]
     text = GOOD.replace(EXPR, line.replace("»", ""), 1).replace("        recovery: -1\n", "")
-    found = check(tmp_path, text).mistakes
+    found = check(tmp_path, text).errors
     assert [(mistake.line, mistake.column) for mistake in found] == [(23, place) for place in places]
-    assert [mistake.message.split(";")[0] for mistake in found] == [
+    assert [mistake.sentence.split(";")[0] for mistake in found] == [
         "`expr`: `sqr` is not a function",
         "`expr`: `airr` must be one of the streams by_machine, by_site, air, surface",
         "`expr`: `lg` is not a function",
@@ -150,7 +150,7 @@ def test_names_that_are_misspelt_in_conditions_are_blamed_on_nothing_else(
     for old in words:
         new = re.sub(r"\w+", lambda word: f"{word[0]}qq" if word[0] in wrong else word[0], old)
         text = text.replace(old, new)
-    found = [mistake.message for mistake in check(tmp_path_factory.getbasetemp(), text).mistakes]
+    found = [mistake.sentence for mistake in check(tmp_path_factory.getbasetemp(), text).errors]
     assert found
     assert all(message.startswith("`expr`: ") for message in found)
     assert all(any(f"{word}qq" in message for message in found) for word in wrong - {"margin", "temp"})

@@ -156,9 +156,9 @@ def test_no_text_raises_and_every_mistake_is_inside_the_file(text: str | bytes) 
     except UnicodeDecodeError:
         return
     lines = split_lines(decoded)
-    mistakes: list[tuple[int, int, str]] = []
-    node = compose(decoded, lambda *mistake: mistakes.append(mistake))
-    for line, column, _ in mistakes:
+    mistakes: list[tuple[int, int]] = []
+    node = compose(decoded, lambda line, column, *_, **hint: mistakes.append((line, column)))
+    for line, column in mistakes:
         assert 1 <= line <= len(lines)
         assert 1 <= column <= len(lines[line - 1]) + 1
     assert node is None or not isinstance(node, Scalar) or isinstance(node.text, str)

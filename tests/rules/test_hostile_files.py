@@ -28,30 +28,30 @@ def _file(expr: str = "a > b", text: str = "") -> str:
 
 @pytest.mark.parametrize("actions", ["", "{{ $value }}", "{{ $nothing }} {{ $value }}", "}} {{", "{{"])
 def test_annotation_is_an_error_when_it_is_too_long_and_has_actions(actions: str, tmp_path: Path) -> None:
-    (mistake,) = check(tmp_path, _file(text="x" * 10_001 + actions)).mistakes
+    (mistake,) = check(tmp_path, _file(text="x" * 10_001 + actions)).errors
     assert (mistake.line, mistake.where) == (7, 'group "g": rule "A"')
-    assert "a template must have at most 10,000 characters; got 10,0" in mistake.message
+    assert "a template must have at most 10,000 characters; got 10,0" in mistake.sentence
 
 
 @pytest.mark.parametrize("name", ["exp", "ln", "sqrt", "tanh", "abs", "floor"])
 @pytest.mark.parametrize("count", [6, 95])
 def test_rule_is_right_when_a_function_is_nested(name: str, count: int, tmp_path: Path) -> None:
     checked = check(tmp_path, _file(f"{name}(" * count + "a" + ")" * count + " > b"))
-    assert checked.mistakes == ()
+    assert checked.errors == ()
 
 
 @pytest.mark.parametrize("expr", ["a.y + a > b", "a.y > b or a > b", "a.y * 2 - a > 1", "-a.y - a > b"])
 def test_stream_is_unreduced_when_all_its_values_are_beyond_the_largest_that_is_compared(
     expr: str, tmp_path: Path
 ) -> None:
-    assert check(tmp_path, _file(expr)).mistakes == ()
+    assert check(tmp_path, _file(expr)).errors == ()
 
 
 @pytest.mark.parametrize("op", ["and", "or"])
 @pytest.mark.parametrize("term", ["a > {}", "abs(a - {}) + b > {}"])
 def test_rule_is_right_when_its_condition_has_hundreds_of_terms(op: str, term: str, tmp_path: Path) -> None:
     expr = f" {op} ".join(term.format(i, i) for i in range(360))
-    assert check(tmp_path, _file(expr)).mistakes == ()
+    assert check(tmp_path, _file(expr)).errors == ()
 
 
 def _limits(path: Path) -> tuple[tuple[str, ...], list[str]]:
@@ -74,8 +74,8 @@ def test_error_names_a_missing_column_when_a_table_has_a_hundred_thousand(tmp_pa
     names = [f"c{i}" for i in range(100_000)]
     (tmp_path / "wide.csv").write_text(f"machine,{','.join(names)}\np1{',1' * len(names)}\n")
     text = GOOD.replace("limits.csv", "wide.csv").replace("by_machine.margin", "by_machine.margim")
-    (mistake,) = check(tmp_path, text).mistakes
-    assert mistake.message.startswith("`expr`: `by_machine` must name a column of its table (c0, c1, ")
+    (mistake,) = check(tmp_path, text).errors
+    assert mistake.sentence.startswith("`expr`: `by_machine` must name a column of its table (c0, c1, ")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "socket", "device", "link to itself"])
@@ -90,8 +90,8 @@ def test_limits_file_is_rejected_without_waiting_when_it_is_not_a_regular_file(k
             listener.bind(str(path))
     else:
         path.symlink_to("/dev/zero" if kind == "device" else path)
-    (mistake,) = check(tmp_path, GOOD.replace("limits.csv", "special.csv")).mistakes
-    assert mistake.message.startswith(f"`file` cannot be read; {path}: ")
+    (mistake,) = check(tmp_path, GOOD.replace("limits.csv", "special.csv")).errors
+    assert mistake.sentence.startswith(f"`file` cannot be read; {path}: ")
 
 
 @pytest.mark.parametrize(

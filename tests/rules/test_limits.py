@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules.files import GOOD, check, marked, write_tables
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.limits import MOST_BYTES, read_limits
 from tocsin.rules.load import check_rule_file
 
@@ -71,8 +71,8 @@ def test_mistakes_of_a_table_follow_those_of_the_file_under_the_name_of_the_tabl
     write_tables(tmp_path)
     (tmp_path / "limits.csv").write_text("machine,margin\np1,high\n")
     (tmp_path / "rules.yaml").write_text(GOOD.replace("archive:", "archiv:"))
-    checked = check_rule_file(tmp_path / "rules.yaml", make_plan, {"PASS": "x"})
-    first, second = checked.mistakes
+    checked = check_rule_file(tmp_path / "rules.yaml", plan_rules, {"PASS": "x"})
+    first, second = checked.errors
     assert first.file == str(tmp_path / "rules.yaml")
     assert str(second) == (
         f"{tmp_path / 'limits.csv'}:2:4: limits \"by_machine\": column 'margin' must contain finite numbers; got 'high'"
@@ -81,5 +81,5 @@ def test_mistakes_of_a_table_follow_those_of_the_file_under_the_name_of_the_tabl
 
 @pytest.mark.parametrize("path", ["/dev/zero", ".", "/proc/self/mem"])
 def test_what_is_no_file_is_refused_at_once(path: str, tmp_path: Path) -> None:
-    (mistake,) = check(tmp_path, GOOD.replace("limits.csv", path)).mistakes
-    assert mistake.message.startswith("`file` cannot be read; ")
+    (mistake,) = check(tmp_path, GOOD.replace("limits.csv", path)).errors
+    assert mistake.sentence.startswith("`file` cannot be read; ")

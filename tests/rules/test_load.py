@@ -12,12 +12,12 @@ import pytest
 from rules.files import ENVIRONMENT, GOOD, check, write_tables
 from tocsin import NoData, Rule
 from tocsin.delivery import AlertmanagerSink, WebhookSink, make_sink
-from tocsin.delivery.webhook import alert_page_url
+from tocsin.delivery.alert_json import alert_page_url
 from tocsin.expr import parser
-from tocsin.plan import make_plan
-from tocsin.rules import compose, references
+from tocsin.plan import plan_rules
+from tocsin.rules import compose, scope
+from tocsin.rules.context import RuleFileError
 from tocsin.rules.load import load_rule_file
-from tocsin.rules.mistakes import RuleFileError
 from tocsin.rules.rulefile import Domain, RuleFile, Value
 from tocsin.rules.secret import Secret
 
@@ -26,7 +26,7 @@ MINUTE = 60 * 10**6
 
 def _load(folder: Path, text: str = GOOD) -> RuleFile:
     checked = check(folder, text)
-    assert checked.mistakes == ()
+    assert checked.errors == ()
     assert checked.file is not None
     return checked.file
 
@@ -70,6 +70,24 @@ def test_alerts_link_to_their_page_when_a_sink_of_the_rule_file_has_a_dashboard(
     sink = make_sink(file.sinks[1].kind, file.sinks[1].options)
     assert isinstance(sink, WebhookSink | AlertmanagerSink)
     assert alert_page_url(sink.dashboard.rstrip("/"), "1f") == "http://board:8484/alerts/1f"
+
+
+@pytest.mark.parametrize("kind", ["console", "webhook", "alertmanager", "cloudevents", "kafka"])
+def test_all_sinks_link_to_the_dashboard_of_the_rule_file_when_they_have_no_other(tmp_path: Path, kind: str) -> None:
+    needed = {"console": "", "kafka": "servers: h:9092, topic: t"}.get(kind, "url: http://host")
+    for more, wanted in (("", "http://board:8484"), ("dashboard: http://other", "http://other")):
+        options = ", ".join(filter(None, [needed, more]))
+        sinks = f"  - {kind}: {{{options}}}"
+        text = re.sub(r"  - webhook: .*", sinks, GOOD) if kind != "console" else re.sub(r"  - console.*", sinks, GOOD)
+        file = _load(tmp_path, "dashboard: http://board:8484\n" + text)
+        found = [sink.options.get("dashboard") for sink in file.sinks if sink.kind == kind]
+        assert found == [wanted]
+
+
+def test_an_invalid_dashboard_of_the_rule_file_is_an_error(tmp_path: Path) -> None:
+    found = [error.sentence for error in check(tmp_path, "dashboard: board:8484\n" + GOOD).errors]
+    assert found
+    assert all("`dashboard` must be an http or https URL" in message for message in found)
 
 
 def test_options_of_sources_and_sinks_have_defaults_and_types(tmp_path: Path) -> None:
@@ -167,24 +185,23 @@ def test_load_raises_all_mistakes_together(tmp_path: Path) -> None:
     path.write_text(GOOD.replace("for: 10m", "for: soon").replace("console", "consle"))
     write_tables(tmp_path)
     with pytest.raises(RuleFileError, match=r"for` must be a duration(.|\n)*`consle` is not a kind of sink") as caught:
-        load_rule_file(path, make_plan, ENVIRONMENT)
-    assert len(caught.value.mistakes) == 3
+        load_rule_file(path, plan_rules, ENVIRONMENT)
+    assert len(caught.value.diagnostics) == 3
 
 
-def test_a_file_is_composed_once_and_each_condition_parsed_once_here(
+def test_a_file_is_composed_once_and_each_condition_parsed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     composed, parsed = [], []
-    compose_document, parse_condition = compose._Composer.document, parser.parse_condition_with_errors
+    compose_document, parse_text = compose._Composer.document, parser._Parser.parse_text
+    scope.read_condition.cache_clear()
     monkeypatch.setattr(
         compose._Composer, "document", lambda self, text: composed.append(text) or compose_document(self, text)
     )
-    monkeypatch.setattr(
-        references, "parse_condition_with_errors", lambda text: parsed.append(text) or parse_condition(text)
-    )
+    monkeypatch.setattr(parser._Parser, "parse_text", lambda self: parsed.append(self._text) or parse_text(self))
     file = _load(tmp_path)
     assert len(composed) == 1
-    assert parsed == [rule.expr for rule in file.rules]
+    assert [text for text in parsed if ">" in text] == [rule.expr for rule in file.rules]
 
 
 def test_what_nothing_reads_gives_a_warning(tmp_path: Path) -> None:

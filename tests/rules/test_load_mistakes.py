@@ -253,7 +253,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         FIRST + "`closed` must be one of both, neither, left, right; got 'lft'; did you mean `left`?"),
     "an unknown shape": (
         "{air: increasing}", "{air: »convex}",
-        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex, unreduced; got 'convex'"),
+        FIRST + "`shapes['air']` must be one of increasing, decreasing, quasiconvex, unreduced; got 'convex'; "
+        "did you mean `quasiconvex`?"),
     "a shape of an unknown variable": (
         "{air: increasing}", "{air: increasing, »hum: decreasing}",
         FIRST + "`shapes` must name variables of `expr` (air, surface); got 'hum'"),
@@ -315,7 +316,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "got console, log"),
     "an unknown option of a sink": (
         "- console:", "- console: {»colour: red}",
-        "sink 1: console: `colour` is not a key of sink `console`; expected one of states"),
+        "sink 1: console: `colour` is not a key of sink `console`; expected one of states, dashboard"),
     "a state that is none": (
         "- console:", "- console: {states: [firing, »resolvd]}",
         "sink 1: console: `states` must name some of pending, firing, resolved, inactive, match; got 'resolvd'; did "
@@ -365,8 +366,8 @@ CASES: dict[str, tuple[str, str, str]] = {
         "sink 2: webhook: `dashboard` must be an http or https URL with only host, port and path; "
         "the URL has another scheme"),
     "a dashboard of a sink that sends no links": (
-        "- console:", "- console: {»dashboard: http://board}",
-        "sink 1: console: `dashboard` is not a key of sink `console`; expected one of states"),
+        "- console:", "- log: {path: copy, »dashboard: http://board}",
+        "sink 1: log: `dashboard` is not a key of sink `log`; expected one of path, format"),
     "a variable that is not set": (
         'password: "${PASS}"', 'password: »"${NONE}"',
         'stream "surface": kafka: `${NONE}` must be set in the environment; this variable is not set'),
@@ -402,7 +403,7 @@ def test_all_mistakes_of_a_file_come_at_once_in_the_order_of_their_places(tmp_pa
         .replace("> 15", ">= fifteen")
     )
     text = text.replace("{air: increasing}", "{air: up, hum: increasing}").replace("$values.air", "$values.hum")
-    places = [(mistake.line, mistake.message.split(";", maxsplit=1)[0]) for mistake in check(tmp_path, text).mistakes]
+    places = [(mistake.line, mistake.sentence.split(";", maxsplit=1)[0]) for mistake in check(tmp_path, text).errors]
     assert places == [
         (8, "`idle_timeout` must be a duration such as '10s', '1h30m' or '500ms'"),
         (28, "`shapes['air']` must be one of increasing, decreasing, quasiconvex, unreduced"),

@@ -65,12 +65,12 @@ def _check(folder: Path, tree: Any) -> list[str]:
     text = json.dumps(tree, indent=1)
     lines = split_lines(text)
     checked = check(folder, text)
-    for mistake in (*checked.mistakes, *checked.warnings):
+    for mistake in (*checked.errors, *checked.warnings):
         assert 1 <= mistake.line <= len(lines)
         assert 1 <= mistake.column <= len(lines[mistake.line - 1]) + 1
         assert str(mistake).isprintable()
-    assert (checked.file is None) == bool(checked.mistakes)
-    return [mistake.message for mistake in checked.mistakes]
+    assert (checked.file is None) == bool(checked.errors)
+    return [mistake.sentence for mistake in checked.errors]
 
 
 def test_the_file_written_anew_is_good(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_tree_in_the_place_of_a_text_is_always_a_mistake(folder: Path, path: t
 def test_any_text_anywhere(folder: Path, place: int, cut: int, text: str) -> None:
     changed = GOOD[:place] + text + GOOD[place + cut :]
     lines = split_lines(changed)
-    for mistake in check(folder, changed).mistakes:
+    for mistake in check(folder, changed).errors:
         if mistake.file.endswith("rules.yaml"):
             assert 1 <= mistake.line <= len(lines)
             assert 1 <= mistake.column <= len(lines[mistake.line - 1]) + 1

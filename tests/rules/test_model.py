@@ -50,8 +50,8 @@ def test_a_rule_accepts_0_as_a_duration(zero: Any) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no name": ({"alert": " "}, "`alert` must be a name; got ' '"),
-    "a name that is no text": ({"alert": 5}, "`alert` must be a name; got 5"),
+    "no name": ({"alert": " "}, 'rule " ": `alert`' " must be a name; got ' '"),
+    "a name that is no text": ({"alert": 5}, 'rule "5": `alert`' " must be a name; got 5"),
     "a condition that is no text": ({"expr": 5}, PLACE + "`expr` must be text; got int"),
     "an unknown emit": ({"emit": "some"}, PLACE + "`emit` must be one of witness, all; got 'some'"),
     "an unknown closed": (

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tocsin import Rule
+from tocsin import Rule, RuleError
 from tocsin.rules import Limits
-from tocsin.rules.field_error import FieldError
 
 TABLE = Limits("limits.csv", ("machine", "site"), ("most",), {("p1", "north"): (5.0,)})
 PLACE = 'rule "hot": '
@@ -57,16 +56,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str, tuple[object, ...]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     given, sentence, path = REFUSED[name]
-    with pytest.raises(FieldError, match="^" + re.escape(PLACE + sentence)) as caught:
+    with pytest.raises(RuleError, match="^" + re.escape(PLACE + sentence)) as caught:
         Rule(**{"alert": "hot", "expr": "a > t.most"} | given)
-    assert caught.value.path == path
-    assert caught.value.sentence == str(caught.value).removeprefix(PLACE)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.path == path
+    assert diagnostic.sentence == str(caught.value).splitlines()[0].removeprefix(PLACE)
 
 
 def test_a_mistake_in_a_template_has_its_place_in_the_text() -> None:
-    with pytest.raises(FieldError, match="a template must name") as caught:
+    with pytest.raises(RuleError, match="a template must name") as caught:
         Rule("hot", "a > 1", annotations={"a": "x {{ y }}"})
-    assert caught.value.offset == len("x {{ ")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.span == (len("x {{ "), len("x {{ y"))
 
 
 def test_what_is_right_is_kept() -> None:

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin import PlanError, Rule, RuleError, local
-from tocsin.plan import make_plan
-from tocsin.rules.field_error import FieldError
+from tocsin import Rule, RuleError, local
+from tocsin.plan import make_plan, plan_rules
 from tocsin.rules.load import Checked, check_rule_file
 from tocsin.rules.options import MODEL, QUALITY, RUN_QUALITY
 from tocsin.rules.quality import (
@@ -61,11 +60,11 @@ SAMPLE_ROWS = {"ts": [], "m": [], "value": []}
 def check(folder: Path, *, top: str = "", rule: str = "") -> Checked:
     path = folder / "rules.yaml"
     path.write_text(FILE.format(top=top, rule=rule))
-    return check_rule_file(path, make_plan, {})
+    return check_rule_file(path, plan_rules, {})
 
 
 def errors(checked: Checked) -> list[tuple[int, int, str]]:
-    return [(error.line, error.column, error.message) for error in checked.mistakes]
+    return [(error.line, error.column, error.sentence) for error in checked.errors]
 
 
 def rule(**options: Any) -> Rule:
@@ -278,7 +277,7 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
 def test_error_has_the_same_message_and_a_position_in_a_rule_file(
     tmp_path: Path, options: dict[str, Any], yaml: str, message: str
 ) -> None:
-    with pytest.raises(FieldError) as raised:
+    with pytest.raises(RuleError, match="quality") as raised:
         rule(**options)
     assert message_of(raised) == message
     column = len("        quality: ") + yaml.index("»") + 1
@@ -290,9 +289,9 @@ def test_error_has_the_same_message_and_a_position_in_a_rule_file(
 @pytest.mark.parametrize("name", [*RULE_KEYS, "foo"])
 def test_error_is_short_when_a_value_has_thousands_of_digits(name: str, value: Any) -> None:
     for quality in (value, {"recall": 0.9, name: value}, {name: [value]}, {"model": {name: value}}, {value: 1}):
-        with pytest.raises(FieldError) as raised:
+        with pytest.raises(RuleError, match="quality") as raised:
             parse_quality(quality)
-        assert len(str(raised.value)) < 250
+        assert all(len(one.sentence) < 250 for one in raised.value.diagnostics)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +300,7 @@ def test_error_is_short_when_a_value_has_thousands_of_digits(name: str, value: A
 def test_error_has_the_same_message_when_the_block_belongs_to_the_rule_file(
     tmp_path: Path, options: dict[str, Any], yaml: str, message: str
 ) -> None:
-    with pytest.raises(FieldError) as raised:
+    with pytest.raises(RuleError, match="quality") as raised:
         local.explain({"air": SAMPLE_ROWS, "wall": SAMPLE_ROWS}, rule(), quality=options)
     assert message_of(raised) == message
     column = len("quality: ") + yaml.index("»") + 1
@@ -400,7 +399,7 @@ def test_memory_budget_is_rejected_when_rows_wait() -> None:
         ({"memory": "1MB", "recall": 0.9, "in_order": True}, "recall", "rows wait as long as a recall of 0.9"),
     ]:
         message = f"`quality.memory` cannot be combined with `quality.{name}`, because buffered rows are not shed"
-        with pytest.raises(PlanError, match=re.escape(f"{message}; got 1MB, and {wait}")):
+        with pytest.raises(RuleError, match=re.escape(f"{message}; got 1MB, and {wait}")):
             make_plan(rule(**options), columns)
 
 
@@ -415,8 +414,8 @@ JUNK = st.one_of(
 def test_any_block_is_parsed_or_rejected_with_the_path_of_an_option(options: dict[str, Any]) -> None:
     try:
         parsed = parse_quality(options)
-    except FieldError as error:
-        path, sentence = error.path, error.sentence
+    except RuleError as error:
+        path, sentence = error.diagnostics[0].path, error.diagnostics[0].sentence
     else:
         path, sentence = ("quality",), "`"
         assert parse_quality(options) == parsed
@@ -442,5 +441,5 @@ def test_any_block_of_a_file_is_parsed_or_has_errors_inside_it(
 @pytest.mark.parametrize(("old", "new"), [("over", "period"), ("every", "adapt_every"), ("grain", "step")])
 def test_run_quality_error_names_the_new_rule_option_when_an_old_key_is_used(old: str, new: str) -> None:
     message = f"`{old}` is not a key of `quality`; use `{new}` in the `quality` of a rule"
-    with pytest.raises(FieldError, match=re.escape(message)):
+    with pytest.raises(RuleError, match=re.escape(message)):
         parse_quality({old: "1m"}, RUN_KEYS)

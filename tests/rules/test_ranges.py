@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.plan import make_plan, plan_file
+from tocsin.plan import plan_file, plan_rules
 from tocsin.rules.load import Checked, check_rule_file
 
 GOOD = """\
@@ -41,12 +41,12 @@ groups:
 
 def check(tmp_path: Path, text: str) -> Checked:
     (tmp_path / "rules.yaml").write_text(text)
-    return check_rule_file(tmp_path / "rules.yaml", make_plan, {})
+    return check_rule_file(tmp_path / "rules.yaml", plan_rules, {})
 
 
 def test_a_rule_with_ranges_is_read_beside_others(tmp_path: Path) -> None:
     checked = check(tmp_path, GOOD)
-    assert [str(mistake) for mistake in (*checked.mistakes, *checked.warnings)] == []
+    assert [str(mistake) for mistake in (*checked.errors, *checked.warnings)] == []
     assert checked.file is not None
     (rule,) = checked.file.ranges
     assert (rule.alert, tuple(rule.values), rule.requests, rule.weight) == (
@@ -68,8 +68,8 @@ MISTAKES = [
     ("ranges: trades.price", "ranges: trades.cost", 15, "stream `trades` must have the value column 'cost'"),
     ("ranges: trades.price", "ranges: sales.price", 15, "`sales` must be one of the streams orders, trades"),
     ("ranges: trades.price", "ranges: trades", 15, "`trades` must name its column"),
-    ("ranges: trades.price", 'ranges: ""', 15, "`values` must list names"),
-    ("ranges: trades.price", "ranges: []", 15, "`values` must list one or more columns"),
+    ("ranges: trades.price", 'ranges: ""', 15, "`ranges` must list one or more columns; got ['']"),
+    ("ranges: trades.price", "ranges: []", 15, "`ranges` must list one or more columns; got []"),
     ("requests: orders", "requests: order", 17, "`order` must be one of the streams orders, trades; did you mean"),
     ("requests: orders", "requests: trades", 17, "`requests` must differ from the stream whose rows are counted"),
     ("        requests: orders\n", "", 14, "`requests` must be given"),
@@ -127,14 +127,14 @@ def test_a_mistake_is_told_where_it_stands(
     if line is None:  # Other labels, so both may have the name.
         assert checked.file is not None
         return
-    (mistake,) = checked.mistakes
+    (mistake,) = checked.errors
     assert sentence is not None
-    assert sentence in mistake.message
+    assert sentence in mistake.sentence
     assert mistake.line == line
 
 
 def test_a_misspelt_key_is_told_as_that_of_a_rule_with_ranges(tmp_path: Path) -> None:
-    told = [mistake.message for mistake in check(tmp_path, GOOD.replace("ranges: trades", "range: trades")).mistakes]
+    told = [mistake.sentence for mistake in check(tmp_path, GOOD.replace("ranges: trades", "range: trades")).errors]
     assert any("`range` is not a key of a rule with `ranges`; did you mean `ranges`?" in text for text in told)
     assert not any("expr" in text for text in told)
 
@@ -143,14 +143,14 @@ def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = (
         GOOD.replace("within: 1h", "within: soon").replace("shards: 4", "shards: 0").replace("rearm: 10m", "rearm: x")
     )
-    assert len(check(tmp_path, text).mistakes) == 3
+    assert len(check(tmp_path, text).errors) == 3
 
 
 def test_all_columns_and_streams_that_are_not_there_are_told_at_once_each_at_its_place(tmp_path: Path) -> None:
     text = GOOD.replace("ranges: trades.price", "ranges: [trades.index, trades.prize]")
     text = text.replace("weight: trades.volume", "weight: trades.vol").replace("requests: orders", "requests: order")
-    found = check(tmp_path, text.replace("within: 1h", "within: soon")).mistakes
-    assert [(mistake.line, mistake.message.split(";")[0]) for mistake in found] == [
+    found = check(tmp_path, text.replace("within: 1h", "within: soon")).errors
+    assert [(mistake.line, mistake.sentence.split(";")[0]) for mistake in found] == [
         (15, "stream `trades` must have the value column 'prize'"),
         (16, "stream `trades` must have the value column 'vol'"),
         (17, "`order` must be one of the streams orders, trades"),
@@ -161,7 +161,7 @@ def test_all_columns_and_streams_that_are_not_there_are_told_at_once_each_at_its
 
 def test_what_reads_a_stream_with_a_mistake_of_its_own_is_not_doubted(tmp_path: Path) -> None:
     text = GOOD.replace("values: {price: {}", "vales: {price: {}").replace("requests: orders", "requests: order")
-    told = [mistake.message.split(";")[0] for mistake in check(tmp_path, text).mistakes]
+    told = [mistake.sentence.split(";")[0] for mistake in check(tmp_path, text).errors]
     assert told == [
         "`vales` is not a key of a stream",
         "`order` must be one of the streams orders, trades",
@@ -171,13 +171,13 @@ def test_what_reads_a_stream_with_a_mistake_of_its_own_is_not_doubted(tmp_path: 
 def test_a_stream_that_is_not_there_is_told_once_for_values_and_weight(tmp_path: Path) -> None:
     (mistake,) = check(
         tmp_path, GOOD.replace("ranges: trades", "ranges: sales").replace("weight: trades", "weight: sales")
-    ).mistakes
-    assert (mistake.line, mistake.message.split(";")[0]) == (15, "`sales` must be one of the streams orders, trades")
+    ).errors
+    assert (mistake.line, mistake.sentence.split(";")[0]) == (15, "`sales` must be one of the streams orders, trades")
 
 
 def test_each_key_column_that_a_stream_lacks_is_told(tmp_path: Path) -> None:
-    found = check(tmp_path, GOOD.replace("on: symbol\n        within", "on: [site, market]\n        within")).mistakes
-    assert [mistake.message.rpartition(" ")[2] for mistake in found if "`on`" in mistake.message] == [
+    found = check(tmp_path, GOOD.replace("on: symbol\n        within", "on: [site, market]\n        within")).errors
+    assert [mistake.sentence.rpartition(" ")[2] for mistake in found if "`on`" in mistake.sentence] == [
         "'site'",
         "'market'",
     ]
@@ -185,5 +185,5 @@ def test_each_key_column_that_a_stream_lacks_is_told(tmp_path: Path) -> None:
 
 def test_two_rules_that_could_not_be_told_apart_are_refused(tmp_path: Path) -> None:
     same = GOOD.replace("alert: High", "alert: SharesSold\n        labels: {severity: info}")
-    (mistake,) = check(tmp_path, same).mistakes
-    assert "`alert` and `labels` together must be unique" in mistake.message
+    (mistake,) = check(tmp_path, same).errors
+    assert "`alert` and `labels` together must be unique" in mistake.sentence

@@ -11,7 +11,7 @@ import pytest
 from rules.files import GOOD, marked, said
 from rules.test_ranges import GOOD as WITH_RANGES
 from tocsin import RangeRule, Rule, RuleError
-from tocsin.rules.renamed import RENAMED
+from tocsin.rules.suggestions import RENAMED
 
 AIR, FIRST = 'stream "air": ', 'group "cold-store": rule "Condensation": '
 

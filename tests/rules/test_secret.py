@@ -80,7 +80,7 @@ URLS = [
 
 
 def _everything(checked: Any) -> str:
-    lines = [str(mistake) + repr(mistake) for mistake in (*checked.mistakes, *checked.warnings)]
+    lines = [str(mistake) + repr(mistake) for mistake in (*checked.errors, *checked.warnings)]
     return "\n".join([*lines, repr(checked), str(asdict(checked.file)) if checked.file else ""])
 
 
@@ -93,7 +93,7 @@ def test_no_message_about_a_password_shows_it(broken: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("url", URLS)
 def test_no_message_about_a_url_shows_its_user_info(url: str, tmp_path: Path) -> None:
     checked = check(tmp_path, GOOD.replace("https://bell:${PASS}@host/x", url), {"PASS": HIDDEN})
-    assert checked.mistakes
+    assert checked.errors
     assert HIDDEN not in _everything(checked)
 
 
@@ -106,14 +106,14 @@ def test_no_object_of_a_good_file_shows_a_secret(tmp_path: Path) -> None:
 
 def test_a_secret_that_would_break_a_header_is_refused(tmp_path: Path) -> None:
     checked = check(tmp_path, GOOD, {"PASS": "x\r\nX-Admin: yes"})
-    messages = {mistake.message for mistake in checked.mistakes}
+    messages = {mistake.sentence for mistake in checked.errors}
     assert "`headers.X-Key` must be one line of printable characters" in messages
     assert "X-Admin" not in _everything(checked)
 
 
 def test_a_secret_in_the_file_gives_a_warning(tmp_path: Path) -> None:
     text = GOOD.replace('password: "${PASS}"', f"password: {HIDDEN}").replace("bell:${PASS}@", f"bell:{HIDDEN}@")
-    assert [warning.message for warning in check(tmp_path, text).warnings] == [
+    assert [warning.sentence for warning in check(tmp_path, text).warnings] == [
         "`password` should come from the environment, as `${VAR}`; the file contains the value",
         "the user-info of `url` should come from the environment, as `${VAR}`",
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from rules.files import GOOD, check, marked, said
 from tocsin.delivery import make_sink
-from tocsin.plan import make_plan
+from tocsin.plan import plan_rules
 from tocsin.rules.load import check_rule_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ FLAPS = (
 
 def _warned(folder: Path, text: str) -> list[str]:
     checked = check(folder, text)
-    assert checked.mistakes == ()
+    assert checked.errors == ()
     return [str(warning).removeprefix(f"{folder / 'rules.yaml'}:") for warning in checked.warnings]
 
 
@@ -95,7 +95,7 @@ def test_what_says_how_memory_is_used_gives_a_warning_where_none_is_limited(
 
 def test_a_rule_with_a_mistake_is_not_warned_of_too(tmp_path: Path) -> None:
     checked = check(tmp_path, FILE.replace("»", "").replace("on: [machine]}", "on: [machine], allowed_lateness: x}"))
-    assert (len(checked.mistakes), checked.warnings) == (1, ())
+    assert (len(checked.errors), checked.warnings) == (1, ())
 
 
 def _pauses(*settings: str) -> str:
@@ -129,8 +129,8 @@ def test_without_no_data_nothing_is_known_of_pauses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_our_own_examples_give_no_warning(path: Path) -> None:
-    checked = check_rule_file(path, make_plan, {}, make_sink)
-    assert (checked.mistakes, checked.warnings) == ((), ())
+    checked = check_rule_file(path, plan_rules, {}, make_sink)
+    assert (checked.errors, checked.warnings) == ((), ())
 
 
 BELIEVED = "`shapes` of 'air' is stated but not proved: alarms are lost if it is false"
@@ -210,5 +210,5 @@ def test_durations_of_alerts_give_a_warning_when_the_rule_emits_all(tmp_path: Pa
 def test_memory_budget_causes_no_error_when_a_stream_has_an_error(tmp_path: Path) -> None:
     text = FILE.replace("»", "").replace("path: y}}, keys", "path: y}}, wrong: 1, keys")
     text = text.replace("on: [machine]}\n", "on: [machine], keep_firing_for: 1m, quality: {memory: 100MB}}\n")
-    (mistake,) = check(tmp_path, text).mistakes
-    assert "`wrong`" in mistake.message
+    (mistake,) = check(tmp_path, text).errors
+    assert "`wrong`" in mistake.sentence

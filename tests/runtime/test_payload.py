@@ -1,4 +1,4 @@
-"""Payload texts: functions of many texts return what the functions of one text return."""
+"""Payload texts: functions of many texts agree with the functions of one text."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     from tocsin.spark import LOCAL_DISK_CONF
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     job = json.loads((folder / "job.json").read_text())
     more = {

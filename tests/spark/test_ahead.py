@@ -48,7 +48,7 @@ def stream_of(folder: Path, arrival: str | None, max_ahead_us: int) -> Stream:
 def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import merged_metrics
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     frames = {}
     for name, max_ahead_us in (("day", DAY_US), ("century", 100 * 366 * DAY_US)):
@@ -73,7 +73,7 @@ def test_later_rows_are_late_only_when_ahead_accepts_a_row_of_2100(spark: Any, t
 
 
 def test_ahead_uses_the_earlier_of_arrival_and_clock_when_a_stream_has_an_arrival(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     past, now, hour = 1_700_000_000_000_000, now_us(), 3_600_000_000
     cases = [
@@ -105,7 +105,7 @@ def test_ahead_uses_the_earlier_of_arrival_and_clock_when_a_stream_has_an_arriva
 def test_repeated_micro_batch_rejects_the_same_rows_when_the_clock_has_moved_on(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     seen: list[list[tuple[int, bool]]] = []
     begin = now_us()

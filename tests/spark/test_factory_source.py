@@ -15,7 +15,7 @@ from tocsin.errors import PlanError, RunError
 from tocsin.factory import START_US, Factory
 from tocsin.rules.rulefile import Source, Stream, Value
 from tocsin.run_directory.manifest import Manifest
-from tocsin.spark.factory import (
+from tocsin.spark.sources.factory import (
     BATCH_RANGES,
     RANGE_ROWS,
     check_end,
@@ -47,13 +47,13 @@ def of_rows(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def test_a_bounded_read_gives_the_rows_of_the_generator(spark: Any) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     assert of_rows(read(spark, stream(rows=2_500), streaming=False).collect()) == of_factory(0, 2_500)
 
 
 def test_a_stream_with_an_end_gives_all_rows_once_over_restarts(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     def once(rows: int) -> None:
         writer = read(spark, stream(rows=rows), streaming=True, run_dir=tmp_path / "run").writeStream.format("parquet")
@@ -105,7 +105,7 @@ def test_a_start_time_sets_the_event_times_and_not_the_arrival() -> None:
 
 
 def test_a_live_stream_has_each_row_once_over_restarts(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     (tmp_path / "run").mkdir()
     Manifest("", "", "", {}, (), None, 1, 1, started=(format_time(time.time() - 3),)).write(tmp_path / "run")
@@ -136,7 +136,7 @@ def test_a_live_stream_has_each_row_once_over_restarts(spark: Any, tmp_path: Pat
 
 
 def test_a_rate_of_0_has_the_next_ranges_in_each_micro_batch(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     (tmp_path / "run").mkdir()
     for _ in range(2):
@@ -171,7 +171,7 @@ def test_once_needs_an_end() -> None:
 
 
 def test_what_a_factory_lacks_is_told(spark: Any) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     with pytest.raises(PlanError, match="needs `rows` for a bounded input"):
         read(spark, stream(), streaming=False)

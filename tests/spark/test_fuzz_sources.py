@@ -31,7 +31,7 @@ def test_every_row_is_usable_or_dead_as_the_oracle_says(spark: Any, tmp_path: Pa
 
 
 def test_a_stream_takes_fuzzed_files_as_a_bounded_read_does(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     folder = tmp_path / "in"
     folder.mkdir()
@@ -45,7 +45,7 @@ def test_a_stream_takes_fuzzed_files_as_a_bounded_read_does(spark: Any, tmp_path
 def test_a_run_counts_every_row_it_was_given(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import merged_metrics
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     expected = write_json(tmp_path, 5_000, 11)
     frame = read(spark, stream("json", {"path": str(tmp_path)}), streaming=False)
@@ -64,7 +64,7 @@ def test_one_clock_in_the_future_makes_nobody_else_late(spark: Any, tmp_path: Pa
     from tocsin.runtime.alert_arrow import unpack_alerts
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import merged_metrics
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     now, century = 1_767_225_600_000_000, 4_102_444_800_000_000
     (tmp_path / "in").mkdir()

@@ -14,7 +14,7 @@ import pytest
 from servers import Kafka, connector_jars
 from spark.child import PATIENCE_S, batches, kill, start, tail, wait_until
 from tocsin.rules.secret import Secret
-from tocsin.spark.kafka import kafka_options
+from tocsin.spark.sources.kafka import kafka_options
 
 pytestmark = pytest.mark.spark
 

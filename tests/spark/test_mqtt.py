@@ -11,11 +11,11 @@ import pytest
 from servers import Mosquitto, need_mosquitto
 from spark.child import batches, kill, tail, wait_until
 from spark.test_kafka_source import finish, rows, start_job
-from test_mqtt_client import publish
+from spark.test_mqtt_client import publish
 from tocsin.errors import PlanError
 from tocsin.rules.rulefile import Source, Stream, Value
 from tocsin.rules.secret import Secret
-from tocsin.spool import Message, SpoolReader, SpoolWriter
+from tocsin.spark.sources.mqtt_spool import Message, SpoolReader, SpoolWriter
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +66,7 @@ def test_nothing_is_lost_when_job_and_broker_are_killed_and_restarted(mosquitto:
 def test_two_readers_of_one_stream_share_a_spool(spark: Any, mosquitto: Mosquitto, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     writer = SpoolWriter(tmp_path / "spool/air")
     writer.append([Message(number, b"plant/a", payload, 1) for number, payload in enumerate(payloads(0, 50))])
@@ -80,7 +80,7 @@ def test_two_readers_of_one_stream_share_a_spool(spark: Any, mosquitto: Mosquitt
 
 
 def test_a_bounded_read_gives_what_the_spool_holds(spark: Any, tmp_path: Path) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     pytest.importorskip("paho.mqtt", reason="needs paho-mqtt: install tocsin[mqtt]")
     writer = SpoolWriter(tmp_path / "s")
@@ -94,7 +94,7 @@ def test_a_bounded_read_gives_what_the_spool_holds(spark: Any, tmp_path: Path) -
     ]
     writer.append([Message(7 + number, *message) for number, message in enumerate(given)])
     writer.close()
-    (segment,) = (tmp_path / "s").glob("*.spool")
+    segment = tmp_path / "s/spool.db"
     segment.write_bytes(segment.read_bytes().replace(b"DAMAGED", b"damaged"))
     found = read(spark, stream(spool=str(tmp_path / "s"), keys=("topic",)), streaming=False).collect()
     assert [(row.topic, row["_tocsin_arrival"], row["_tocsin_reason"]) for row in found] == [
@@ -107,7 +107,7 @@ def test_a_bounded_read_gives_what_the_spool_holds(spark: Any, tmp_path: Path) -
 
 
 def test_a_stream_needs_a_folder_for_its_spool(spark: Any) -> None:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     with pytest.raises(
         PlanError, match="stream `air`: source mqtt needs a run directory, or `spool`, a directory for messages"
@@ -119,7 +119,7 @@ def test_a_stream_needs_a_folder_for_its_spool(spark: Any) -> None:
 def test_a_wrong_password_ends_the_query_and_is_not_shown(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     need_mosquitto()
     server = Mosquitto(tmp_path / "mosquitto", login=("bell", "right"))
@@ -144,7 +144,7 @@ def test_a_spool_that_was_lost_is_told(spark: Any, mosquitto: Mosquitto, tmp_pat
 
     from pyspark.errors import StreamingQueryException
 
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     writer = SpoolWriter(tmp_path / "spool/air")
     writer.append([Message(number, b"plant/a", payload, 1) for number, payload in enumerate(payloads(0, 5))])

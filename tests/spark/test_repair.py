@@ -37,7 +37,7 @@ class Repaired:
 
 @pytest.fixture(scope="module")
 def inside(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    from tocsin.spark.readers import NAMED_SOURCES
+    from tocsin.spark.sources.data_sources import NAMED_SOURCES
 
     before = {name: spark.conf.get(name, None) for name in NAMED_SOURCES}
     for name, value in NAMED_SOURCES.items():

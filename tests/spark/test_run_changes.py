@@ -30,7 +30,7 @@ COLD = """\
 
 @pytest.fixture
 def inside(spark: Any, tmp_path: Path) -> Iterator[InProcess]:
-    from tocsin.spark.readers import NAMED_SOURCES
+    from tocsin.spark.sources.data_sources import NAMED_SOURCES
 
     before = {name: spark.conf.get(name, None) for name in NAMED_SOURCES}
     for name, value in NAMED_SOURCES.items():

@@ -54,7 +54,7 @@ def stream(kind: str, path: Path, values: tuple[str, ...] = ("value",), **more: 
 
 
 def rows(session: Any, given: Stream, *, streaming: bool) -> list[Any]:
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     frame = read(session, given, streaming=streaming)
     if not streaming:
@@ -261,7 +261,7 @@ def test_of_a_long_text_the_beginning_is_shown(spark: Any, tmp_path: Path) -> No
 def test_a_run_shows_every_row_that_it_could_not_use(spark: Any, tmp_path: Path, streaming: bool) -> None:
     from tocsin.spark.alerts import rows_of
     from tocsin.spark.results import merged_metrics
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_bytes(b"\n".join(JSON))
@@ -307,7 +307,7 @@ def test_an_unknown_kind_is_refused(spark: Any, tmp_path: Path) -> None:
 
 def test_what_a_rule_does_not_read_travels_to_its_witness(spark: Any, tmp_path: Path) -> None:
     from tocsin.spark.alerts import rows_of
-    from tocsin.spark.sources import read
+    from tocsin.spark.sources.registry import read
 
     (tmp_path / "in").mkdir()
     lines = ['{"machine":"m1","ts":1,"temp":5,"hum":7,"site":"x"}', '{"machine":"m1","ts":2,"temp":6}']

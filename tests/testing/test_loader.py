@@ -211,7 +211,7 @@ def test_errors_name_the_test_file_when_it_cannot_be_parsed(tmp_path: Path, raw:
 
 def test_check_reports_an_error_when_the_file_is_missing(tmp_path: Path) -> None:
     checked = SuiteLoader().check(tmp_path / "none.yaml")
-    assert [error.message for error in checked.errors] == ["the file cannot be read: no such file or directory"]
+    assert [error.sentence for error in checked.errors] == ["the file cannot be read: no such file or directory"]
 
 
 def test_errors_of_rule_files_follow_those_of_the_test_file(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from tocsin.cli.live import ProgressLine
 
 if TYPE_CHECKING:
+    from tocsin.errors import Diagnostic
     from tocsin.rules.load import Checked
-    from tocsin.rules.mistakes import Mistake
     from tocsin.rules.rulefile import RuleFile
 
 
@@ -82,10 +82,9 @@ def spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
 def check_file(path: str | Path, environment: Mapping[str, str], progress: ProgressLine | None = None) -> Checked:
     """Return all errors of a rule file. Rules that share a budget are planned together."""
     from tocsin.delivery import make_sink
-    from tocsin.errors import PlanError
-    from tocsin.plan import make_plan, plan_file
+    from tocsin.errors import WARNING, Diagnostic
+    from tocsin.plan import check_plan, plan_rules
     from tocsin.rules.load import check_rule_file
-    from tocsin.rules.mistakes import WARNING
     from tocsin.rules.quality import NO_QUALITY
 
     report = None
@@ -93,29 +92,33 @@ def check_file(path: str | Path, environment: Mapping[str, str], progress: Progr
         progress.start_phase("checking rules")
         report = partial(progress.update, unit="rules")
     # Without `bounded`, because the budgets of the file apply to all its rules together.
-    checked = check_rule_file(path, partial(make_plan, bounded=False), environment, make_sink, report)
+    checked = check_rule_file(path, partial(plan_rules, bounded=False), environment, make_sink, report)
     file = checked.file
     if file is None or not file.rules or file.quality == NO_QUALITY:
         return checked
-    try:
-        watches = plan_file(file).watches
-    except PlanError as error:
-        return replace(checked, file=None, mistakes=(_file_error(checked, str(error)),))
+    planned = check_plan(file)
+    if planned.plan is None:
+        errors = tuple(_at_file(checked, one) for one in planned.diagnostics)
+        return replace(checked, file=None, errors=errors)
+    watches = planned.plan.watches
     unused, cpu = [], file.quality.cpu
     if cpu is not None and not any(watch.anytime for watch in watches):
         name = "deadline" if cpu.cores is None else "cpu"
         unused.append(f"`quality.{name}` has no effect: no rule has `emit: all`, at most two streams and no wait")
     if file.quality.memory is not None and not any(watch.budget for watch in watches):
         unused.append("`quality.memory` has no effect: no rule joins streams without a wait")
-    warnings = [replace(_file_error(checked, message), kind=WARNING) for message in unused]
+    warnings = [
+        _at_file(checked, Diagnostic("no-effect", ("quality",), message, severity=WARNING)) for message in unused
+    ]
     return replace(checked, warnings=(*checked.warnings, *warnings))
 
 
-def _file_error(checked: Checked, message: str) -> Mistake:
+def _at_file(checked: Checked, one: Diagnostic) -> Diagnostic:
+    """Return a diagnostic about all rules of a file with the position of the file."""
     from tocsin.rules.load import WHERE
-    from tocsin.rules.mistakes import Mistake
 
-    return Mistake(checked.path, 1, 1, WHERE, message)
+    where = f"{WHERE}: {one.where}" if one.where else WHERE
+    return replace(one, file=checked.path, line=1, column=1, where=where)
 
 
 def read_file(path: str, progress: ProgressLine, *, as_json: bool) -> RuleFile:
@@ -128,7 +131,7 @@ def read_file(path: str, progress: ProgressLine, *, as_json: bool) -> RuleFile:
         return checked.file
     progress.stop()
     if as_json:
-        print(json.dumps({"ok": False, "errors": [error_object(error) for error in checked.mistakes]}, indent=2))
+        print(json.dumps({"ok": False, "errors": [error_object(error) for error in checked.errors]}, indent=2))
     else:
         write_errors(checked)
     raise CommandError
@@ -136,10 +139,12 @@ def read_file(path: str, progress: ProgressLine, *, as_json: bool) -> RuleFile:
 
 def unknown_rule_error(name: str, names: Iterable[str]) -> CommandError:
     """Return the error for an alert that the rule file does not define."""
-    from tocsin.rules.nearest import nearest
+    from tocsin.rules.suggestions import nearest_clause
 
     known = list(dict.fromkeys(names))
-    return CommandError(f"RULE must be an alert of the file ({', '.join(known)}); got {name!r}{nearest(name, known)}")
+    return CommandError(
+        f"RULE must be an alert of the file ({', '.join(known)}); got {name!r}{nearest_clause(name, known)}"
+    )
 
 
 def require_spark() -> None:

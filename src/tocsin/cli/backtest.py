@@ -179,11 +179,11 @@ def _report(
     seconds: float,
 ) -> int:
     from tocsin.cli.history_runner import trace_picks
+    from tocsin.dashboard.backtest_report import About, page
+    from tocsin.dashboard.charts.picture import column_units
     from tocsin.delivery.alert_json import format_time
     from tocsin.files import replace_file
     from tocsin.report import choose
-    from tocsin.report.page import About, page
-    from tocsin.report.picture import column_units
     from tocsin.run_directory.manifest import package_version
 
     span = time_range(arguments)

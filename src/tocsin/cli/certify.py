@@ -113,8 +113,8 @@ def _certify_text(arguments: argparse.Namespace, progress: ProgressLine) -> int:
 
 
 def _certify_file(arguments: argparse.Namespace, progress: ProgressLine) -> int:
+    from tocsin.errors import printable
     from tocsin.expr.parser import parse_condition
-    from tocsin.rules.mistakes import printable
 
     file = read_file(arguments.file, progress, as_json=arguments.json)
     rules = _chosen(file.rules, arguments.expr)
@@ -230,7 +230,7 @@ def _domains(
     condition_names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Domain]:
     """Parse the domains of -d and append to `errors`. Names are checked unless `names` is None."""
-    from tocsin.rules.nearest import nearest
+    from tocsin.rules.suggestions import nearest_clause
 
     found: dict[str, Domain] = {}
     for text in texts:
@@ -245,7 +245,9 @@ def _domains(
             errors.append(f"`-d {name}` must have low <= high; got {ends!r}")
         elif names is not None and name not in names:
             known = ", ".join(dict.fromkeys(names)) or "none"
-            errors.append(f"`-d` must be a variable of the condition ({known}); got {name!r}{nearest(name, names)}")
+            errors.append(
+                f"`-d` must be a variable of the condition ({known}); got {name!r}{nearest_clause(name, names)}"
+            )
         if name and domain:
             found[name] = domain
     return found
@@ -293,7 +295,7 @@ def _certified(rule: Rule, given: Mapping[str, Domain]) -> tuple[Node, Certifica
 def _show(tree: Node, cert: Certificate) -> None:
     """Print the table of verdicts, then counterexamples and hints."""
     from tocsin.cli.live import write_table
-    from tocsin.rules.mistakes import printable
+    from tocsin.errors import printable
 
     if not cert:
         print("no variables: nothing to prove")

@@ -5,9 +5,11 @@
     tocsin check --proofs cold-store.yaml
     tocsin check --json rules/*.yaml | jq '.files[].errors[]'
 
-An error is one line, in the format of compilers:
+An error has the format of compilers, and underlines the text that it is about:
 
-    cold-store.yaml:12:9: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
+    cold-store.yaml:12:14: group "cold-store": rule "Condensation": `for` must not be negative; got '-5s'
+      for: -5s
+           ^^^
 
 A warning reports a valid but suspicious setting: a stream that no rule reads, a password in the file, a rule that will
 flap. A note reports a property of a rule, such as a delay of its alerts. The command reads the rule files and their
@@ -22,13 +24,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tocsin.cli.arguments import run_command
 from tocsin.cli.live import ProgressLine
 
 if TYPE_CHECKING:
+    from tocsin.errors import Diagnostic
     from tocsin.plan import Watch
     from tocsin.rules.load import Checked
 
@@ -81,22 +83,25 @@ def _check(arguments: argparse.Namespace, progress: ProgressLine) -> int:
 
 
 def _is_ok(checked: Sequence[Checked], arguments: argparse.Namespace) -> bool:
-    return not any(one.mistakes or (arguments.strict and one.warnings) for one in checked)
+    return not any(one.errors or (arguments.strict and one.warnings) for one in checked)
 
 
 def write_errors(checked: Checked) -> None:
-    """Write the errors and warnings of a file to standard error, one line each."""
+    """Write the errors and warnings of a file to standard error, each with the text that it is about."""
     from tocsin.cli.live import write_line
-    from tocsin.rules.mistakes import ERROR
+    from tocsin.errors import ERROR
+    from tocsin.rules.context import sort_diagnostics
 
     # Errors in limits tables follow the errors in the rule file.
-    for error in sorted([*checked.mistakes, *checked.warnings], key=lambda one: (one.file != checked.path, one)):
-        write_line(str(error), sys.stderr, "red" if error.kind == ERROR else "yellow")
+    for one in sort_diagnostics([*checked.errors, *checked.warnings], checked.path):
+        write_line(str(one), sys.stderr, "red" if one.severity == ERROR else "yellow")
+        if one.excerpt:
+            print(one.excerpt.removeprefix("\n"), file=sys.stderr)
 
 
 def _print(checked: Checked, watches: Sequence[Watch]) -> None:
     from tocsin.cli.live import write_line
-    from tocsin.rules.mistakes import printable
+    from tocsin.errors import printable
 
     write_errors(checked)
     if checked.file is not None:
@@ -139,13 +144,23 @@ def _object(checked: Checked, watches: Sequence[Watch], *, proofs: bool) -> dict
         "file": checked.path,
         "ok": checked.file is not None,
         **_counts(checked),
-        "errors": [error_object(error) for error in checked.mistakes],
+        "errors": [error_object(error) for error in checked.errors],
         "warnings": [error_object(warning) for warning in checked.warnings],
         "notes": [error_object(note) for note in checked.notes],
         **({"rules_proved": proved} if proofs else {}),
     }
 
 
-def error_object(error: Any) -> dict[str, Any]:
+def error_object(error: Diagnostic) -> dict[str, Any]:
     """Return an error, warning or note as a JSON object."""
-    return {name: value for name, value in asdict(error).items() if name != "kind"}
+    return {
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+        "where": error.where,
+        "code": error.code,
+        "path": [one if isinstance(one, str | int) else str(one) for one in error.path],
+        "message": error.sentence,
+        "found": error.found,
+        "hint": error.hint,
+    }

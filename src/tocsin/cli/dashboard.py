@@ -5,7 +5,8 @@
     tocsin dashboard runs/cold-store --address 0.0.0.0 --token-file token.txt --name alerts.example.org
 
 The dashboard reads the run directories of `tocsin run` and `tocsin backtest --run-dir`, also while a run writes them,
-and never changes them. Pages of a running query update themselves. Spark and Java are not needed.
+and never changes them. An index in --index-dir keeps the alerts for the next start. Pages of a running query update
+themselves. Spark and Java are not needed.
 
 By default only this machine can connect. With --address other machines can connect, and every request needs the token.
 """
@@ -68,6 +69,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="host name that browsers may use for the server; repeatable",
     )
+    parser.add_argument(
+        "--index-dir",
+        metavar="DIR",
+        type=Path,
+        default=_default_index_dir(),
+        help="directory of the alert indexes, which make a restart fast (default: ~/.cache/tocsin/dashboard)",
+    )
     parser.add_argument("--open", action="store_true", help="open a browser")
     # For `serve_dashboard`: exit when the calling command closes standard input, even if it was killed.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
@@ -107,7 +115,7 @@ def _serve(arguments: argparse.Namespace, progress: ProgressLine) -> int:
 
     where = Where(arguments.address, arguments.port, _token(arguments.token_file), tuple(arguments.name))
     with tocsin_errors_as_message():
-        serve(folders, where, on_ready)
+        serve(folders, where, on_ready, arguments.index_dir)
     return 0
 
 
@@ -131,6 +139,10 @@ def _check_run_dir(folder: Path) -> None:
         f"{MANIFEST}{advice}"
     )
     raise CommandError(message)
+
+
+def _default_index_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tocsin" / "dashboard"
 
 
 def _token(path: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Run a small example on local Spark: one stream stops for five hours, and no alarm is missed.
+"""Run a small example on local Spark: sensors fail, send their rows later, and no alert is missed.
 
 The first line shows the address of a dashboard. On a terminal the dashboard stays open until Ctrl-C.
 """

@@ -257,8 +257,8 @@ def _rule_file_mismatch(run_dir: str, file: RuleFile) -> dict[str, str]:
 def format_budget_results(run_dir: str, results: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of `read_budget_results`: a mismatch of the rules first, then memory, then CPU."""
     from tocsin.cli.tables import cpu_text
+    from tocsin.errors import printable
     from tocsin.plan import found_text
-    from tocsin.rules.mistakes import printable
 
     if not results:
         return
@@ -332,9 +332,9 @@ def _key(arguments: argparse.Namespace, watch: Watch) -> tuple[str, ...]:
 
 
 def _show_answer(rule: Rule, key: tuple[str, ...], at_us: int, answer: Answer) -> None:
+    from tocsin.errors import printable
     from tocsin.formatting import format_event_time
     from tocsin.plan import Silence
-    from tocsin.rules.mistakes import printable
 
     subject = f" ({rule.stream})" if isinstance(rule, Silence) else ""
     subject += f" of {', '.join(key)}" if key else ""

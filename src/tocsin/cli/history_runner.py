@@ -79,7 +79,7 @@ def session(
     require_spark()
     from tocsin.spark.quiet import bounded_session
     from tocsin.spark.source_probe import check_brokers
-    from tocsin.spark.sources import check_paths
+    from tocsin.spark.sources.registry import check_paths
 
     streams = list(streams)
     kafka = any(stream.source.kind == "kafka" for file in files for stream in file.streams.values())
@@ -141,7 +141,7 @@ class Version:
     @property
     def streams(self) -> dict[str, Stream]:
         """Streams that the plan reads."""
-        from tocsin.spark.sources import streams_of
+        from tocsin.spark.sources.registry import streams_of
 
         return streams_of(self.file, self.plan)
 

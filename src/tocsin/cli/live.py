@@ -323,7 +323,7 @@ def write_table(
     from rich.table import Table
     from rich.text import Text
 
-    from tocsin.rules.mistakes import printable
+    from tocsin.errors import printable
 
     drawn = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for row, colour in zip(rows, colours, strict=True):

@@ -200,8 +200,8 @@ def find_last_alerts(run_dir: Path, ids: list[str], rule: str | None, key: dict[
 
 def _write(result: dict[str, Any]) -> None:
     from tocsin.cli.live import write_table
+    from tocsin.errors import printable
     from tocsin.formatting import format_event_time, format_share
-    from tocsin.rules.mistakes import printable
 
     requests = result["requests"]
     rows = [
@@ -407,12 +407,12 @@ def suggest_column(name: str, known: Sequence[str]) -> str:
 
     Names are short, so permuted letters and prefixes also count as similar.
     """
-    from tocsin.rules.nearest import nearest
+    from tocsin.rules.suggestions import nearest_clause
 
     for one in known:
         if sorted(one) == sorted(name) or (len(name) > 1 and one.startswith(name)):
             return f"; did you mean `{one}`?"
-    return nearest(name, known)
+    return nearest_clause(name, known)
 
 
 def find_duplicate_ids(lines: Sequence[RequestLine], stream: Stream, asked: Asked) -> dict[int, str]:

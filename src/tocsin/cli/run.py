@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressLine("run") as progress:
         checked = check_file(arguments.rules, os.environ, progress)
     if checked.file is None and arguments.json:
-        print(json.dumps({"ok": False, "errors": [error_object(error) for error in checked.mistakes]}, indent=2))
+        print(json.dumps({"ok": False, "errors": [error_object(error) for error in checked.errors]}, indent=2))
         return 1
     write_errors(checked)
     if checked.file is None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tocsin.errors import printable
 from tocsin.formatting import format_count, format_duration, format_event_time, format_labels, format_share, format_size
-from tocsin.rules.mistakes import printable
 
 if TYPE_CHECKING:
     from tocsin.report import Difference, Limited, Result, RuleSummary

@@ -144,7 +144,7 @@ def _print_errors(checked: Sequence[CheckedSuite]) -> None:
 
 def _print(path: str, results: Sequence[Result], arguments: argparse.Namespace) -> None:
     """Print the results of one file in the format of promtool."""
-    from tocsin.rules.mistakes import printable
+    from tocsin.errors import printable
     from tocsin.testing.report import lines
 
     ok = all(result.ok for result in results)

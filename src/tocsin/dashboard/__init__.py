@@ -1,6 +1,6 @@
-"""Dashboard: pages over the run directories that runs and backtests wrote. Nothing here knows Spark, or writes there.
+"""Dashboard: pages over the run directories that runs and backtests wrote. It imports no engine and writes no run.
 
-alertfile, known → alertindex        the alerts of a log by life, read while it grows
+alert_records → alert_index          the alerts of a log, stored in SQLite while it grows
 tail, microbatch, fates, series      numbers by time
 both → rundata → store               one run directory; all of them, and what pages ask of them
 charts                               drawings as SVG, each with the records that it draws

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
-    FileResponse,
     HTMLResponse,
     PlainTextResponse,
     RedirectResponse,
@@ -36,7 +35,7 @@ from tocsin.dashboard.pages.overview import overview_page, runs_page
 from tocsin.dashboard.pages.ranges import alive_part, ranges_page, request_part
 from tocsin.dashboard.pages.rule import rule_page
 from tocsin.dashboard.pages.stream import stream_page
-from tocsin.dashboard.render import DRAWINGS, address
+from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store
 
@@ -77,7 +76,6 @@ def make_app(store: Store, token: str | None = None, names: Iterable[str] = ()) 
         Route("/run/{run}/ranges/alive", of_run(alive_part)),
         Route("/run/{run}/ranges/progress", of_run(request_part)),
         Route("/run/{run}/plan", of_run(plan_page)),
-        Route("/static/drawings.css", _drawings),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     guard = Middleware(Guard, token=token, names=tuple(names))
@@ -116,7 +114,7 @@ class _Answers:
         for run in self.store.own_runs():
             if wanted in {None, run.name} and self.store.by_id(run, name):
                 return RedirectResponse(address(run, "alert", name))
-        raise HTTPException(404, "alert not found in any run; it may be older than the alerts in memory")
+        raise HTTPException(404, "alert not found in any run")
 
     def diff(self, request: Request) -> Response:
         """Two runs side by side."""
@@ -144,10 +142,6 @@ def _made(make: Callable[[], str]) -> Response:
 
 def _login(request: Request) -> Response:
     return HTMLResponse(login_page(request))
-
-
-def _drawings(request: Request) -> Response:
-    return FileResponse(DRAWINGS)
 
 
 def _health(request: Request) -> Response:

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tocsin.dashboard.known import frozen
 from tocsin.dashboard.rundata import RunData
 from tocsin.plan import Plan
 from tocsin.report import Difference, Result, compare
 from tocsin.trace.model import Life
 
-# Alerts between which others may look at what is known.
+# Alerts of one query of the index.
 _STEP = 2_000
 
 Runs = tuple[RunData, RunData]
@@ -63,15 +62,13 @@ class Comparison:
         return found
 
     def _lives(self, run: RunData) -> Iterator[Life]:
-        """All alerts of a run as lives, which are made while pages need not wait."""
-        with self._lock:
-            known = list(run.index.all)
-        for begin in range(0, len(known), _STEP):
-            with self._lock:
-                some = frozen(known[begin : begin + _STEP])
+        """Yield all alerts of a run without their witnesses."""
+        place = -1
+        while some := run.index.after(place, _STEP):
+            place = some[-1].place
             yield from (one.as_life() for one in some)
 
 
 def _alerts_of(runs: Iterable[RunData]) -> tuple[object, ...]:
     """What differs when the alerts of some runs do."""
-    return tuple((run.index.read_anew, run.index.changes) for run in runs)
+    return tuple((run.index.rebuilt, run.index.events) for run in runs)

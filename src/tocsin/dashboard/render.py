@@ -13,8 +13,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tocsin import report
-from tocsin.dashboard.known import id_in_address, length_of, token_of
+from tocsin.dashboard.alert_index import SEVERITIES
+from tocsin.dashboard.alert_records import AlertRecord, id_in_address, length_of, token_of
+from tocsin.dashboard.markup import message_markup, visible
 from tocsin.dashboard.rundata import RunData
 from tocsin.formatting import (
     format_duration,
@@ -24,13 +25,11 @@ from tocsin.formatting import (
     format_share,
     format_size,
 )
-from tocsin.report.markup import message_markup, visible
 from tocsin.report.result import OUTCOMES
 
 # Limits of the length of a text on a page: of any text, and of a text in a table.
 MOST_TEXT, SHORT = 20_000, 120
 _STATIC = Path(__file__).parent / "static"
-DRAWINGS = Path(report.__file__).parent / "templates" / "drawings.css"
 # Each state has a sign, so that the colour is not the only difference.
 SIGNS = {"firing": "▲", "pending": "◔", "resolved": "✓", "inactive": "○", "match": "◆"}
 
@@ -63,6 +62,11 @@ def _environment() -> Environment:
         "whole": lambda value: f"{value:,}",
         "date": format_second,
         "exact": format_event_time,
+        "urgency": lambda one: urgency(one.severity),
+        "lasts": lasts,
+        "moment": lambda time_us: Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
+            format_event_time(time_us), format_second(time_us)
+        ),
         "duration": lambda us: format_duration(int(us)),
         "size": format_size,
         "sign": lambda state: SIGNS.get(state, "•"),
@@ -131,6 +135,25 @@ def ago(seconds: float) -> str:
     )
 
 
+def urgency(severity: str) -> str:
+    """Return the colour class of a severity: `high`, `medium`, `low`, or `none` for any other text.
+
+    >>> urgency("critical"), urgency("Warning"), urgency("info"), urgency("")
+    ('high', 'medium', 'low', 'none')
+    """
+    place = SEVERITIES.index(severity.casefold()) if severity.casefold() in SEVERITIES else len(SEVERITIES)
+    return "high" if place < 4 else "medium" if place < 7 else "low" if place < len(SEVERITIES) - 1 else "none"
+
+
+def lasts(one: AlertRecord, run: RunData) -> str:
+    """Return the duration of an alert. An open alert lasts until the newest event time of the run."""
+    if one.state == "match":
+        return "-"
+    newest = run.last.newest_us.values() if run.last else ()
+    end_us = max([one.start_us, *newest]) if one.end_us is None else one.end_us
+    return format_duration(end_us - one.start_us) + (" so far" if one.end_us is None else "")
+
+
 def marks(quality: str) -> list[tuple[str, str]]:
     """Return each word of a quality except `exact`, with its number, and its meaning.
 
@@ -169,8 +192,8 @@ def query(**asked: Any) -> str:
 
 
 def static_file(name: str) -> Path:
-    """Return the path of a static file. Reports and the dashboard share the style of drawings."""
-    return DRAWINGS if name == DRAWINGS.name else _STATIC / name
+    """Return the path of a static file."""
+    return _STATIC / name
 
 
 @cache

@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tocsin.dashboard.alertfile import Mark, mark_of
-from tocsin.dashboard.alertindex import AlertIndex
-from tocsin.dashboard.known import cut_text
+from tocsin.dashboard.alert_index import AlertIndex
+from tocsin.dashboard.alert_records import Signature, cut_text, file_signature
 from tocsin.dashboard.microbatch import OF_ALERT, Noted, noted_of
 from tocsin.dashboard.series import MOST, MOST_OF_ALERT, Series
 from tocsin.dashboard.tail import Tail
@@ -46,7 +45,9 @@ _STEP = 250
 class RunData:
     """What is known of one run directory; `version` grows when something new is known."""
 
-    def __init__(self, name: str, folder: Path, alerts: Path | None = None, *, whose: str = "") -> None:
+    def __init__(
+        self, name: str, folder: Path, alerts: Path | None = None, *, whose: str = "", index_dir: Path | None = None
+    ) -> None:
         self.name, self.folder, self.whose = name, folder, whose
         self.version = 0
         self.is_read = False
@@ -54,10 +55,10 @@ class RunData:
         self.summary: Mapping[str, Any] | None = None
         self.last: Progress | None = None
         self.history: dict[str, Series] = {}
-        self.index = AlertIndex(alerts or folder / ALERTS)
+        self.index = AlertIndex(alerts or folder / ALERTS, index_dir)
         self.torn = 0
         self._faults: dict[str, str] = {}
-        self._marks: dict[str, Mark | None] = {}
+        self._marks: dict[str, Signature | None] = {}
         self._progress = Tail(folder / PROGRESS, _MOST_BYTES)
         self._last_s: float | None = None
         self._is_held = False
@@ -86,7 +87,7 @@ class RunData:
     @property
     def is_known(self) -> bool:
         """Tell whether anything is known of alerts: before the first micro-batch nothing is."""
-        return bool(self.index.all or self.summary or self.whose) or self.last is not None
+        return bool(self.index.count or self.summary or self.whose) or self.last is not None
 
     @property
     def faults(self) -> list[str]:
@@ -134,7 +135,7 @@ class RunData:
     def _look_at(self, name: str, read: Callable[[Path], Any], lock: AbstractContextManager[Any]) -> None:
         """Read a file again where it changed; what is wrong with it is kept until it is right."""
         path = self.folder / name
-        mark = mark_of(path)
+        mark = file_signature(path)
         if mark == self._marks.get(name, ()):
             return
         self._marks[name] = mark

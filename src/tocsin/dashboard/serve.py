@@ -44,10 +44,15 @@ class Where:
             raise RunError(message)
 
 
-def serve(folders: Iterable[Path], where: Where, ready: Callable[[str, Store], None]) -> None:
-    """Serve until a signal. Call `ready` with the address and the store, which begins to read then."""
+def serve(
+    folders: Iterable[Path], where: Where, ready: Callable[[str, Store], None], index_dir: Path | None = None
+) -> None:
+    """Serve until a signal. Call `ready` with the address and the store, which begins to read then.
+
+    `index_dir` has the indexes of the alert logs; without it, each start reads the logs again.
+    """
     where.check()
-    store = Store(folders)
+    store = Store(folders, index_dir)
     listening = _listen(where)
     host = f"[{where.address}]" if ":" in where.address else where.address
     ready(f"http://{host}:{listening.getsockname()[1]}/", store)

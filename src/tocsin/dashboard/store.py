@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import AlertRecord, Rank, StateChange, token_of
 from tocsin.dashboard.comparison import Comparison
 from tocsin.dashboard.delivery import Delivery
 from tocsin.dashboard.fates import StoreNow, stores_of
-from tocsin.dashboard.known import Known, Rank, frozen, token_of
+from tocsin.dashboard.markup import visible
 from tocsin.dashboard.quarantine import DeadRows, dead_rows, refusals_of
 from tocsin.dashboard.rundata import RunData
 from tocsin.delivery import AlertLog, Position
 from tocsin.delivery.alert_json import Alert
 from tocsin.report import Difference
-from tocsin.report.markup import visible
 from tocsin.runtime.contract import ALERT_TIMES
 from tocsin.runtime.metrics import LARGEST
 
@@ -32,22 +30,15 @@ log = logging.getLogger("tocsin.dashboard")
 
 LOOK_S = 1.0
 PAGE = 50
+# Alerts of one rule on the page of the rule.
+MOST_OF_RULE = 20_000
 AGAINST = "against"
 
 
-class Asked(NamedTuple):
-    """Which alerts are asked for: in a state, of a rule, with a text in their name or labels, behind a rank."""
+class AlertPage(NamedTuple):
+    """Page of a list of alerts. `before` is the rank where the next page begins, or None at the end of the list."""
 
-    state: str = ""
-    alert: str | None = None
-    text: str = ""
-    before: Rank | None = None
-
-
-class Part(NamedTuple):
-    """Some of the alerts that were asked for, the newest first; `before` asks for those behind them, if there are."""
-
-    alerts: list[Known]
+    alerts: list[AlertRecord]
     before: Rank | None
 
 
@@ -64,7 +55,9 @@ class RuleRow(NamedTuple):
 class Store:
     """The runs by name, in the order in which they were named."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], index_dir: Path | None = None) -> None:
+        """Open the indexes of run directories in `index_dir`, or temporary ones."""
+        self._index_dir = index_dir
         self.lock = threading.Lock()
         self.runs: dict[str, RunData] = {}
         for folder in folders:
@@ -80,7 +73,7 @@ class Store:
         name, number = base, 1
         while name in self.runs:
             name, number = f"{base}-{number + 1}", number + 1
-        self.runs[name] = RunData(name, folder)
+        self.runs[name] = RunData(name, folder, index_dir=self._index_dir)
 
     def start(self) -> None:
         """Begin to look for what is new."""
@@ -91,6 +84,8 @@ class Store:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        for run in self.runs.values():
+            run.index.close()
 
     def look(self) -> None:
         """Take what is new in all runs."""
@@ -107,7 +102,7 @@ class Store:
         name = f"{run.name}~{AGAINST}"
         is_there = run.is_backtest and not run.whose and alerts.is_dir()
         if is_there and name not in self.runs:
-            other = RunData(name, run.folder / AGAINST, alerts, whose=run.name)
+            other = RunData(name, run.folder / AGAINST, alerts, whose=run.name, index_dir=self._index_dir)
             with self.lock:
                 self.runs = {**self.runs, name: other}
             other.look(self.lock, self._stop.is_set)
@@ -124,7 +119,7 @@ class Store:
     @property
     def changes_read(self) -> int:
         """Changes of state that are read from the alert logs."""
-        return sum(run.index.changes for run in self.runs.values())
+        return sum(run.index.events for run in self.runs.values())
 
     @property
     def version(self) -> str:
@@ -157,29 +152,26 @@ class Store:
         with self.lock:
             return _rule_row(run, alert)
 
-    def alerts(self, run: RunData, asked: Asked, most: int = PAGE) -> Part:
-        """Some alerts, the newest first; those that were pending in vain come behind all others."""
-        with self.lock:
-            found = [copy(one) for one in islice(_matching(run, asked), most + 1)]
-        return Part(found[:most], found[most - 1].rank if len(found) > most else None)
+    def alerts(self, run: RunData, asked: AlertFilter, most: int = PAGE) -> AlertPage:
+        """Return one page of the alerts of a filter."""
+        found = run.index.find(asked, most + 1)
+        return AlertPage(found[:most], found[most - 1].rank if len(found) > most else None)
 
-    def open_alerts(self, run: RunData, most: int = PAGE) -> tuple[list[Known], dict[str, int]]:
-        """Alerts that go on, those that fire first; and how many there are by state."""
-        with self.lock:
-            found = sorted(run.index.open, key=lambda one: one.state != "firing")
-            numbers = Counter(one.state for one in found)
-            return [copy(one) for one in found[:most]], dict(numbers)
+    def open_alerts(self, run: RunData, most: int = PAGE) -> list[AlertRecord]:
+        """Return open alerts: firing ones first, by severity, and the newest first."""
+        return run.index.open_alerts(most)
 
-    def lives(self, run: RunData, alert: str) -> list[Known]:
-        """All alerts of a rule, in the order of the log."""
-        with self.lock:
-            mine = run.index.rules.get(alert)
-            return frozen(mine.all) if mine else []
+    def lives(self, run: RunData, alert: str, most: int = MOST_OF_RULE) -> list[AlertRecord]:
+        """Return the newest alerts of a rule, the oldest first."""
+        return run.index.find(AlertFilter(alert=alert), most)[::-1]
 
-    def by_id(self, run: RunData, name: str) -> list[Known]:
+    def by_id(self, run: RunData, name: str) -> list[AlertRecord]:
         """Return the alerts of an id, as an address has it; several only if a log repeats an id."""
-        with self.lock:
-            return [copy(one) for one in run.index.by_id.get(name, ())]
+        return run.index.by_id(name)
+
+    def changes(self, run: RunData, one: AlertRecord) -> tuple[StateChange, ...]:
+        """Return the state changes of an alert: the first and the newest."""
+        return run.index.changes_of(one)
 
     def change(self, run: RunData, position: Position) -> Alert | None:
         """A change of state as the log has it, witness and all; None if it is gone."""
@@ -237,28 +229,10 @@ def request_streams(run: RunData) -> set[str]:
 
 
 def _rule_row(run: RunData, name: str) -> RuleRow:
-    mine = run.index.rules.get(name)
-    if mine is None:
+    counts = run.index.rules.get(name)
+    if counts is None:
         return RuleRow(name, 0, 0, 0)
-    return RuleRow(name, mine.now("firing"), mine.now("pending"), mine.fired, mine.matched)
-
-
-def _matching(run: RunData, asked: Asked) -> Iterator[Known]:
-    index = run.index
-    text = asked.text.casefold().strip()
-    for one in reversed(index.ranked(asked.alert)):
-        if asked.before is not None and one.rank >= asked.before:
-            continue
-        if asked.state and not _is_in(one, asked.state):
-            continue
-        if text and not (text in one.alert.casefold() or text == one.id or text in index.words(one.labels)):
-            continue
-        yield one
-
-
-def _is_in(one: Known, state: str) -> bool:
-    """Tell whether an alert is in a state, or in what is asked for as one: `open` is firing or pending."""
-    return one.state == state or (state == "late" and one.is_late) or (state == "open" and one.is_open)
+    return RuleRow(name, counts.firing, counts.pending, counts.fired, counts.matched)
 
 
 def _whole(alert: Alert) -> Alert:

@@ -133,9 +133,9 @@ def answered(asked: Asked) -> Answer:
 
 def traced(asked: Asked) -> Answer:
     """Trace the key of an alert around it: a drawing, and why in sentences."""
+    from tocsin.dashboard.charts.picture import column_units, picture
     from tocsin.plan import Threshold, plan_file
     from tocsin.report.choose import pick_of
-    from tocsin.report.picture import column_units, picture
     from tocsin.report.result import Result
     from tocsin.trace import why_silent
 
@@ -181,7 +181,7 @@ def _whole_span(pick: Pick, asked: Asked) -> Pick:
 
 def rule_file(asked: Asked) -> RuleFile:
     """The rule file of a run; one that was changed since is refused."""
-    from tocsin.plan import make_plan
+    from tocsin.plan import plan_rules
     from tocsin.rules.load import load_rule_file
     from tocsin.run_directory.manifest import hash_rule_file
 
@@ -195,7 +195,7 @@ def rule_file(asked: Asked) -> RuleFile:
         message = f"the rule file {path} has changed since the run started"
         raise CannotTraceError(message)
     # Sinks are not made: nothing is sent from here.
-    return load_rule_file(path, partial(make_plan, bounded=False), os.environ)
+    return load_rule_file(path, partial(plan_rules, bounded=False), os.environ)
 
 
 def _life(asked: Asked) -> Life:

@@ -70,6 +70,20 @@ def alert_from_row(row: Mapping[str, Any]) -> Alert:
     return alert
 
 
+def alert_page_url(dashboard: str, alert_id: str) -> str:
+    """Return the dashboard URL of an alert; an empty text without a dashboard.
+
+    >>> alert_page_url("http://board:8484/", "0a45")
+    'http://board:8484/alerts/0a45'
+    """
+    return f"{dashboard.rstrip('/')}/alerts/{alert_id}" if dashboard else ""
+
+
+def with_link(alert: Alert, dashboard: str) -> Alert:
+    """Return an alert event with a `generatorURL`; without a dashboard, return the event itself."""
+    return {**alert, "generatorURL": alert_page_url(dashboard, alert["id"])} if dashboard else alert
+
+
 def encode_alert(alert: Alert) -> bytes:
     """Return the line of an alert event, without the newline."""
     return _JSON(alert).encode("utf-8", "replace")

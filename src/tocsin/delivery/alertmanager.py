@@ -24,7 +24,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tocsin.delivery.alert_json import format_time, parse_seconds
+from tocsin.delivery.alert_json import alert_page_url, format_time, parse_seconds
 from tocsin.delivery.alert_log import AlertLog, Position
 from tocsin.delivery.alertmanager_state import FIRING, SENT_STATES, AlertmanagerState, Notification
 from tocsin.delivery.backoff import Backoff, Clock
@@ -33,7 +33,6 @@ from tocsin.delivery.sink_channel import DeliveryStatus, SinkResponse
 from tocsin.delivery.sink_cursor import SinkCursor
 from tocsin.delivery.sink_worker import Backlog
 from tocsin.delivery.sinks import AlertmanagerSink, duration_seconds
-from tocsin.delivery.webhook import alert_page_url
 
 MAX_ALERTS, _MAX_UNSENT_ALERTS = 64, 1_000
 SAVE_S = 1.0

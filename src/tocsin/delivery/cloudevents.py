@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tocsin.delivery.alert_json import Alert, fingerprint, labels_with_alertname, state_change_time
+from tocsin.delivery.alert_json import Alert, fingerprint, labels_with_alertname, state_change_time, with_link
 from tocsin.delivery.backoff import MAX_DELAY_S, Clock
 from tocsin.delivery.http_client import HttpClient
 from tocsin.delivery.sink_channel import LogEntry, SinkResponse
@@ -31,7 +31,7 @@ class CloudEventsChannel:
 
     def __init__(self, sink: CloudEventsSink, clock: Clock) -> None:
         self._client = HttpClient(sink.url, "", sink.headers, duration_seconds(sink.timeout), clock)
-        self._source = sink.source
+        self._source, self._dashboard = sink.source, sink.dashboard.rstrip("/")
 
     def wants(self, alert: Alert) -> bool:
         """Return True: every state is sent."""
@@ -44,7 +44,7 @@ class CloudEventsChannel:
     def send(self, request: Sequence[LogEntry]) -> SinkResponse:
         """POST one event."""
         (entry,) = request
-        event = build_event(entry.alert, self._source)
+        event = build_event(entry.alert, self._source, self._dashboard)
         return self._client.send(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"), CONTENT_TYPE)
 
     def close(self) -> None:
@@ -52,8 +52,8 @@ class CloudEventsChannel:
         self._client.close()
 
 
-def build_event(alert: Alert, source: str) -> dict[str, Any]:
-    """Return the CloudEvent of an alert event."""
+def build_event(alert: Alert, source: str, dashboard: str = "") -> dict[str, Any]:
+    """Return the CloudEvent of an alert event. With a dashboard, its data has a `generatorURL`."""
     return {
         "specversion": "1.0",
         "id": event_id(alert),
@@ -62,7 +62,7 @@ def build_event(alert: Alert, source: str) -> dict[str, Any]:
         "subject": fingerprint(labels_with_alertname(alert)),
         "time": state_change_time(alert),
         "datacontenttype": "application/json",
-        "data": alert,
+        "data": with_link(alert, dashboard),
     }
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
-from tocsin.delivery.alert_json import Alert, state_change_time
+from tocsin.delivery.alert_json import Alert, alert_page_url, state_change_time
 from tocsin.delivery.backoff import MAX_DELAY_S
 from tocsin.delivery.sink_channel import DELIVERED, DeliveryStatus, LogEntry, SinkResponse
 from tocsin.delivery.sinks import ConsoleSink
@@ -27,7 +27,7 @@ class ConsoleChannel:
     max_delay_s = MAX_DELAY_S
 
     def __init__(self, sink: ConsoleSink, stream: TextIO | None = None) -> None:
-        self._states = sink.states
+        self._states, self._dashboard = sink.states, sink.dashboard
         self._stream = stream or sys.stdout
         self._in_colour = self._stream.isatty() and "NO_COLOR" not in os.environ
 
@@ -44,7 +44,7 @@ class ConsoleChannel:
         encoding = self._stream.encoding or "utf-8"
         try:
             for entry in request:
-                line = format_console_line(entry.alert, in_colour=self._in_colour)
+                line = format_console_line(entry.alert, self._dashboard, in_colour=self._in_colour)
                 self._stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
             self._stream.flush()
         except (OSError, ValueError) as error:
@@ -55,11 +55,11 @@ class ConsoleChannel:
         """Do nothing. The stream belongs to the caller and stays open."""
 
 
-def format_console_line(alert: Alert, *, in_colour: bool = False) -> str:
+def format_console_line(alert: Alert, dashboard: str = "", *, in_colour: bool = False) -> str:
     r"""Return the line of an alert event.
 
-    The line contains time, state, name, labels, value, start, quality words other than `exact`, and the summary or the
-    description.
+    The line contains time, state, name, labels, value, start, quality words other than `exact`, the summary or the
+    description, and the URL of the alert in the dashboard.
 
     >>> from tocsin.delivery.alert_json import alert_from_row
     >>> row = {"alert": "Hot", "id": "1f", "state": "firing", "labels": {"m": "p\n7"}, "startsAt": 0, "value": 16.0}
@@ -76,8 +76,9 @@ def format_console_line(alert: Alert, *, in_colour: bool = False) -> str:
     time = state_change_time(alert)
     since = f" since {alert['startsAt']}" if alert["endsAt"] or time != alert["startsAt"] else ""
     quality = "".join(f" {escape_unprintable(word)}" for word in alert["quality"].split() if word != "exact")
+    link = f" {alert_page_url(dashboard, escape_unprintable(alert['id']))}" if dashboard else ""
     name = f"{escape_unprintable(alert['alert'])}{{{labels}}}"
-    return f"{time} {state} {name}{value}{since}{quality}{_format_summary(alert['annotations'])}"
+    return f"{time} {state} {name}{value}{since}{quality}{_format_summary(alert['annotations'])}{link}"
 
 
 def _format_summary(annotations: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from tocsin.delivery.alert_json import Alert, encode_alert
+from tocsin.delivery.alert_json import Alert, encode_alert, with_link
 from tocsin.delivery.alert_log import Position
 from tocsin.delivery.sink_channel import DELIVERED, DeliveryStatus, LogEntry, SinkResponse, split_repeated
 from tocsin.delivery.sinks import KafkaSink, reveal_secret
@@ -92,7 +92,8 @@ class KafkaChannel:
 
         position = entry.position
         header = [("tocsin-position", f"{position.batch}:{position.line}".encode())]
-        key, value = entry.alert["id"].encode("utf-8", "replace"), encode_alert(entry.alert)
+        key = entry.alert["id"].encode("utf-8", "replace")
+        value = encode_alert(with_link(entry.alert, self._sink.dashboard))
         try:
             report = partial(self._on_delivery, position)
             self._producer.produce(self._sink.topic, value, key, headers=header, on_delivery=report)

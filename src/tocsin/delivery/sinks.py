@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostic, Diagnostics, RuleError
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.nearest import nearest
 from tocsin.rules.secret import Secret
+from tocsin.rules.suggestions import nearest_clause
 from tocsin.runtime.alert_batch import STATES
 
 Text = str | Secret
@@ -35,15 +35,19 @@ class ConsoleSink:
     """Print one line per alert event whose state is in `states`."""
 
     states: Sequence[str] = ("firing", "resolved", "match")
+    dashboard: str = ""
     kind: ClassVar[str] = "console"
 
     def __post_init__(self) -> None:
-        """Validate the states."""
+        """Validate states and dashboard."""
+        _check_dashboard(self)
         states = (self.states,) if isinstance(self.states, str) else tuple(self.states)
         unknown = [state for state in states if state not in STATES]
         if unknown or not states:
             invalid = repr(unknown[0]) if unknown else "an empty list"
-            raise _sink_error(self.kind, f"`states` must contain one or more of {', '.join(STATES)}; got {invalid}")
+            raise _sink_error(
+                self.kind, "states", f"`states` must contain one or more of {', '.join(STATES)}", f"{invalid}"
+            )
         object.__setattr__(self, "states", states)
 
     @property
@@ -63,7 +67,7 @@ class LogSink:
     def __post_init__(self) -> None:
         """Validate the format."""
         if self.format not in {"json", "parquet"}:
-            raise _sink_error(self.kind, f"`format` must be json or parquet; got {self.format!r}")
+            raise _sink_error(self.kind, "format", "`format` must be json or parquet", f"{self.format!r}")
 
     @property
     def target(self) -> str:
@@ -124,7 +128,7 @@ class AlertmanagerSink(_UrlSink):
         for name in ("resend", "timeout", "interval"):
             _check_positive(self, name)
         _check_dashboard(self)
-        microseconds(self.max_age, f"sink `{self.kind}`: `max_age`")
+        _duration_us(self, "max_age")
 
 
 @dataclass(frozen=True)
@@ -153,15 +157,17 @@ class CloudEventsSink(_UrlSink):
     source: str = "/tocsin"
     timeout: Duration = "10s"
     headers: Mapping[str, Text] = field(default_factory=dict, hash=False)
+    dashboard: str = ""
     kind: ClassVar[str] = "cloudevents"
 
     def __post_init__(self) -> None:
-        """Validate URL, source, timeout and headers."""
+        """Validate URL, source, timeout, headers and dashboard."""
         _protect_url(self)
         _protect_headers(self)
+        _check_dashboard(self)
         _check_positive(self, "timeout")
         if not self.source or _CONTROL.search(self.source) or " " in self.source:
-            raise _sink_error(self.kind, f"`source` must be a URI reference; got {self.source!r}")
+            raise _sink_error(self.kind, "source", "`source` must be a URI reference", f"{self.source!r}")
 
 
 @dataclass(frozen=True)
@@ -177,25 +183,33 @@ class KafkaSink:
     password: Text = field(default="")
     security: str = ""
     mechanism: str = "PLAIN"
+    dashboard: str = ""
     kind: ClassVar[str] = "kafka"
 
     def __post_init__(self) -> None:
-        """Validate servers, topic and login."""
+        """Validate servers, topic, login and dashboard."""
+        _check_dashboard(self)
         for name in ("username", "password"):
             object.__setattr__(self, name, Secret(reveal_secret(getattr(self, name))))
         if not self.servers.strip():
-            raise _sink_error(self.kind, "`servers` must be brokers as host:port; got an empty text")
+            raise _sink_error(self.kind, "servers", "`servers` must be brokers as host:port", "an empty text")
         if not _TOPIC.fullmatch(self.topic):
-            raise _sink_error(self.kind, f"`topic` must be a valid name of a Kafka topic; got {self.topic!r}")
+            raise _sink_error(self.kind, "topic", "`topic` must be a valid name of a Kafka topic", f"{self.topic!r}")
         if bool(reveal_secret(self.username)) != bool(reveal_secret(self.password)):
-            raise _sink_error(self.kind, "`username` and `password` must be set together; got only one of them")
+            raise _sink_error(
+                self.kind, "username", "`username` and `password` must be set together", "only one of them"
+            )
         if self.security not in {"", *_SECURITY}:
-            raise _sink_error(self.kind, f"`security` must be one of {', '.join(_SECURITY)}; got {self.security!r}")
+            raise _sink_error(
+                self.kind, "security", f"`security` must be one of {', '.join(_SECURITY)}", f"{self.security!r}"
+            )
         if self.security and self.security.startswith("SASL") != bool(reveal_secret(self.username)):
             message = "`security` must be a SASL protocol with a `username`, and another protocol without"
-            raise _sink_error(self.kind, f"{message}; got {self.security!r}")
+            raise _sink_error(self.kind, "security", message, f"{self.security!r}")
         if self.mechanism not in _MECHANISMS:
-            raise _sink_error(self.kind, f"`mechanism` must be one of {', '.join(_MECHANISMS)}; got {self.mechanism!r}")
+            raise _sink_error(
+                self.kind, "mechanism", f"`mechanism` must be one of {', '.join(_MECHANISMS)}", f"{self.mechanism!r}"
+            )
 
     @property
     def target(self) -> str:
@@ -221,17 +235,19 @@ def make_sink(kind: str, options: Mapping[str, Any]) -> Sink:
     WebhookSink(url=Secret(https://example.org), timeout='10s', headers={}, dashboard='')
     """
     if kind not in _KINDS:
-        message = f"sink: kind must be one of {', '.join(_KINDS)}; got {kind!r}{nearest(kind, _KINDS)}"
+        message = f"sink: kind must be one of {', '.join(_KINDS)}; got {kind!r}{nearest_clause(kind, _KINDS)}"
         raise RuleError(message)
     make: Any = _KINDS[kind]
     known = {part.name: part for part in fields(make)}
     for name in options:
         if name not in known:
-            raise _sink_error(kind, f"option must be one of {', '.join(known)}; got {name!r}{nearest(name, known)}")
+            raise _sink_error(
+                kind, "", f"option must be one of {', '.join(known)}", f"{name!r}{nearest_clause(name, known)}"
+            )
     present = {name: value for name, value in options.items() if value is not None}
     for name in ("url", "path", "servers", "topic"):
         if name in known and name not in present:
-            raise _sink_error(kind, f"`{name}` is required")
+            raise _sink_error(kind, name, f"`{name}` is required")
     return _KINDS[kind](**present)
 
 
@@ -242,7 +258,7 @@ def name_sinks(sinks: Iterable[Sink]) -> dict[str, Sink]:
         target_hash = hashlib.sha256(sink.target.encode()).hexdigest()[:8]
         name = f"{sink.kind}-{target_hash}" if sink.target else sink.kind
         if name in named:
-            raise _sink_error(sink.kind, "two sinks must not have the same target; remove one of them")
+            raise _sink_error(sink.kind, "", "two sinks must not have the same target; remove one of them")
         named[name] = sink
     return named
 
@@ -264,6 +280,15 @@ def url_origin(url: Text) -> str:
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
 
 
+def url_address(url: Text) -> str:
+    """Return scheme, host, port and path of a URL, without user-info and query.
+
+    >>> url_address("https://bell:hunter2@example.org/am/?x=1")
+    'https://example.org/am/'
+    """
+    return url_origin(url) + urlsplit(reveal_secret(url)).path
+
+
 def _protect_url(sink: Any) -> None:
     """Validate a URL and replace it by a secret that shows only its origin. Error messages do not quote the URL."""
     text = reveal_secret(sink.url)
@@ -273,7 +298,7 @@ def _protect_url(sink: Any) -> None:
     except ValueError:
         fault = "the URL is malformed"
     if fault:
-        raise _sink_error(sink.kind, f"`url` must be an http or https URL; {fault}")
+        raise _sink_error(sink.kind, "url", f"`url` must be an http or https URL; {fault}")
     object.__setattr__(sink, "url", Secret(text, url_origin(text)))
 
 
@@ -297,19 +322,23 @@ def _check_dashboard(sink: Any) -> None:
         fault = "the URL is malformed"
     if sink.dashboard and (fault or "@" in parts.netloc or parts.query or parts.fragment):
         fault = fault or "the URL has user info, a query or a fragment, which every receiver of a link would see"
-        raise _sink_error(sink.kind, f"`dashboard` must be an http or https URL with only host, port and path; {fault}")
+        raise _sink_error(
+            sink.kind, "dashboard", f"`dashboard` must be an http or https URL with only host, port and path; {fault}"
+        )
 
 
 def _protect_headers(sink: Any) -> None:
     hidden: dict[str, Text] = {}
     for name, value in sink.headers.items():
         if not _HEADER.fullmatch(name):
-            raise _sink_error(sink.kind, f"names in `headers` must be HTTP tokens; got {name!r}")
+            raise _sink_error(sink.kind, "headers", "names in `headers` must be HTTP tokens", f"{name!r}")
         if name.lower() in _RESERVED_HEADERS:
-            raise _sink_error(sink.kind, f"`headers` must not contain `{name}`, because Tocsin sets it; remove it")
+            raise _sink_error(
+                sink.kind, "headers", f"`headers` must not contain `{name}`, because Tocsin sets it; remove it"
+            )
         text = reveal_secret(value)
         if _CONTROL.search(text) or not _is_latin1(text):
-            raise _sink_error(sink.kind, f"the value of header `{name}` must be printable Latin-1 text")
+            raise _sink_error(sink.kind, "headers", f"the value of header `{name}` must be printable Latin-1 text")
         hidden[name] = Secret(text)
     object.__setattr__(sink, "headers", hidden)
 
@@ -320,9 +349,17 @@ def _is_latin1(text: str) -> bool:
 
 def _check_positive(sink: Any, name: str) -> None:
     duration = getattr(sink, name)
-    if microseconds(duration, f"sink `{sink.kind}`: `{name}`") == 0:
-        raise _sink_error(sink.kind, f"`{name}` must be above 0; got {duration!r}")
+    if _duration_us(sink, name) == 0:
+        raise _sink_error(sink.kind, name, f"`{name}` must be above 0", f"{duration!r}")
 
 
-def _sink_error(kind: str, text: str) -> RuleError:
-    return RuleError(f"sink `{kind}`: {text}")
+def _duration_us(sink: Any, name: str) -> int:
+    diagnostics = Diagnostics()
+    with diagnostics.at(name):
+        return microseconds(getattr(sink, name), f"`{name}`")
+    diagnostics.raise_errors(f"sink `{sink.kind}`")
+    return 0
+
+
+def _sink_error(kind: str, option: str, message: str, found: str = "") -> RuleError:
+    return RuleError(Diagnostic("invalid-sink", (option,), message, found, where=f"sink `{kind}`"))

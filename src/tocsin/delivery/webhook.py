@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tocsin.delivery.alert_json import Alert, fingerprint, labels_with_alertname
+from tocsin.delivery.alert_json import Alert, alert_page_url, fingerprint, labels_with_alertname
 from tocsin.delivery.backoff import MAX_DELAY_S, Clock
 from tocsin.delivery.http_client import HttpClient
 from tocsin.delivery.sink_channel import LogEntry, SinkResponse, split_repeated
@@ -73,11 +73,6 @@ def build_webhook_body(alerts: Sequence[Alert], dashboard: str = "") -> dict[str
         "externalURL": dashboard,
         "alerts": bodies,
     }
-
-
-def alert_page_url(dashboard: str, alert_id: str) -> str:
-    """Return the dashboard URL of an alert; an empty text without a dashboard."""
-    return f"{dashboard}/alerts/{alert_id}" if dashboard else ""
 
 
 def witness_values(alert: Alert) -> dict[str, float | None]:

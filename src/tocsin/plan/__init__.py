@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
     from tocsin.plan.changes import describe_plan, plan_changes
-    from tocsin.plan.file import plan_file
+    from tocsin.plan.file import check_plan, plan_file
     from tocsin.plan.plan import Plan
     from tocsin.plan.ranges import RangeWatch
-    from tocsin.plan.resolve import make_plan
+    from tocsin.plan.resolve import make_plan, plan_rules
     from tocsin.plan.shown import range_object, rules_shown, watch_object
     from tocsin.plan.steps import Silence, Store, Threshold, Watch
 
@@ -41,11 +41,13 @@ __all__ = [
     "Watch",
     "alive_requests",
     "assign_shards",
+    "check_plan",
     "describe_plan",
     "found_text",
     "make_plan",
     "plan_changes",
     "plan_file",
+    "plan_rules",
     "range_object",
     "read_requests",
     "rules_shown",
@@ -76,7 +78,9 @@ _HOMES = {
     "make_plan": "tocsin.plan.resolve",
     "assign_shards": "tocsin.interim.ranges.request_columns",
     "plan_changes": "tocsin.plan.changes",
+    "check_plan": "tocsin.plan.file",
     "plan_file": "tocsin.plan.file",
+    "plan_rules": "tocsin.plan.resolve",
     "range_object": "tocsin.plan.shown",
     "read_requests": "tocsin.interim.ranges.request_columns",
     "rules_shown": "tocsin.plan.shown",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tocsin.errors import PlanError
+from tocsin.errors import Diagnostic, Diagnostics, PlanError
 from tocsin.hashing import stable_hash
 from tocsin.plan.anytime import DEFAULT_CORES
 from tocsin.plan.budget import LEAST, MEASURED, MOST_GRANULES, Budget, memory_of
@@ -22,73 +22,77 @@ from tocsin.rules.quality import RECALL, SAMPLE, Cpu, Memory
 _ENOUGH = 32
 
 
-def with_budget(watch: Watch, rules: Sequence[Rule], run: Memory | None, windows_us: tuple[int, ...]) -> Watch:
-    """Give a watch the budget of its rules, if they have one; that of the run is divided later (`divide_run`)."""
+def with_budget(
+    watch: Watch, rules: Sequence[Rule], run: Memory | None, windows_us: tuple[int, ...], diagnostics: Diagnostics
+) -> Watch:
+    """Return a watch with the budget of its rules, if they have one; `divide_run` divides the budget of the run."""
     if not rules or not memory_of(rules[0], run):
         return watch
     quality = rules[0].quality_options
     own = quality.memory
     if watch.order is not None and own is None:
         return watch
+    before = len(diagnostics)
     for rule in rules:
-        _check(rule, watch)
+        _check(rule, watch, diagnostics)
+    if len(diagnostics) > before:
+        return watch
     memory = run if own is None else own
     assert memory is not None
     first, model = rules[0], quality.model or MEASURED
     if own is not None and memory.amount < LEAST[memory.unit]:
-        least = _least(memory.unit)
-        message = f"{first.location}: `quality.memory` must be at least {least} for each bucket; got {memory}"
-        raise PlanError(message)
+        message = f"`quality.memory` must be at least {_least(memory.unit)} for each bucket"
+        diagnostics.add("out-of-range", ["quality", "memory"], message, str(memory), where=first.location)
+        return watch
     # Rows of one time alone are joined within one microsecond.
     windows_us = tuple(max(window_us, 1) for window_us in windows_us)
     budget = Budget(memory, quality.prefer, quality.weight, windows_us, pooled=own is None, model=model)
     if budget.granules > MOST_GRANULES:
         least = duration_text(-(-max(windows_us) // MOST_GRANULES))
-        message = (
-            f"{first.location}: `quality.model.granularity` must be at least {least} (at most {MOST_GRANULES} age "
-        )
-        message += f"classes); got {duration_text(model.granularity_us)} ({budget.granules:,} age classes)"
-        raise PlanError(message)
+        message = f"`quality.model.granularity` must be at least {least} (at most {MOST_GRANULES} age classes)"
+        found = f"{duration_text(model.granularity_us)} ({budget.granules:,} age classes)"
+        diagnostics.add("out-of-range", ["quality", "model", "granularity"], message, found, where=first.location)
+        return watch
     return replace(watch, budget=budget)
 
 
-def _check(rule: Rule, watch: Watch) -> None:
-    quality = rule.quality_options
+def _check(rule: Rule, watch: Watch, diagnostics: Diagnostics) -> None:
+    quality, at = rule.quality_options, {"where": rule.location}
     if watch.order is not None:
         wait = "recall" if quality.wait.kind == RECALL else "wait"
-        message = (
-            f"{rule.location}: `quality.memory` cannot be combined with `quality.{wait}`, because buffered rows are "
-        )
-        message += f"not shed; got {quality.memory}, and rows wait {quality.wait}"
-        raise PlanError(message)
-    if quality.prefer == SAMPLE and len(watch.lanes) != 2:
-        message = f"{rule.location}: `quality.prefer: sample` needs two streams; `expr` reads {len(watch.lanes)}"
-        raise PlanError(message)
-    if quality.model is not None and len(watch.lanes) != 2:
-        message = f"{rule.location}: `quality.model` needs two streams; `expr` reads {len(watch.lanes)}"
-        raise PlanError(message)
+        message = f"`quality.memory` cannot be combined with `quality.{wait}`, because buffered rows are not shed"
+        found = f"{quality.memory}, and rows wait {quality.wait}"
+        diagnostics.add("not-combinable", ["quality", "memory"], message, found, **at)
+    elif quality.prefer == SAMPLE and len(watch.lanes) != 2:
+        message = f"`quality.prefer: sample` needs two streams; `expr` reads {len(watch.lanes)}"
+        diagnostics.add("stream-count", ["quality", "prefer"], message, **at)
+    elif quality.model is not None and len(watch.lanes) != 2:
+        message = f"`quality.model` needs two streams; `expr` reads {len(watch.lanes)}"
+        diagnostics.add("stream-count", ["quality", "model"], message, **at)
 
 
-def divide_run(watches: Iterable[Watch], run: Memory | None) -> tuple[Watch, ...]:
-    """Divide what a run may keep between the watches that share it, less what single rules have of it."""
+def divide_run(watches: Iterable[Watch], run: Memory | None, diagnostics: Diagnostics) -> tuple[Watch, ...]:
+    """Divide the memory of a run, without the memory of single rules, between the watches that share it."""
     watches = tuple(watches)
     if run is None:
         return watches
     budgets = [watch.budget for watch in watches if watch.budget is not None]
-    for watch in watches:
-        _check_unit(watch, run)
+    units = [_check_unit(watch, run, diagnostics) for watch in watches]
     own = sum(budget.memory.amount for budget in budgets if not budget.pooled)
     pooled = sum(budget.pooled for budget in budgets)
     left = run.amount - own
+    path = ["quality", "memory"]
+    if not all(units):
+        return watches
     if left < 0:
         message = "`quality.memory` of the run must not be less than the sum over its rules"
-        message += f"; got {run}, and the rules have {Memory(own, run.unit)}"
-        raise PlanError(message)
+        diagnostics.add("out-of-range", path, message, f"{run}, and the rules have {Memory(own, run.unit)}")
+        return watches
     if left < pooled * LEAST[run.unit]:
-        given = Memory(left, run.unit)
         message = f"`quality.memory` of the run must leave at least {_least(run.unit)} for each join without own memory"
-        message += f"; got {run}, which leaves {given} for {pooled} joins"
-        raise PlanError(message)
+        found = f"{run}, which leaves {Memory(left, run.unit)} for {pooled} joins"
+        diagnostics.add("out-of-range", path, message, found)
+        return watches
     part = Memory(left // max(pooled, 1), run.unit)
     pool = stable_hash(*sorted(watch.name for watch in watches if watch.budget is not None and watch.budget.pooled))
     return tuple(
@@ -110,13 +114,14 @@ def pools_text(watches: Iterable[Watch]) -> list[str]:
     return [f"{text} results; during a run, in proportion to the memory that each kind would use"]
 
 
-def _check_unit(watch: Watch, run: Memory) -> None:
-    """Refuse a part in rows of a whole in bytes, or the reverse: nobody can say what is left."""
-    if watch.budget is not None and watch.budget.memory.unit != run.unit:
-        message = f'rule "{watch.rules[0].alert}": '
-        message += f"`quality.memory` must be in {run.unit}, because it is a share of the memory of the run ({run})"
-        message += f"; got {watch.budget.memory}"
-        raise PlanError(message)
+def _check_unit(watch: Watch, run: Memory, diagnostics: Diagnostics) -> bool:
+    """Report rows of a rule as a share of bytes of the run, or the reverse; return whether the units are equal."""
+    if watch.budget is None or watch.budget.memory.unit == run.unit:
+        return True
+    message = f"`quality.memory` must be in {run.unit}, because it is a share of the memory of the run ({run})"
+    where = f'rule "{watch.rules[0].alert}"'
+    diagnostics.add("not-combinable", ["quality", "memory"], message, str(watch.budget.memory), where=where)
+    return False
 
 
 def most_buckets(watches: Iterable[Watch], wanted: int) -> int:
@@ -153,9 +158,9 @@ def _over_buckets(watch: Watch, buckets: int, *, told: bool) -> Watch:
     budget = replace(watch.budget, buckets=buckets, told=told)
     unit = budget.memory.unit
     if budget.share < LEAST[unit]:
-        message = f'rule "{watch.rules[0].alert}": `quality.memory` must be at least {_least(unit)} for each of '
-        message += f"{buckets} buckets; got {budget.memory}"
-        raise PlanError(message)
+        message = f"`quality.memory` must be at least {_least(unit)} for each of {buckets} buckets"
+        where, path = f'rule "{watch.rules[0].alert}"', ("quality", "memory")
+        raise PlanError(Diagnostic("out-of-range", path, message, str(budget.memory), where=where))
     return replace(watch, budget=budget)
 
 

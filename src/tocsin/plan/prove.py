@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostics
 from tocsin.expr.certify import Verdict, build_margin, certify, exact_arithmetic
 from tocsin.expr.certify.certify_variable import compute_range, is_defined
 from tocsin.expr.certify.domain_boxes import UNBOUNDED, clip_domain
@@ -56,10 +56,15 @@ class Reading:
 
 
 def prove_readings(
-    rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit], reducible: Sequence[str]
+    rule: Rule,
+    condition: Condition,
+    read: Mapping[Key, str],
+    limits: Sequence[Limit],
+    reducible: Sequence[str],
+    diagnostics: Diagnostics,
 ) -> dict[str, Reading]:
     """Find out, for each stream of a rule, how its rows may be compared; none of those that cannot be reduced."""
-    question = _Question(rule, named_by_column(condition, read), domains_of(rule, read, limits), read)
+    question = _Question(rule, named_by_column(condition, read), domains_of(rule, read, limits), read, diagnostics)
     readings = {}
     for stream in dict.fromkeys(stream for stream, _ in read):
         found = question.reading(stream) if stream in reducible else Reading()
@@ -69,7 +74,9 @@ def prove_readings(
         known = any(name in rule.domains for name in mine) or (
             found.by and not any(name in rule.shapes for name in mine)
         )
-        found = question.tolerant(found, stream) if any(name in rule.tolerance for name in mine) else found
+        # Only a reading with a false shape has neither numbers nor a reason.
+        if (found.by or found.why or stream not in reducible) and any(name in rule.tolerance for name in mine):
+            found = question.tolerant(found, stream)
         readings[stream] = replace(found, domains=stated if known else {})
     return readings
 
@@ -80,6 +87,7 @@ class _Question:
     tree: Node
     domains: Mapping[Key, Domain]
     read: Mapping[Key, str]
+    diagnostics: Diagnostics
 
     def reading(self, stream: str) -> Reading:
         """How the rows of one stream may be compared."""
@@ -138,14 +146,17 @@ class _Question:
         """Let values close to each other stand for each other, and say what that costs."""
         keys = [key for key in self.domains if key[0] == stream]
         wide = max(wide for name, wide in self.rule.tolerance.items() if name.partition(".")[0] == stream)
+        path = ["tolerance", next(name for name in self.rule.tolerance if name.partition(".")[0] == stream)]
         if reading.by != (Variable(*keys[0]),):
-            message = f"{self.rule.location}: `tolerance` needs a stream that is compared by one column; `{stream}`"
-            message = f"{message} is {'compared by another number' if reading.by else 'unreduced'}"
-            raise RuleError(message)
+            what = "compared by another number" if reading.by else "unreduced"
+            message = f"`tolerance` needs a stream that is compared by one column; `{stream}` is {what}"
+            self.diagnostics.add("invalid-tolerance", path, message)
+            return reading
         cost = wide * bound_slope(build_margin(self.tree), keys[0], self.domains)
         if not math.isfinite(cost):
-            message = f"{self.rule.location}: `tolerance` of `{stream}` needs domains that bound its cost"
-            raise RuleError(message)
+            message = f"`tolerance` of `{stream}` needs domains that bound its cost"
+            self.diagnostics.add("invalid-tolerance", path, message)
+            return reading
         said = f"; a tolerance of {wide:g} costs at most {cost:.3g} of the margin"
         why = {name: replace(verdict, proof=verdict.proof + said) for name, verdict in reading.why.items()}
         # Steps so small are more than doubles can count, and tell nothing apart.
@@ -160,10 +171,10 @@ class _Question:
         if refuted is not None:
             found = refuted.proof if refuted.verdict == "refuted" else f"{refuted.verdict}, {refuted.proof}"
             name = format_variable(key)
-            message = (
-                f"{self.rule.location}: `shapes` must be true for `expr`; `expr` is not {shape} in `{name}`: {found}"
-            )
-            raise RuleError(message)
+            message = f"`shapes` must be true for `expr`; `expr` is not {shape} in `{name}`: {found}"
+            written = next(own for own in self.rule.shapes if own in (name, format_variable((key[0], None))))
+            self.diagnostics.add("false-shape", ["shapes", written], message)
+            return Reading()
         fits = verdict.verdict in ("constant", shape) or (shape == "quasiconvex" and verdict.proved)
         known = verdict if fits else Verdict("undecided", f"stated {shape}, not proved")
         return Reading((Variable(*key),), shape != "decreasing", shape != "increasing", {format_variable(key): known})

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostics
 from tocsin.expr.syntax_tree import Key
 from tocsin.hashing import stable_hash
-from tocsin.plan.columns import Columns, Special, are_all, check_stream, column_of
 from tocsin.rules.durations import duration_text
-from tocsin.rules.field_error import FieldError, FieldErrors
-from tocsin.rules.nearest import nearest
 from tocsin.rules.ranges import ID, THRESHOLD, RangeRule, ends_of
+from tocsin.rules.scope import Scope
+from tocsin.rules.suggestions import nearest
 
 
 @dataclass(frozen=True)
@@ -97,28 +95,26 @@ class RangeWatch:
         return f"a request starts again {when}"
 
 
-def resolve_ranges(rule: RangeRule, columns: Columns, special: Special) -> RangeWatch:
-    """Find the columns of a rule, or say all that is wrong with them."""
-    wrong = _Wrong(rule)
-    values = _find_values(wrong, columns, special)
-    data = wrong.data
-    weight = _find_weight(wrong, columns, special)
-    with wrong.told_at("requests"):
-        check_stream(rule, rule.requests, columns, special)
-        if rule.requests == data:
-            wrong.tell(
-                f"`requests` must differ from the stream whose rows are counted; got `{data}` for both", "requests"
-            )
-        else:
-            _check_requests(wrong, values, columns, special)
-    if wrong.errors:
-        raise FieldErrors(list({str(error): error for error in wrong.errors}.values()))
-    assert data is not None
-    return RangeWatch(
+def resolve_ranges(rule: RangeRule, scope: Scope, diagnostics: Diagnostics) -> list[RangeWatch]:
+    """Return the range pipeline of a rule, or nothing and all errors of its columns."""
+    before = len(diagnostics)
+    streams = list(dict.fromkeys(_key(name)[0] for name in rule.values))
+    data = streams[0] if len(streams) == 1 else None
+    values = _find_values(rule, data, scope, diagnostics)
+    weight = _find_weight(rule, data, scope, diagnostics)
+    scope.check_keys(diagnostics, rule.on, [*streams, rule.requests], "both streams")
+    if rule.requests == data and not scope.is_doubtful(data):
+        message = "`requests` must differ from the stream whose rows are counted"
+        diagnostics.add("not-combinable", ["requests"], message, f"`{data}` for both")
+    elif scope.check_stream(diagnostics, rule.requests, rule.on, path=["requests"]):
+        _check_requests(rule, values if data is not None else [], scope, diagnostics)
+    if len(diagnostics) > before or data is None or {data, rule.requests} & scope.doubtful:
+        return []
+    pipeline = RangeWatch(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
         on=tuple(rule.on),
-        streams=tuple(name for name in columns if name in {data, rule.requests}),
+        streams=tuple(name for name in scope.columns if name in {data, rule.requests}),
         data=data,
         values=tuple(values),
         weight=weight,
@@ -127,75 +123,58 @@ def resolve_ranges(rule: RangeRule, columns: Columns, special: Special) -> Range
         rearm_us=rule.rearm_us,
         shards=rule.shards,
     )
+    return [pipeline]
 
 
-class _Wrong:
-    """What is wrong with a rule, each mistake with the field that it is in."""
-
-    def __init__(self, rule: RangeRule) -> None:
-        self.rule, self.errors = rule, list[FieldError]()
-
-    @property
-    def data(self) -> str | None:
-        """The stream whose rows are counted, if it is one."""
-        streams = {_key(name)[0] for name in self.rule.values}
-        return streams.pop() if len(streams) == 1 else None
-
-    def tell(self, sentence: str, *path: object) -> None:
-        """Note a mistake."""
-        self.errors.append(FieldError(sentence, path, location=self.rule.location))
-
-    @contextmanager
-    def told_at(self, *path: object) -> Iterator[None]:
-        """Note a mistake that is raised, and go on behind."""
-        try:
-            yield
-        except RuleError as error:
-            self.tell(str(error).removeprefix(f"{self.rule.location}: "), *path)
-
-
-def _find_values(wrong: _Wrong, columns: Columns, special: Special) -> list[str]:
-    """The columns that ranges are over, as far as they are there."""
-    rule, found = wrong.rule, list[str]()
+def _find_values(rule: RangeRule, data: str | None, scope: Scope, diagnostics: Diagnostics) -> list[str]:
+    """Return the existing columns of the ranges."""
+    found, reported = list[str](), set[str]()
     for name in rule.values:
-        with wrong.told_at("values", name):
-            found.append(column_of(rule, _key(name), columns, special))
-    if wrong.data is None:
+        stream = _key(name)[0]
+        if stream in reported:
+            continue
+        column = scope.read_column(diagnostics, _key(name), rule.on, path=["values", name])
+        if column is not None:
+            found.append(column)
+        elif stream not in scope.columns:
+            reported.add(stream)
+    if data is None:
         streams = sorted({_key(name)[0] for name in rule.values})
-        wrong.tell(f"`values` must be columns of one stream; got {', '.join(streams)}", "values")
+        if not any(map(scope.is_doubtful, streams)):
+            message = f"`{scope.ranges_name}` must be columns of one stream"
+            diagnostics.add("not-combinable", ["values"], message, ", ".join(streams))
     elif len(set(found)) < len(found):
-        wrong.tell(f"`values` must list each column once; got {', '.join(rule.values)}", "values")
+        message = f"`{scope.ranges_name}` must list each column once"
+        diagnostics.add("duplicate-name", ["values"], message, ", ".join(rule.values))
     return found
 
 
-def _find_weight(wrong: _Wrong, columns: Columns, special: Special) -> str | None:
-    """The column of weights, if there is one; where the stream of the values is none, it may be of any."""
-    rule, data = wrong.rule, wrong.data
+def _find_weight(rule: RangeRule, data: str | None, scope: Scope, diagnostics: Diagnostics) -> str | None:
+    """Return the column of weights, if there is one. If the stream of the values is unknown, any stream is possible."""
     if rule.weight is None:
         return None
     stream, _ = key = _key(rule.weight)
-    if data is not None and stream != data and data in columns:
-        got = f"got `{rule.weight}`{nearest(stream, [data])}"
-        wrong.tell(f"`weight` must be a column of `{data}` like `values`; {got}", "weight")
-    elif stream != data or data in columns:
-        with wrong.told_at("weight"):
-            return column_of(rule, key, columns, special)
+    if data is not None and stream != data and data in scope.columns:
+        message = f"`weight` must be a column of `{data}` like `{scope.ranges_name}`"
+        diagnostics.add("not-combinable", ["weight"], message, f"`{rule.weight}`", nearest(stream, [data]))
+    elif stream != data or data in scope.columns:
+        return scope.read_column(diagnostics, key, rule.on, path=["weight"])
     return None
 
 
-def _check_requests(wrong: _Wrong, values: Sequence[str], columns: Columns, special: Special) -> None:
-    """Refuse a stream of requests that lacks columns; ends of several values are known by those of one stream alone."""
-    rule, dims = wrong.rule, len(wrong.rule.values)
-    named = [""] if dims == 1 else values if wrong.data is not None else []
+def _check_requests(rule: RangeRule, values: Sequence[str], scope: Scope, diagnostics: Diagnostics) -> None:
+    """Report columns that the stream of requests lacks. Ends of several values need the columns of one stream."""
+    dims = len(rule.values)
+    named = [""] if dims == 1 else values
     ends = {end for value in named for end in ends_of(value, dims)}
-    have = columns[rule.requests]
-    # Of the streams of a rule file only values are known here.
-    wanted = [*([ID] if are_all(special) else []), *sorted({*ends, THRESHOLD})]
+    have = scope.columns[rule.requests]
+    # A rule file declares only the values of its streams.
+    wanted = [*([ID] if scope.keys is None else []), *sorted({*ends, THRESHOLD})]
     missing = [name for name in wanted if name not in have]
     if missing:
-        listed, there = ", ".join(map(repr, missing)), ", ".join(name for name in have if not name.startswith(" "))
+        listed, there = ", ".join(map(repr, missing)), ", ".join([*(scope.keys or {}).get(rule.requests, ()), *have])
         message = f"stream `{rule.requests}` must have the columns {listed}; its columns are {there}"
-        wrong.tell(message, "requests")
+        diagnostics.add("unknown-column", ["requests"], message)
 
 
 def _key(name: str) -> Key:

@@ -1,38 +1,35 @@
-"""Resolve: rules and the columns of streams -> Plan. Every mistake that needs no data is found here."""
+"""Resolve: convert rules and the columns of streams to a plan, and collect every error that needs no data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from tocsin.errors import ExprError, PlanError, RuleError
-from tocsin.expr import find_variables, parse_condition
+from tocsin.errors import Diagnostics
 from tocsin.expr.certify.certificate import Verdict
-from tocsin.expr.syntax_tree import Condition, Key, Variable, format_variable
+from tocsin.expr.syntax_tree import Variable, format_variable
 from tocsin.plan.anytime import MOST_STREAMS as MOST_SPENDING
 from tocsin.plan.anytime import anytime_of, spending_of
+from tocsin.plan.bind import Bound, bind
 from tocsin.plan.bound import hopeless_numbers
-from tocsin.plan.columns import check_stream, column_of
 from tocsin.plan.divide import divide_run, share_cores, with_budget
-from tocsin.plan.group import Read, groups, windows_of, with_order
+from tocsin.plan.group import groups, windows_of, with_order
 from tocsin.plan.guided import anytime_of_one
-from tocsin.plan.numbers import check_recovery, limits_of
 from tocsin.plan.order import needed_wait
 from tocsin.plan.plan import Plan
 from tocsin.plan.prove import Domain, Reading, prove_readings
-from tocsin.plan.ranges import resolve_ranges
+from tocsin.plan.ranges import RangeWatch, resolve_ranges
 from tocsin.plan.share import Place, place_of, shared_stores
-from tocsin.plan.steps import Limit, Silence, Store, Threshold, Watch
+from tocsin.plan.steps import Silence, Store, Threshold, Watch
 from tocsin.plan.topology import Topology, topology
 from tocsin.rules.durations import MOST_US, Duration, duration_text, microseconds
 from tocsin.rules.model import Rule
 from tocsin.rules.no_data import AnyRule, NoData
 from tocsin.rules.quality import NO_QUALITY, SAMPLE, Cpu, Quality
 from tocsin.rules.ranges import RangeRule
+from tocsin.rules.scope import Scope
 
-MOST_STREAMS = 8
 # Of a store that more rules share, it is not asked which numbers decide none of their alarms.
 MOST_BOUNDED = 8
 
@@ -40,6 +37,17 @@ MOST_BOUNDED = 8
 ALLOWED_LATENESS = "1h"
 # Silence that ends an alert where no bound says how far apart its rows may be: that of Prometheus.
 STALE_US = 300_000_000
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Result of planning: the diagnostics, and the plan if all rules could be planned.
+
+    A rule that reads a doubtful stream has neither a plan nor an error.
+    """
+
+    plan: Plan | None
+    diagnostics: Diagnostics
 
 
 def make_plan(
@@ -52,53 +60,91 @@ def make_plan(
     bounded: bool = True,
     quality: Quality = NO_QUALITY,
 ) -> Plan:
-    """Plan rules over streams that have the named columns; unless `bounded`, without numbers that decide nothing.
+    """Plan rules over streams with the named columns. Raise all errors together."""
+    rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+    ttl = MOST_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
+    planned = plan_rules(rules, Scope(columns, time, arrival), key_ttl_us=ttl, bounded=bounded, quality=quality)
+    planned.diagnostics.raise_errors()
+    assert planned.plan is not None
+    return planned.plan
+
+
+def plan_rules(
+    rules: Sequence[AnyRule],
+    scope: Scope,
+    *,
+    key_ttl_us: int = MOST_US,
+    bounded: bool = True,
+    quality: Quality = NO_QUALITY,
+) -> Planned:
+    """Plan rules over the streams of a scope, and collect all errors. The paths of errors begin at their rule.
 
     `quality` has the budgets of the run: memory for all joins, and CPU for all rules with `emit: all`. A rule with a
-    budget in its own quality block takes no share of them.
+    budget in its own quality block takes no share of them. Without `bounded`, the plan has no values that cannot raise
+    an alarm.
     """
-    rules = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+    diagnostics = Diagnostics()
+    if not rules:
+        diagnostics.add("no-rules", [], "`rules` must contain at least one rule; it is empty")
     for rule in rules:
         if not isinstance(rule, Rule | NoData | RangeRule):
-            message = f"`rules` must contain only rules; got {type(rule).__name__}"
-            raise PlanError(message)
-    if not rules:
-        message = "`rules` must contain at least one rule; it is empty"
-        raise PlanError(message)
-    _check_identities(rules)
-    ttl = MOST_US if key_ttl is None else microseconds(key_ttl, "`key_ttl`")
-    _check_time_to_live(rules, ttl)
-    special = (time, arrival)
-    ranges = tuple(resolve_ranges(rule, columns, special) for rule in rules if isinstance(rule, RangeRule))
-    others = [rule for rule in rules if not isinstance(rule, RangeRule)]
-    together = groups(others, lambda rule: _read(rule, columns, special), quality.memory, quality.cpu)
-    watches = [_watch(group, columns, special, ttl, bounded=bounded) for group in together]
-    limited = [_limited(watch, group, quality) for watch, group in zip(watches, together, strict=True)]
-    return Plan(share_cores(divide_run(limited, quality.memory), quality.cpu), ranges)
+            diagnostics.add("wrong-type", [], "`rules` must contain only rules", type(rule).__name__)
+    if diagnostics:
+        return Planned(None, diagnostics)
+    _check_identities(rules, diagnostics)
+    _check_time_to_live(rules, key_ttl_us, diagnostics)
+    ranges, watched = list[RangeWatch](), list[AnyRule]()
+    resolved: dict[int, Resolved | Silence] = {}
+    for rule in rules:
+        with diagnostics.of(rule.location) as mine:
+            if isinstance(rule, RangeRule):
+                ranges += resolve_ranges(rule, scope, mine)
+                continue
+            found = _silence(rule, scope, mine) if isinstance(rule, NoData) else _resolve(rule, scope, mine)
+            if found is not None:
+                watched.append(rule)
+                resolved[id(rule)] = found
+    together = groups(watched, lambda rule: _of(resolved, rule).bound.columns, quality.memory, quality.cpu)
+    watches = []
+    for group in together:
+        watch = _watch(
+            group, [resolved[id(rule)] for rule in group], scope, key_ttl_us, bounded=bounded and not diagnostics
+        )
+        watches.append(_limited(watch, group, quality, diagnostics))
+    divided = share_cores(divide_run(watches, quality.memory, diagnostics), quality.cpu)
+    is_whole = not diagnostics and len(watched) + len(ranges) == len(rules)
+    return Planned(Plan(divided, tuple(ranges)) if is_whole else None, diagnostics)
 
 
-def _limited(watch: Watch, given: Sequence[AnyRule], quality: Quality) -> Watch:
-    """Give a watch the budget that its rules share."""
+def _of(resolved: Mapping[int, Resolved | Silence], rule: Rule) -> Resolved:
+    found = resolved[id(rule)]
+    assert isinstance(found, Resolved)
+    return found
+
+
+def _limited(watch: Watch, given: Sequence[AnyRule], quality: Quality, diagnostics: Diagnostics) -> Watch:
+    """Return a watch with the budget that its rules share."""
     rules = [rule for rule in given if isinstance(rule, Rule)]
     spending = spending_of(rules[0], _streams_of(watch), quality.cpu) if rules else None
     if spending is not None:
-        return _spending(watch, rules, spending)
+        return _spending(watch, rules, spending, diagnostics)
     if all(len(rule.stores) < 2 for rule in watch.rules):
         limited = next((rule for rule in rules if rule.quality_options.memory is not None), None)
         if limited is not None:
-            message = f"{limited.location}: `quality.memory` needs two or more streams; `expr` reads 1"
-            raise PlanError(message)
+            message = "`quality.memory` needs two or more streams; `expr` reads 1"
+            diagnostics.add("stream-count", ["quality", "memory"], message, where=limited.location)
         return watch
-    return with_budget(watch, rules, quality.memory, windows_of(watch))
+    return with_budget(watch, rules, quality.memory, windows_of(watch), diagnostics)
 
 
-def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu) -> Watch:
-    """Let a watch join, or evaluate its rows, as far as its processor time goes."""
+def _spending(watch: Watch, rules: Sequence[Rule], spending: Cpu, diagnostics: Diagnostics) -> Watch:
+    """Return a watch that joins or evaluates its rows as far as its CPU budget permits."""
     streams = _streams_of(watch)
     if streams > MOST_SPENDING:
         name = "deadline" if spending.cores is None else "cpu"
-        message = f"{rules[0].location}: `quality.{name}` needs one or two streams; `expr` reads {streams}"
-        raise PlanError(message)
+        message = f"`quality.{name}` needs one or two streams; `expr` reads {streams}"
+        diagnostics.add("stream-count", ["quality", name], message, where=rules[0].location)
+        return watch
     if streams == 1:
         one = anytime_of_one(rules, watch, spending)
         return replace(watch, allowed_lateness_us=one.allowed_lateness_us, anytime=one)
@@ -112,46 +158,48 @@ def _streams_of(watch: Watch) -> int:
     return len({watch.stores[i].stream for i in watch.rules[0].stores})
 
 
-def _check_identities(rules: Sequence[AnyRule]) -> None:
-    """Refuse rules whose alerts could not be told apart: the same name with the same labels."""
+def _check_identities(rules: Sequence[AnyRule], diagnostics: Diagnostics) -> None:
+    """Reject rules whose alerts could not be told apart: the same name with the same labels."""
     seen = set()
     for rule in rules:
         labels = rule.all_labels if isinstance(rule, NoData) else rule.labels
         identity = (rule.alert, tuple(sorted((str(name), str(text)) for name, text in labels.items())))
         if identity in seen:
             message = f'rules must differ in `alert` or `labels`; "{rule.alert}" has a duplicate'
-            raise PlanError(message)
+            diagnostics.add("duplicate-alert", ["alert"], message)
         seen.add(identity)
 
 
-def _check_time_to_live(rules: Sequence[AnyRule], ttl: int) -> None:
-    """Refuse to forget a key before it could be called silent."""
+def _check_time_to_live(rules: Sequence[AnyRule], ttl: int, diagnostics: Diagnostics) -> None:
+    """Reject a time to live in which a key expires before its NoData alert can fire."""
     for rule in rules:
         if isinstance(rule, NoData) and rule.for_us >= ttl:
             message = "`key_ttl` must be longer than `for` of each NoData, or keys expire before their alert"
-            message = f"{message}; got {duration_text(ttl)}, and {rule.location} has {duration_text(rule.for_us)}"
-            raise PlanError(message)
+            found = f"{duration_text(ttl)}, and {rule.location} has {duration_text(rule.for_us)}"
+            diagnostics.add("out-of-range", ["key_ttl"], message, found)
 
 
 @dataclass(frozen=True)
-class _Resolved:
-    """A rule whose variables are columns: its graph, what it needs remembered and why, and its numbers."""
+class Resolved:
+    """A bound rule with its join graph, its stores and the proofs of their reduction."""
 
-    rule: Rule
-    condition: Condition
-    read: Mapping[Key, str]
+    bound: Bound
     topology: Topology
     needs: Mapping[Place, Store]
     proofs: tuple[tuple[str, Verdict], ...]
-    recovery: float | None
-    limits: tuple[Limit, ...]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.bound.rule
 
     def hopeless(self, store: Store) -> Domain | None:
-        """Numbers of a store that decide none of its alarms."""
-        return hopeless_numbers(self.rule, self.condition, self.read, self.limits, store)
+        """Values of a store that decide none of its alarms."""
+        bound = self.bound
+        return hopeless_numbers(bound.rule, bound.condition, bound.read, bound.limits, store)
 
 
-def _allowed_lateness_us(one: _Resolved) -> int:
+def _allowed_lateness_us(one: Resolved) -> int:
     """How far a row of a rule may come behind; a sample of an hour would leave little for the span that is joined."""
     rule = one.rule
     if rule.allowed_lateness is None and rule.quality_options.prefer == SAMPLE:
@@ -162,53 +210,37 @@ def _allowed_lateness_us(one: _Resolved) -> int:
 
 
 def _watch(
-    given: Sequence[AnyRule],
-    columns: Mapping[str, Sequence[str]],
-    special: tuple[str, str | None],
-    ttl: int,
-    *,
-    bounded: bool,
+    given: Sequence[AnyRule], found: Sequence[Resolved | Silence], scope: Scope, ttl: int, *, bounded: bool
 ) -> Watch:
     rules = [rule for rule in given if isinstance(rule, Rule)]
-    silences = tuple(_silence(rule, columns, special) for rule in given if isinstance(rule, NoData))
-    resolved = [_resolve(rule, columns, special) for rule in rules]
+    silences = tuple(one for one in found if isinstance(one, Silence))
+    resolved = [one for one in found if isinstance(one, Resolved)]
     stores, home = shared_stores([one.needs for one in resolved])
     if bounded:
         stores = {place: _bounded(store, place, resolved) for place, store in stores.items()}
     order = list(dict.fromkeys(home.values()))
     thresholds = []
     for one in resolved:
-        found = {order.index(home[place]): store for place, store in one.needs.items()}
-        thresholds.append(_threshold(one, found))
+        mine = {order.index(home[place]): store for place, store in one.needs.items()}
+        thresholds.append(_threshold(one, mine))
     used = {place[0] for place in order} | {silence.stream for silence in silences}
-    streams = tuple(name for name in columns if name in used)
+    streams = tuple(name for name in scope.columns if name in used)
     allowed_lateness = max(map(_allowed_lateness_us, resolved), default=0)
     kept, on = tuple(stores[place] for place in order), tuple(given[0].on)
     watch = Watch(on, streams, kept, tuple(thresholds), allowed_lateness, ttl, silences)
     return with_order(watch, rules)
 
 
-def _resolve(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> _Resolved:
-    condition = _condition(rule)
-    limits = limits_of(rule, condition, columns)
-    named = [limit.variable for limit in limits]
-    read = {v.key: column_of(rule, v.key, columns, special) for v in find_variables(condition) if v.key not in named}
-    recovery = check_recovery(rule, condition)
-    rule = _by_own_names(rule, read)
-    needs, topo, proofs = _needs(rule, condition, read, limits)
-    return _Resolved(rule, condition, read, topo, needs, proofs, recovery, limits)
+def _resolve(rule: Rule, scope: Scope, diagnostics: Diagnostics) -> Resolved | None:
+    bound = bind(rule, scope, diagnostics)
+    if bound is None:
+        return None
+    topo = topology(bound.rule, bound.streams, diagnostics)
+    needs, proofs = _needs(bound, topo, diagnostics)
+    return Resolved(bound, topo, needs, proofs)
 
 
-def _read(rule: Rule, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Read:
-    """The columns that a rule reads of each stream; tables of limits are none."""
-    found: dict[str, set[str]] = {}
-    for variable in find_variables(_condition(rule)):
-        if variable.stream not in rule.limits:
-            found.setdefault(variable.stream, set()).add(column_of(rule, variable.key, columns, special))
-    return frozenset((stream, frozenset(names)) for stream, names in found.items())
-
-
-def _bounded(store: Store, place: Place, resolved: Sequence[_Resolved]) -> Store:
+def _bounded(store: Store, place: Place, resolved: Sequence[Resolved]) -> Store:
     """Find the numbers of a store that decide no alarm of any rule; among many rules there are hardly any."""
     readers = [one for one in resolved if place in one.needs]
     if store.alone or store.whole or not 0 < len(readers) <= MOST_BOUNDED:
@@ -222,36 +254,26 @@ def _bounded(store: Store, place: Place, resolved: Sequence[_Resolved]) -> Store
     return replace(store, hopeless=(low, high)) if low < high else store
 
 
-def _silence(rule: NoData, columns: Mapping[str, Sequence[str]], special: tuple[str, str | None]) -> Silence:
-    check_stream(rule, rule.stream, columns, special)
+def _silence(rule: NoData, scope: Scope, diagnostics: Diagnostics) -> Silence | None:
+    if not scope.check_stream(diagnostics, rule.stream, rule.on, path=["stream"]):
+        return None
     return Silence(rule.alert, tuple(sorted(rule.all_labels.items())), rule.stream, rule.for_us)
 
 
-def _condition(rule: Rule) -> Condition:
-    try:
-        return parse_condition(rule.expr)
-    except ExprError as error:
-        raise error.with_place(rule.location) from None
-
-
 def _needs(
-    rule: Rule, condition: Condition, read: Mapping[Key, str], limits: Sequence[Limit]
-) -> tuple[dict[Place, Store], Topology, tuple[tuple[str, Verdict], ...]]:
-    """The stores of a rule, in stream order, each with the least that this rule needs remembered; and why."""
-    streams = list(dict.fromkeys(stream for stream, _ in read))
-    if not 1 <= len(streams) <= MOST_STREAMS:
-        message = f"{rule.location}: `expr` must read 1 to {MOST_STREAMS} streams; got {len(streams)}"
-        raise RuleError(message)
-    topo = topology(rule, streams)
-    reducible = [stream for i, stream in enumerate(streams) if _may_reduce(rule, topo, i, len(read))]
-    readings = prove_readings(rule, condition, read, limits, reducible)
+    bound: Bound, topo: Topology, diagnostics: Diagnostics
+) -> tuple[dict[Place, Store], tuple[tuple[str, Verdict], ...]]:
+    """Return the stores of a rule in stream order, each with the least that this rule needs, and the proofs of it."""
+    rule, read = bound.rule, bound.read
+    reducible = [stream for i, stream in enumerate(topo.streams) if _may_reduce(rule, topo, i, len(read))]
+    readings = prove_readings(rule, bound.condition, read, bound.limits, reducible, diagnostics)
     needs: dict[Place, Store] = {}
-    for i, stream in enumerate(streams):
+    for i, stream in enumerate(topo.streams):
         columns = tuple(dict.fromkeys(column for key, column in read.items() if key[0] == stream))
         store = _store(rule, topo, i, columns, readings[stream])
-        alone = store if len(streams) == 1 and store.remember else None
+        alone = store if len(topo.streams) == 1 and store.remember else None
         needs[place_of(store, alone)] = store
-    return needs, topo, tuple((name, verdict) for reading in readings.values() for name, verdict in reading.why.items())
+    return needs, tuple((name, verdict) for reading in readings.values() for name, verdict in reading.why.items())
 
 
 def _may_reduce(rule: Rule, topo: Topology, i: int, values: int) -> bool:
@@ -295,8 +317,8 @@ def _needs_every_row(rule: Rule, values: int) -> str:
     return ""
 
 
-def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
-    rule, topo, read = one.rule, one.topology, one.read
+def _threshold(one: Resolved, stores: Mapping[int, Store]) -> Threshold:
+    rule, topo, read = one.rule, one.topology, one.bound.read
     span = stale = topo.span_us if len(topo.streams) > 1 else topo.window_us
     lag, every_row = 0, ""
     if len(topo.streams) == 1:
@@ -307,7 +329,7 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
     return Threshold(
         alert=rule.alert,
         labels=tuple(sorted((str(name), str(value)) for name, value in rule.labels.items())),
-        condition=one.condition,
+        condition=one.bound.condition,
         stores=tuple(stores),
         needs=tuple(stores.values()),
         columns=tuple(read.items()),
@@ -324,8 +346,8 @@ def _threshold(one: _Resolved, stores: Mapping[int, Store]) -> Threshold:
             for key, column in read.items()
             if (domain := rule.domains.get(format_variable(key))) is not None
         ),
-        recovery=one.recovery,
-        limits=one.limits,
+        recovery=one.bound.recovery,
+        limits=one.bound.limits,
         proofs=one.proofs,
         no_wait=needed_wait(rule)[1],
     )
@@ -335,26 +357,3 @@ def _lag(store: Store) -> int:
     """How far behind the newest row the rows of a reduced rule of one stream are settled; 0: it is not reduced."""
     # A hopping window may hold two rows that lie its whole length apart.
     return max(store.above_us, store.below_us) + (store.hop_us > 0) if store.remember else 0
-
-
-def _by_own_names(rule: Rule, read: Mapping[Key, str]) -> Rule:
-    """Name what is set of variables as `expr` does; they may be named with their columns too, as the plan does."""
-    own = {f"{key[0]}.{column}": format_variable(key) for key, column in read.items()} | {
-        format_variable(key): format_variable(key) for key in read
-    }
-    named: dict[str, Any] = {}
-    for field in ("shapes", "domains", "tolerance"):
-        mine = named.setdefault(field, {})
-        for name, value in getattr(rule, field).items():
-            if name not in own:
-                names = ", ".join(sorted(map(format_variable, read)))
-                message = f"{rule.location}: `{field}` must name variables of `expr` ({names}); got {name!r}"
-                raise RuleError(message)
-            if own[name] in mine:
-                message = (
-                    f"{rule.location}: `{field}` must name each variable once; it names `{own[name]}` twice, "
-                    f"got {name!r}"
-                )
-                raise RuleError(message)
-            mine[own[name]] = value
-    return replace(rule, **named)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostics
 from tocsin.rules.durations import microseconds
 from tocsin.rules.model import Rule
 from tocsin.runtime.contract import Int
@@ -65,14 +65,15 @@ class Topology:
         return shortest + (self.closed != "both")
 
 
-def topology(rule: Rule, streams: Sequence[str]) -> Topology:
-    """Read the bounds of a rule; refuse a graph that is not connected, and bounds that no rows can meet."""
+def topology(rule: Rule, streams: Sequence[str], diagnostics: Diagnostics) -> Topology:
+    """Return the join graph of a rule. If its bounds have an error, all rows within a second are joined instead."""
     count = len(streams)
     upper = np.full((count, count), FAR, dtype=np.int64)
     np.fill_diagonal(upper, 0)
     window = hop = 0
+    errors = len(diagnostics)
     if isinstance(rule.within, Mapping):
-        _read_pairs(rule, streams, upper)
+        _read_pairs(rule, streams, upper, diagnostics)
     elif rule.within is not None:
         window = microseconds(rule.within, f"{rule.location}: `within`")
         hop = 0 if rule.hop is None else microseconds(rule.hop, f"{rule.location}: `hop`")
@@ -82,19 +83,23 @@ def topology(rule: Rule, streams: Sequence[str]) -> Topology:
         if rule.closed in {"left", "right"} and not hop:
             _open_one_end(rule, upper, window)
     elif count > 1:
-        message = f"{rule.location}: `within` is needed to join {', '.join(streams)}"
-        raise RuleError(message)
-    return Topology(tuple(streams), _rows(upper), _rows(_closure(rule, streams, upper)), window, hop, rule.closed)
+        diagnostics.add("missing-within", ["within"], f"`within` is needed to join {', '.join(streams)}")
+    implied = upper if len(diagnostics) > errors else _closure(streams, upper, diagnostics)
+    if len(diagnostics) > errors:
+        return topology(rule.with_fields(within="1s", hop=None), streams, diagnostics)
+    return Topology(tuple(streams), _rows(upper), _rows(implied), window, hop, rule.closed)
 
 
-def _read_pairs(rule: Rule, streams: Sequence[str], upper: Int) -> None:
+def _read_pairs(rule: Rule, streams: Sequence[str], upper: Int, diagnostics: Diagnostics) -> None:
     """Put l <= t_s - t_r <= u into the matrix; an open end is one microsecond less."""
     assert isinstance(rule.within, Mapping)
     for (first, second), (low, high) in rule.within.items():
-        for name in (first, second):
-            if name not in streams:
-                message = f"{rule.location}: `within` must name streams of `expr` ({', '.join(streams)}); got {name!r}"
-                raise RuleError(message)
+        unknown = [name for name in (first, second) if name not in streams]
+        for name in unknown:
+            message = f"`within` must name streams of `expr` ({', '.join(streams)})"
+            diagnostics.add("unknown-stream", ["within", (first, second), name], message, repr(name))
+        if unknown:
+            continue
         place = f"{rule.location}: `within[{(first, second)!r}]`"
         low_us = microseconds(low, place, signed=True) + (rule.closed in {"neither", "right"})
         high_us = microseconds(high, place, signed=True) - (rule.closed in {"neither", "left"})
@@ -112,18 +117,18 @@ def _open_one_end(rule: Rule, upper: Int, window: int) -> None:
             upper[s, r] = window - (rule.closed == "right")
 
 
-def _closure(rule: Rule, streams: Sequence[str], upper: Int) -> Int:
-    """Tightest implied bounds by shortest paths."""
+def _closure(streams: Sequence[str], upper: Int, diagnostics: Diagnostics) -> Int:
+    """Return the tightest implied bounds, found as shortest paths."""
     implied = upper.copy()
     for k in range(len(streams)):
         implied = np.minimum(implied, implied[:, k, None] + implied[None, k, :])
     if (implied >= FAR).any():
         first, second = (streams[int(i)] for i in np.argwhere(implied >= FAR)[0])
-        message = f"{rule.location}: `within` must connect all streams; no bound connects {first!r} and {second!r}"
-        raise RuleError(message)
-    if (np.diag(implied) < 0).any():
-        message = f"{rule.location}: `within` must not have contradictory bounds; no combination of rows satisfies all"
-        raise RuleError(message)
+        message = f"`within` must connect all streams; no bound connects {first!r} and {second!r}"
+        diagnostics.add("disconnected-streams", ["within"], message)
+    elif (np.diag(implied) < 0).any():
+        message = "`within` must not have contradictory bounds; no combination of rows satisfies all"
+        diagnostics.add("contradictory-bounds", ["within"], message)
     return implied
 
 

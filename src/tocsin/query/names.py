@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from tocsin.query.model import Kind
 from tocsin.query.read import Script
-from tocsin.rules.nearest import nearest
+from tocsin.rules.suggestions import nearest_clause
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _find(script: Script, node: exp.Expr, known: Sequence[str], what: str) -> st
     found = [one for one in known if one == name] or [one for one in known if one.lower() == name.lower()]
     if not found:
         listed = ", ".join(known[:20]) or "none"
-        script.refuse(f"`{name}` must be a {what}; expected one of {listed}{nearest(name, known)}", node)
+        script.refuse(f"`{name}` must be a {what}; expected one of {listed}{nearest_clause(name, known)}", node)
     if len(found) > 1:
         script.refuse(f"`{name}` is ambiguous; the matching names are {', '.join(found)}", node)
     return found[0]

@@ -1,9 +1,8 @@
-"""Report: what a run over history found, added up, compared with another version of the rules, and drawn.
+"""Report: the results of a backtest, added up and compared with another version of the rules.
 
 result    → alerts, counts and dead rows of one version, added up; recall: what share of results came in order
 compare   → two versions over the same history: alerts only in one, in both, and what moved
-choose    → the alerts that are worth a picture
-svg, axis → timeline, picture, bars, curve   → page: one HTML file that needs nothing else
+choose    → the alerts that are drawn (`tocsin.dashboard.backtest_report` draws them)
 """
 
 from tocsin.report.choose import Pick, choose

@@ -26,7 +26,8 @@ _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-Report = Callable[[int, int, str], None]
+# Line, column, code, message, and optionally found value and hint.
+Report = Callable[..., None]
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +67,7 @@ class MapNode(Node):
 
 
 class _Unreadable(Exception):
-    """Reading cannot go on; line, column and message are its arguments."""
+    """The file cannot be read further. The arguments are those of `Report`."""
 
 
 def compose(text: str, report: Report) -> Node | None:
@@ -75,9 +76,8 @@ def compose(text: str, report: Report) -> Node | None:
     if found:
         breaks = [0, *(match.end() for match in _BREAK.finditer(text, 0, found.start()))]
         shown = f"U+{ord(found.group()):04X}"
-        report(
-            len(breaks), found.start() - breaks[-1] + 1, f"a file must contain only printable characters; got {shown}"
-        )
+        message = "a file must contain only printable characters"
+        report(len(breaks), found.start() - breaks[-1] + 1, "invalid-character", message, shown)
         return None
     try:
         return _Composer(report).document(text)
@@ -90,8 +90,9 @@ def compose(text: str, report: Report) -> Node | None:
         if line > len(lines):
             # What is missing at the end of a file is missing at the end of its last line.
             line, column = len(lines), len(lines[-1]) + 1
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        report(line, column, f"invalid YAML: {said}")
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = "indent with spaces, not with tabs" if "\t" in lines[line - 1][: column + 1] else ""
+        report(line, column, "invalid-yaml", f"invalid YAML: {reason}", hint=hint)
     return None
 
 
@@ -113,7 +114,8 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _Unreadable(*_place(event), "a file must contain one YAML document; a second one begins here")
+                    message = "a file must contain one YAML document; a second one begins here"
+                    raise _Unreadable(*_place(event), "unsupported-yaml", message)
             elif isinstance(event, yaml.AliasEvent):
                 self._put(self._aliased(event))
             elif isinstance(event, yaml.NodeEvent):
@@ -126,7 +128,7 @@ class _Composer:
         line, column = _place(event)
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self._report(line, column, f"a file must not use tags; got `{tag}`")
+            self._report(line, column, "unsupported-yaml", "a file must not use tags", f"`{tag}`")
         if isinstance(event, yaml.ScalarEvent):
             node = Scalar(line, column, text=event.value, style=event.style or "")
             self._count(node)
@@ -138,7 +140,7 @@ class _Composer:
         opened: ListNode | MapNode = kind(line, column)
         self._count(opened)
         if len(self._open) == MOST_DEPTH:
-            raise _Unreadable(line, column, f"a file must be nested at most {MOST_DEPTH} deep")
+            raise _Unreadable(line, column, "file-limit", f"a file must be nested at most {MOST_DEPTH} deep")
         if event.anchor is not None:
             # Until it is closed an anchor has nothing to give: an alias inside it would have no end.
             self._anchors.pop(event.anchor, None)
@@ -157,21 +159,20 @@ class _Composer:
         node = self._anchors.get(str(event.anchor))
         if node is None:
             message = f"an alias must follow the end of its anchor; `*{event.anchor}` has no anchor before it"
-            raise _Unreadable(line, column, message)
+            raise _Unreadable(line, column, "unsupported-yaml", message)
         self._nodes += node.size
         if self._nodes > MOST_NODES:
             message = (
                 f"a file must have at most {MOST_NODES:,} nodes after the expansion of aliases; this file has more"
             )
-            raise _Unreadable(line, column, message)
+            raise _Unreadable(line, column, "file-limit", message)
         return node
 
     def _count(self, node: Node) -> None:
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise _Unreadable(
-                node.line, node.column, f"a file must have at most {MOST_NODES:,} nodes; this file has more"
-            )
+            message = f"a file must have at most {MOST_NODES:,} nodes; this file has more"
+            raise _Unreadable(node.line, node.column, "file-limit", message)
 
     def _put(self, node: Node) -> None:
         """Give a finished node to the container that is open."""
@@ -190,14 +191,15 @@ class _Composer:
 
     def _enter(self, container: MapNode, key: Node, value: Node) -> None:
         if not isinstance(key, Scalar):
-            self._report(key.line, key.column, "a key must be a scalar; got a list or a mapping")
+            message = "a key must be a scalar"
+            self._report(key.line, key.column, "unsupported-yaml", message, "a list or a mapping")
         elif key.text in container.entries:
             first = container.entries[key.text][0].line
-            self._report(key.line, key.column, f"keys must be unique; `{key.text}` is already in line {first}")
+            message = f"keys must be unique; `{key.text}` is already in line {first}"
+            self._report(key.line, key.column, "duplicate-name", message)
         elif key.text == "<<" and not key.style:
-            self._report(
-                key.line, key.column, "merge keys (`<<`) are not supported; write the keys, or use an alias as a value"
-            )
+            message = "merge keys (`<<`) are not supported; write the keys, or use an alias as a value"
+            self._report(key.line, key.column, "unsupported-yaml", message)
         else:
             container.entries[key.text] = (key, value)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from tocsin.errors import RuleError, value_text
+from tocsin.errors import Diagnostic, RuleError, value_text
 from tocsin.runtime.contract import FIRST_US, LAST_US
 from tocsin.times import parse_iso_time
 
@@ -48,12 +48,14 @@ def microseconds(duration: Duration, where: str, *, signed: bool = False, others
     """
     value = _read(duration, where, others)
     if value < 0 and not signed:
-        message = f"{where} must not be negative; got {value_text(duration)}"
-        raise RuleError(message)
+        raise _error(duration, "out-of-range", f"{where} must not be negative")
     if abs(value) > MOST_US:
-        message = f"{where} must be shorter than 3,000 years; got {value_text(duration)}"
-        raise RuleError(message)
+        raise _error(duration, "out-of-range", f"{where} must be shorter than 3,000 years")
     return value
+
+
+def _error(value: object, code: str, message: str) -> RuleError:
+    return RuleError(Diagnostic(code, (), message, value_text(value)))
 
 
 def _read(duration: Duration, where: str, others: Sequence[str]) -> int:
@@ -71,11 +73,12 @@ def _read(duration: Duration, where: str, others: Sequence[str]) -> int:
         if parts and "".join(number + unit for number, unit in parts) == body:
             return sign * sum(int(number) * _UNITS[unit] for number, unit in parts)
     words = f", or one of {', '.join(others)}" if others else ""
-    message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'{words}; got {value_text(duration)}"
+    message = f"{where} must be a duration such as '10s', '1h30m' or '500ms'{words}"
     number = value_text(duration).strip("' ").removesuffix(".0")
+    found, hint = value_text(duration), ""
     if re.fullmatch(r"[+-]?[0-9]{1,50}", number):
-        message += f", a number without a unit; for seconds write '{number}s'"
-    raise RuleError(message)
+        found, hint = f"{found}, a number without a unit", f"for seconds write '{number}s'"
+    raise RuleError(Diagnostic("invalid-duration", (), message, found, hint))
 
 
 def time_us(text: str, where: str) -> int:
@@ -87,8 +90,7 @@ def time_us(text: str, where: str) -> int:
     try:
         return parse_iso_time(text)
     except ValueError:
-        message = f"{where} must be a time such as 2026-01-01T00:00:00Z; got {text!r}"
-        raise RuleError(message) from None
+        raise _error(text, "invalid-time", f"{where} must be a time such as 2026-01-01T00:00:00Z") from None
 
 
 def duration_text(value_us: int) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 from tocsin.rules.compose import MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
-from tocsin.rules.nearest import nearest
 from tocsin.rules.options import Field, Kind
-from tocsin.rules.renamed import renamed_hint
+from tocsin.rules.suggestions import nearest_or_all
 from tocsin.rules.values import default_value, read_value
 
 
@@ -33,7 +32,7 @@ class Fields:
 def read_fields(context: Context, node: Node, table: Sequence[Field], where: str, what: str) -> Fields | None:
     """Read a mapping by its table; `what` names it in messages. None: it is no mapping."""
     if not isinstance(node, MapNode):
-        context.report(node, where, f"{what} must be a mapping; got {found(node)}")
+        context.report(node, where, "wrong-type", f"{what} must be a mapping", found(node))
         return None
     known = {entry.name: entry for entry in table}
     _check_keys(context, node, known, where, what)
@@ -51,12 +50,12 @@ def read_fields(context: Context, node: Node, table: Sequence[Field], where: str
 def _check_keys(context: Context, node: MapNode, known: Mapping[str, Field], where: str, what: str) -> None:
     for name, (key, _) in node.entries.items():
         if name not in known:
-            hint = renamed_hint(name, known) or nearest(name, known)
-            hint = hint or (f"; expected one of {', '.join(known)}" if known else "; it has no keys")
-            context.report(key, where, f"`{name[:60]}` is not a key of {what}{hint}")
+            hint = nearest_or_all(name, known) if known else "it has no keys"
+            context.report(key, where, "unknown-key", f"`{name[:60]}` is not a key of {what}", hint=hint)
     missing = [name for name, entry in known.items() if entry.required and name not in node.entries]
     for name in missing:
-        context.report(node, where, f"`{name}` must be given; found {', '.join(node.entries)[:200] or 'nothing'}")
+        message = f"`{name}` must be given; found {', '.join(node.entries)[:200] or 'nothing'}"
+        context.report(node, where, "missing-key", message)
 
 
 def read_kind(
@@ -65,12 +64,12 @@ def read_kind(
     """Read a source or a sink: a mapping with exactly one kind, which has its options."""
     if not isinstance(node, MapNode) or len(node.entries) != 1:
         given = ", ".join(node.entries) if isinstance(node, MapNode) and node.entries else found(node)
-        context.report(node, where, f"a {what} must have exactly one kind of {', '.join(kinds)}; got {given}")
+        context.report(node, where, "wrong-type", f"a {what} must have exactly one kind of {', '.join(kinds)}", given)
         return None
     name, (key, options) = next(iter(node.entries.items()))
     if name not in kinds:
-        hint = nearest(name, kinds) or f"; expected one of {', '.join(kinds)}"
-        context.report(key, where, f"`{name[:60]}` is not a kind of {what}{hint}")
+        message, hint = f"`{name[:60]}` is not a kind of {what}", nearest_or_all(name, kinds)
+        context.report(key, where, "unknown-word", message, hint=hint)
         return None
     if isinstance(options, Scalar) and options.is_nothing:
         options = MapNode(key.line, key.column)

@@ -9,9 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tocsin.errors import Diagnostics
+from tocsin.expr.syntax_tree import Variable
 from tocsin.files import open_file
-from tocsin.rules.nearest import nearest
+from tocsin.rules.suggestions import nearest
 
 MOST_BYTES = 16 * 1024 * 1024
 MOST_MISTAKES = 20
@@ -29,12 +32,15 @@ class Limits:
     columns: tuple[str, ...]
     rows: Mapping[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict, repr=False)
 
-    def mistake(self, name: str, column: str | None) -> str:
-        """Say what is wrong with reading a column of this table, which a condition calls `name`; nothing if it can."""
-        if column in self.columns:
-            return ""
-        found = f"{column or 'no column'}{nearest(column, self.columns) if column else ''}"
-        return f"`{name}` must name a column of its table ({', '.join(self.columns)}); got {found}"
+    def check_column(self, diagnostics: Diagnostics, variable: Variable, **at: Any) -> bool:
+        """Return whether a variable of a condition names a column of this table. Report it if it does not."""
+        name = variable.column
+        if name in self.columns:
+            return True
+        message = f"`expr`: `{variable.stream}` must name a column of its table ({', '.join(self.columns)})"
+        hint = nearest(name, self.columns) if name else ""
+        diagnostics.add("unknown-column", message=message, found=name or "no column", hint=hint, **at)
+        return False
 
     def column(self, name: str) -> list[float]:
         """Give one column, a number per key."""

@@ -1,23 +1,23 @@
-"""A rule as the user states it: a condition over streams, who joins whom, and how an alert lives.
+"""Rule: a condition over streams, the time bounds of its join, and the life of its alert.
 
-What one rule says about itself is checked here; what it says about streams and columns is checked when it is planned.
+The checks of this module need the rule only. The planner checks streams and columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
-from tocsin.errors import RuleError
+from tocsin.errors import NAME, Diagnostics, value_text
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.field_error import FieldError, written
 from tocsin.rules.labels import check_annotations, check_label, check_label_name
 from tocsin.rules.limits import Limits
-from tocsin.rules.quality import SAMPLE, Quality, parse_quality
-from tocsin.rules.renamed import reject_renamed_parameters, renamed_hint
+from tocsin.rules.quality import SAMPLE, Quality, read_quality
+from tocsin.rules.suggestions import format_path, nearest, reject_renamed_parameters, renamed_hint
 
 SHAPES = ("increasing", "decreasing", "quasiconvex")
 UNREDUCED = "unreduced"
@@ -126,23 +126,32 @@ class Rule:
     quality: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check what can be checked without knowing the streams."""
+        """Check what can be checked without the streams."""
+        diagnostics = Diagnostics()
+        self.check(diagnostics)
+        diagnostics.raise_errors(self.location)
+        # In a file, None is a word.
+        object.__setattr__(self, "shapes", {name: None if s == UNREDUCED else s for name, s in self.shapes.items()})
+
+    def check(self, diagnostics: Diagnostics) -> None:
+        """Add all errors that can be found without the streams."""
         if not isinstance(self.alert, str) or not self.alert.strip():
-            sentence = f"`alert` must be a name; got {self.alert!r}"
-            raise FieldError(sentence, ["alert"])
+            diagnostics.add("wrong-type", ["alert"], "`alert` must be a name", value_text(self.alert))
         if not isinstance(self.expr, str):
-            _refuse(self, f"`expr` must be text; got {type(self.expr).__name__}", "expr")
+            diagnostics.add("wrong-type", ["expr"], "`expr` must be text", type(self.expr).__name__)
         if isinstance(self.on, str):
             object.__setattr__(self, "on", (self.on,))
-        for check in (_check_kinds, _check_words, _check_durations, _check_domains):
-            check(self)
-        # Files say it in a word.
-        object.__setattr__(self, "shapes", {name: None if s == UNREDUCED else s for name, s in self.shapes.items()})
-        _check_labels(self)
-        check_annotations(self.annotations, [*self.on, *self.labels], self.location)
-        for check in (_check_recovery, _check_limits, _check_tolerance):
-            check(self)
-        _check_quality(self)
+        for check in (_check_words, _check_durations, _check_domains, _check_labels, _check_recovery, _check_tolerance):
+            check(self, diagnostics)
+        _check_limits(self, diagnostics)
+        _check_quality(self, diagnostics)
+
+    def with_fields(self, **values: Any) -> Rule:
+        """Return a copy with other values of some fields, without a check."""
+        rule = copy(self)
+        rule.__dict__.pop("quality_options", None)
+        rule.__dict__.update(values)
+        return rule
 
     @property
     def location(self) -> str:
@@ -151,129 +160,136 @@ class Rule:
 
     @cached_property
     def quality_options(self) -> Quality:
-        """Parsed quality block."""
-        return parse_quality(self.quality)
+        """Parsed quality block, with the default of each option that has an error."""
+        return read_quality(self.quality, Diagnostics())
 
 
-def _refuse(rule: Rule, sentence: str, *path: object) -> NoReturn:
-    raise FieldError(sentence, path, location=rule.location) from None
+def _mapping(rule: Rule, name: str, diagnostics: Diagnostics) -> Mapping[Any, Any]:
+    """Return a field that must be a mapping; report it and return an empty one if it is not."""
+    value = getattr(rule, name)
+    if isinstance(value, Mapping):
+        return value
+    diagnostics.add("wrong-type", [name], f"`{name}` must map names to settings", value_text(value))
+    return {}
 
 
-def _check_kinds(rule: Rule) -> None:
-    for name in ("shapes", "domains", "labels", "annotations", "limits", "tolerance"):
-        if not isinstance(getattr(rule, name), Mapping):
-            _refuse(rule, f"`{name}` must map names to settings; got {getattr(rule, name)!r}", name)
-    if not isinstance(rule.on, Sequence):
-        _refuse(rule, f"`on` must list key columns; got {rule.on!r}", "on")
-
-
-def _check_words(rule: Rule) -> None:
+def _check_words(rule: Rule, diagnostics: Diagnostics) -> None:
     words: list[tuple[tuple[str, ...], object, tuple[str, ...]]] = [
         (("emit",), rule.emit, EMITS),
         (("closed",), rule.closed, CLOSED),
     ]
-    shapes = [(name, shape) for name, shape in rule.shapes.items() if shape is not None]
+    shapes = [(name, shape) for name, shape in _mapping(rule, "shapes", diagnostics).items() if shape is not None]
     words += [(("shapes", name), shape, (*SHAPES, UNREDUCED)) for name, shape in shapes]
     for path, word, known in words:
         if word not in known:
-            hint = renamed_hint(word, known)
-            _refuse(rule, f"`{written(path)}` must be one of {', '.join(known)}; got {word!r}{hint}", *path)
+            message = f"`{format_path(path)}` must be one of {', '.join(known)}"
+            hint = renamed_hint(word, known) or (nearest(word, known) if isinstance(word, str) else "")
+            diagnostics.add("unknown-word", path, message, value_text(word), hint)
 
 
-def _check_durations(rule: Rule) -> None:
+def _check_durations(rule: Rule, diagnostics: Diagnostics) -> None:
     for name in ("for_", "keep_firing_for", "stale", "allowed_lateness", "idle_timeout", "hop"):
         value = getattr(rule, name)
         if value is not None:
-            _duration(rule, value, name.rstrip("_"))
-    if rule.hop is not None and microseconds(rule.hop, "`hop`") == 0:
-        _refuse(rule, f"`hop` must be longer than 0; got {rule.hop!r}", "hop")
+            length = _duration(diagnostics, value, name.rstrip("_"))
+            if name == "hop" and length == 0:
+                diagnostics.add("out-of-range", ["hop"], "`hop` must be longer than 0", value_text(value))
     if isinstance(rule.within, Mapping):
         if rule.hop is not None:
-            _refuse(rule, "`hop` needs one `within`, the length of its windows; got bounds per pair", "hop")
+            message = "`hop` needs one `within`, the length of its windows"
+            diagnostics.add("not-combinable", ["hop"], message, "bounds per pair")
         for pair, bounds in rule.within.items():
-            _check_pair(rule, pair, bounds)
+            _check_pair(diagnostics, pair, bounds)
     elif rule.within is not None:
-        _duration(rule, rule.within, "within")
+        _duration(diagnostics, rule.within, "within")
     elif rule.hop is not None:
-        _refuse(rule, "`hop` needs `within`, the length of its windows; `within` is not set", "hop")
+        message = "`hop` needs `within`, the length of its windows; `within` is not set"
+        diagnostics.add("needs-option", ["hop"], message)
 
 
-def _check_pair(rule: Rule, pair: object, bounds: object) -> None:
+def _check_pair(diagnostics: Diagnostics, pair: object, bounds: object) -> None:
     path = ("within", pair)
+    name = f"`{format_path(path)}`"
     if not (isinstance(pair, tuple) and len(pair) == 2 and pair[0] != pair[1]):
-        _refuse(rule, f"`{written(path)}` must name two different streams", *path)
+        diagnostics.add("invalid-bounds", path, f"{name} must name two different streams")
+        return
     if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-        _refuse(rule, f"`{written(path)}` must be (lower, upper); got {bounds!r}", *path)
-    lower, upper = (_duration(rule, bound, *path, signed=True) for bound in bounds)
-    if lower > upper:
-        _refuse(rule, f"`{written(path)}` must have lower <= upper; got {bounds!r}", *path)
+        diagnostics.add("invalid-bounds", path, f"{name} must be (lower, upper)", value_text(bounds))
+        return
+    lower, upper = (_duration(diagnostics, bound, *path, signed=True) for bound in bounds)
+    if lower is not None and upper is not None and lower > upper:
+        diagnostics.add("invalid-bounds", path, f"{name} must have lower <= upper", value_text(bounds))
 
 
-def _duration(rule: Rule, value: Duration, *path: object, signed: bool = False) -> int:
-    try:
-        return microseconds(value, f"`{written(path)}`", signed=signed)
-    except RuleError as error:
-        _refuse(rule, str(error), *path)
+def _duration(diagnostics: Diagnostics, value: Any, *path: object, signed: bool = False) -> int | None:
+    with diagnostics.at(*path):
+        return microseconds(value, f"`{format_path(path)}`", signed=signed)
+    return None
 
 
-def _check_domains(rule: Rule) -> None:
-    for name, domain in rule.domains.items():
+def _check_domains(rule: Rule, diagnostics: Diagnostics) -> None:
+    for name, domain in _mapping(rule, "domains", diagnostics).items():
         pair = isinstance(domain, tuple | list) and len(domain) == 2
         if not (pair and all(isinstance(end, int | float) for end in domain) and domain[0] < domain[1]):
-            sentence = f"`domains[{name!r}]` must be (low, high) with low < high; got {domain!r}"
-            _refuse(rule, sentence, "domains", name)
+            message = f"`domains[{name!r}]` must be (low, high) with low < high"
+            diagnostics.add("invalid-domain", ["domains", name], message, value_text(domain))
 
 
-def _check_labels(rule: Rule) -> None:
-    for name in rule.on:
-        check_label_name(name, rule.location, "on", name)
-    for name, value in rule.labels.items():
-        check_label(name, value, rule.location)
-        if name in rule.on:
-            sentence = f"`labels` must not repeat key columns; both have {name!r}"
-            _refuse(rule, sentence, "labels", name, "name")
+def _check_labels(rule: Rule, diagnostics: Diagnostics) -> None:
+    keys = rule.on if isinstance(rule.on, Sequence) else ()
+    if not isinstance(rule.on, Sequence):
+        diagnostics.add("wrong-type", ["on"], "`on` must list key columns", value_text(rule.on))
+    labels = _mapping(rule, "labels", diagnostics)
+    for name in keys:
+        check_label_name(diagnostics, name, "on", name)
+    for name, value in labels.items():
+        check_label(diagnostics, name, value)
+        if name in keys:
+            message = f"`labels` must not repeat key columns; both have {name!r}"
+            diagnostics.add("duplicate-name", ["labels", name, NAME], message)
+    check_annotations(diagnostics, _mapping(rule, "annotations", diagnostics), [*keys, *labels])
 
 
-def _check_recovery(rule: Rule) -> None:
-    number = isinstance(rule.recovery, int | float) and not isinstance(rule.recovery, bool)
+def _check_recovery(rule: Rule, diagnostics: Diagnostics) -> None:
     if rule.recovery is None:
         return
+    number = isinstance(rule.recovery, int | float) and not isinstance(rule.recovery, bool)
     if not number or not math.isfinite(rule.recovery):
-        _refuse(rule, f"`recovery` must be a finite number; got {rule.recovery!r}", "recovery")
-    if rule.emit == "all":
-        _refuse(rule, "`recovery` needs `emit: witness`, because a match has no end; got `emit: all`", "recovery")
+        diagnostics.add("invalid-number", ["recovery"], "`recovery` must be a finite number", value_text(rule.recovery))
+    elif rule.emit == "all":
+        message = "`recovery` needs `emit: witness`, because a match has no end"
+        diagnostics.add("not-combinable", ["recovery"], message, "`emit: all`")
 
 
-def _check_limits(rule: Rule) -> None:
-    for name, table in rule.limits.items():
+def _check_limits(rule: Rule, diagnostics: Diagnostics) -> None:
+    for name, table in _mapping(rule, "limits", diagnostics).items():
         if not isinstance(table, Limits):
-            _refuse(rule, f"`limits[{name!r}]` must be a table of limits; got {table!r}", "limits", name)
+            message = f"`limits[{name!r}]` must be a table of limits"
+            diagnostics.add("wrong-type", ["limits", name], message, value_text(table))
+            continue
         missing = [key for key in table.on if key not in rule.on]
         if missing:
-            sentence = f"`on` must have the key columns of the limits {name!r} ({', '.join(table.on)})"
-            _refuse(rule, f"{sentence}; add {missing[0]!r}", "limits", name)
+            message = f"`on` must have the key columns of the limits {name!r} ({', '.join(table.on)})"
+            diagnostics.add("missing-key-column", ["limits", name], message, hint=f"add {missing[0]!r}")
 
 
-def _check_tolerance(rule: Rule) -> None:
-    for name, value in rule.tolerance.items():
+def _check_tolerance(rule: Rule, diagnostics: Diagnostics) -> None:
+    for name, value in _mapping(rule, "tolerance", diagnostics).items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < math.inf:
-            sentence = f"`tolerance[{name!r}]` must be a number of at least 0; got {value!r}"
-            _refuse(rule, sentence, "tolerance", name)
+            message = f"`tolerance[{name!r}]` must be a number of at least 0"
+            diagnostics.add("out-of-range", ["tolerance", name], message, value_text(value))
 
 
-def _check_quality(rule: Rule) -> None:
+def _check_quality(rule: Rule, diagnostics: Diagnostics) -> None:
     """Reject a quality block with an error, and options that need `emit: all`."""
-    try:
-        quality = rule.quality_options
-    except FieldError as error:
-        _refuse(rule, error.sentence, *error.path)
-    if rule.emit == "all":
+    quality = read_quality(rule.quality, diagnostics)
+    if rule.emit != "witness":
         return
     if quality.prefer == SAMPLE:
-        sentence = "`quality.prefer: sample` needs `emit: all`, because a sample carries no information about a maximum"
-        _refuse(rule, f"{sentence}; got `emit: {rule.emit}`", "quality", "prefer")
+        message = "`quality.prefer: sample` needs `emit: all`, because a sample carries no information about a maximum"
+        diagnostics.add("needs-emit-all", ["quality", "prefer"], message, "`emit: witness`")
     if quality.cpu is not None:
         name = "deadline" if quality.cpu.cores is None else "cpu"
-        sentence = f"`quality.{name}` needs `emit: all`, because a CPU budget can omit results"
-        _refuse(rule, f"{sentence}; got `emit: {rule.emit}`", "quality", name)
+        message = f"`quality.{name}` needs `emit: all`, because a CPU budget can omit results"
+        diagnostics.add("needs-emit-all", ["quality", name], message, "`emit: witness`")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-from tocsin.errors import RuleError
+from tocsin.errors import NAME, Diagnostics, value_text
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.field_error import FieldError
 from tocsin.rules.labels import check_label, check_label_name
 from tocsin.rules.model import Rule
 from tocsin.rules.ranges import RangeRule
@@ -40,19 +38,40 @@ class NoData:
     alert: str = "NoData"
 
     def __post_init__(self) -> None:
-        """Check what can be checked without knowing the streams."""
+        """Check what can be checked without the streams."""
+        diagnostics = Diagnostics()
+        self.check(diagnostics)
+        diagnostics.raise_errors(self.location)
+
+    def check(self, diagnostics: Diagnostics) -> None:
+        """Add all errors that can be found without the streams."""
         for name in ("alert", "stream"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
-                sentence = f"`{name}` must be a name; got {getattr(self, name)!r}"
-                raise FieldError(sentence, [name])
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                diagnostics.add("wrong-type", [name], f"`{name}` must be a name", value_text(value))
         if isinstance(self.on, str):
             object.__setattr__(self, "on", (self.on,))
-        if not isinstance(self.on, Sequence):
-            self._refuse(f"`on` must list key columns; got {self.on!r}", "on")
-        if not isinstance(self.labels, Mapping):
-            self._refuse(f"`labels` must map names to settings; got {self.labels!r}", "labels")
-        self._check_length()
-        self._check_labels()
+        with diagnostics.at("for"):
+            if not microseconds(self.for_, "`for`"):
+                diagnostics.add("out-of-range", ["for"], "`for` must be longer than 0", value_text(self.for_))
+        keys, labels = self.on, self.labels
+        if not isinstance(keys, Sequence):
+            diagnostics.add("wrong-type", ["on"], "`on` must list key columns", value_text(keys))
+            keys = ()
+        if not isinstance(labels, Mapping):
+            diagnostics.add("wrong-type", ["labels"], "`labels` must map names to settings", value_text(labels))
+            labels = {}
+        for name in keys:
+            check_label_name(diagnostics, name, "on", name)
+        for name, value in labels.items():
+            check_label(diagnostics, name, value)
+            if name in keys:
+                message = f"`labels` must not repeat key columns; both have {name!r}"
+                diagnostics.add("duplicate-name", ["labels", name, NAME], message)
+        for field_name, path in (("labels", ("labels", "stream", NAME)), ("on", ("on", "stream"))):
+            if "stream" in (labels if field_name == "labels" else keys):
+                message = f"`{field_name}` must not contain `stream`, the label with the name of the stream"
+                diagnostics.add("reserved-name", path, message)
 
     @property
     def location(self) -> str:
@@ -68,31 +87,6 @@ class NoData:
     def all_labels(self) -> dict[str, str]:
         """Labels of the rule, with the label `stream`."""
         return {**{str(name): str(value) for name, value in self.labels.items()}, "stream": self.stream}
-
-    def _refuse(self, sentence: str, *path: object) -> NoReturn:
-        raise FieldError(sentence, path, location=self.location) from None
-
-    def _check_length(self) -> None:
-        try:
-            length = microseconds(self.for_, "`for`")
-        except RuleError as error:
-            self._refuse(str(error), "for")
-        if length == 0:
-            self._refuse(f"`for` must be longer than 0; got {self.for_!r}", "for")
-
-    def _check_labels(self) -> None:
-        for name in self.on:
-            check_label_name(name, self.location, "on", name)
-        for name, value in self.labels.items():
-            check_label(name, value, self.location)
-            if name in self.on:
-                self._refuse(f"`labels` must not repeat key columns; both have {name!r}", "labels", name, "name")
-        if "stream" in self.labels:
-            self._refuse(
-                "`labels` must not contain `stream`, the label with the name of the stream", "labels", "stream", "name"
-            )
-        if "stream" in self.on:
-            self._refuse("`on` must not contain `stream`, the label with the name of the stream", "on", "stream")
 
 
 # What a plan is made of.

@@ -57,6 +57,7 @@ FILE = (
     Field("limits", "part", "tables of limits per key, by name"),
     Field("groups", "part", "groups of rules", required=True),
     Field("sinks", "part", "receivers of alerts, one kind each"),
+    Field("dashboard", "text", "address of the dashboard, for the links of all sinks"),
     Field("archive", "part", "storage of rows for backtests"),
     Field("quality", "part", "budgets of all rules together"),
 )
@@ -333,6 +334,7 @@ SINKS: Mapping[str, Kind] = {
                     "states that are printed; default: `firing`, `resolved` and `match`",
                     words=("pending", "firing", "resolved", "inactive", "match"),
                 ),
+                _DASHBOARD,
             ),
         ),
         Kind(
@@ -362,6 +364,7 @@ SINKS: Mapping[str, Kind] = {
                     default="PLAIN",
                     words=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
                 ),
+                _DASHBOARD,
             ),
         ),
         Kind(
@@ -408,6 +411,7 @@ SINKS: Mapping[str, Kind] = {
                 Field("source", "text", "the `source` of the events", default="/tocsin"),
                 _TIMEOUT,
                 _HEADERS,
+                _DASHBOARD,
             ),
         ),
     )

@@ -1,7 +1,7 @@
 """Quality block: the options of `quality:` in a rule, a rule file or a Python call, parsed into one frozen object.
 
-`parse_quality` accepts Python values and the text of a rule file. It raises a `FieldError` whose path names the option,
-such as `("quality", "model", "by")`. The loader reports the error at the position of this option.
+`parse_quality` accepts Python values and the text of a rule file. The path of a diagnostic names the option, such as
+`("quality", "model", "by")`.
 
 The options of a wait are the parameters of Ji et al.: `period` is P, `adapt_every` is L, and `step` is g.
 """
@@ -12,14 +12,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from tocsin.errors import RuleError, value_text
+from tocsin.errors import NAME, Diagnostic, Diagnostics, RuleError, value_text
 from tocsin.formatting import format_duration
 from tocsin.rules.durations import duration_text, microseconds
-from tocsin.rules.field_error import FieldError
-from tocsin.rules.nearest import nearest
-from tocsin.rules.renamed import RENAMED, renamed_hint
+from tocsin.rules.suggestions import RENAMED, nearest, nearest_or_all
 
 # Options of a rule, and options of a rule file, `alerts` and `run_local`.
 RULE_KEYS = (
@@ -224,50 +222,232 @@ NO_QUALITY = Quality()
 
 
 def parse_quality(given: object, known: Sequence[str] = RULE_KEYS) -> Quality:
-    """Return the options of a quality block. Raise a FieldError for the first error.
+    """Return the options of a quality block. Raise a RuleError with all its errors.
 
     An option with the value None is ignored.
 
     >>> parse_quality({"memory": "5MB", "weight": 2}).memory
     Memory(amount=5000000, unit='bytes')
     """
+    diagnostics = Diagnostics()
+    quality = read_quality(given, diagnostics, known)
+    if diagnostics:
+        raise RuleError(*diagnostics)
+    return quality
+
+
+def read_quality(given: object, diagnostics: Diagnostics, known: Sequence[str] = RULE_KEYS) -> Quality:
+    """Return the options of a quality block, with the default of each option that has an error."""
     if given is None:
         return NO_QUALITY
     if not isinstance(given, Mapping):
-        _reject(f"`quality` must be a mapping such as {EXAMPLE}; got {value_text(given)}")
-    for name in given:
-        if name not in known:
-            _reject(_unknown_key(_plain_text(name), known), name, "name")
-    given = {name: value for name, value in given.items() if value is not None}
-    _check_recall(given)
-    cpu = _parse_cpu(given)
-    wait, memory = _parse_wait(given), parse_memory(given["memory"]) if "memory" in given else None
-    if cpu is not None:
-        _check_cpu(given, wait)
-    return Quality(
-        wait=wait,
-        memory=memory,
-        prefer=_parse_word(given, "prefer", PREFER_WORDS, SUBSET),
-        model=_parse_model(given["model"]) if "model" in given else None,
-        weight=_parse_weight(given["weight"]) if "weight" in given else 1.0,
-        cpu=cpu,
-    )
+        message = f"`quality` must be a mapping such as {EXAMPLE}"
+        diagnostics.add("wrong-type", ["quality"], message, value_text(given))
+        return NO_QUALITY
+    return _Block({name: value for name, value in given.items() if value is not None}, diagnostics).read(known)
 
 
-def remove_option(block: dict[str, Any], path: Sequence[object]) -> None:
-    """Remove the option that an error names from a block, so that the other options can be checked.
+class _Block:
+    """Options of a quality block, and the collector of its errors."""
 
-    The path begins below `quality`. An option that needs a recall gets one: the error can be a wrong or misspelt
-    `recall`.
-    """
-    name = path[0]
-    inner = block.get(str(name))
-    if len(path) > 1 and isinstance(inner, dict) and path[1] in inner:
-        del inner[path[1]]
-    else:
-        block.pop(str(name), None)
-    if "wait" not in block and any(key in block for key in _RECALL_KEYS):
-        block.setdefault("recall", 1.0)
+    def __init__(self, given: Mapping[Any, Any], diagnostics: Diagnostics) -> None:
+        self._given, self._diagnostics = given, diagnostics
+
+    def read(self, known: Sequence[str]) -> Quality:
+        """Return all options; report unknown ones."""
+        unknown = [name for name in self._given if name not in known]
+        for name in unknown:
+            self._report_unknown(name, known)
+        self._given = {name: value for name, value in self._given.items() if name in known}
+        wait = self._read_wait(may_miss_recall=bool(unknown))
+        quality = Quality(
+            wait=wait,
+            memory=self._read_memory(),
+            prefer=self._word(("prefer",), PREFER_WORDS, SUBSET),
+            model=self._read_model(),
+            weight=self._read_weight(),
+            cpu=self._read_cpu(),
+        )
+        if quality.cpu is not None and (quality.cpu.cores is None) == ("cpu" not in self._given):
+            self._check_cpu(quality)
+        return quality
+
+    def _add(self, code: str, path: Sequence[object], message: str, value: object, hint: str = "") -> None:
+        self._diagnostics.add(code, ("quality", *path), message, value_text(value), hint)
+
+    def _report_unknown(self, name: object, known: Sequence[str]) -> None:
+        text, path = _plain_text(name), ("quality", name, NAME)
+        if name in RULE_KEYS:
+            message = f"`quality.{name}` is an option of a rule; move it to the `quality` of a rule"
+            self._diagnostics.add("unknown-key", path, message)
+            return
+        hint = nearest_or_all(text, known)
+        if RENAMED.get(text) in RULE_KEYS and RENAMED[text] not in known:
+            hint = f"use `{RENAMED[text]}` in the `quality` of a rule"
+        self._diagnostics.add("unknown-key", path, f"`{text[:60]}` is not a key of `quality`", hint=hint)
+
+    def _read_wait(self, *, may_miss_recall: bool) -> ReorderWait:
+        needing = [name for name in ("recall", *_RECALL_KEYS) if name in self._given]
+        if "wait" in self._given and needing:
+            message = f"`quality.wait` cannot be combined with `quality.{needing[0]}`: a recall target chooses the wait"
+            self._diagnostics.add("not-combinable", ["quality", "wait"], message, "both")
+        elif needing and "recall" not in self._given and not may_miss_recall:
+            message = f"`quality.{needing[0]}` needs `quality.recall`, such as 0.99; it is missing"
+            self._diagnostics.add("needs-option", ["quality", "recall"], message)
+        if needing:
+            return self._read_recall()
+        wait = self._given.get("wait", NONE)
+        if isinstance(wait, str) and wait in WAIT_WORDS:
+            return ReorderWait(wait)
+        fixed_us = self._duration(("wait",), others=WAIT_WORDS)
+        return NO_WAIT if fixed_us is None else ReorderWait(FIXED, fixed_us)
+
+    def _read_recall(self) -> ReorderWait:
+        recall = _number(self._given.get("recall", 1.0))
+        if not 0 < recall <= 1:
+            message = "`quality.recall` must be a number above 0 and at most 1, such as 0.99"
+            self._add("out-of-range", ["recall"], message, self._given["recall"])
+            recall = 1.0
+        period_us = self._positive(("period",), PERIOD_US)
+        every_us = step_us = None
+        if period_us is not None:
+            every_us = self._positive(("adapt_every",), max(ADAPT_EVERY_US, -(-period_us // MAX_INTERVALS)))
+            if every_us is not None:
+                self._check_lengths(period_us, every_us)
+        else:
+            self._positive(("adapt_every",), ADAPT_EVERY_US)
+        step_us = self._positive(("step",), STEP_US)
+        if step_us is not None and step_us > MAX_STEP_US:
+            message = f"`quality.step` must not be longer than {duration_text(MAX_STEP_US)}"
+            self._diagnostics.add("out-of-range", ["quality", "step"], message, duration_text(step_us))
+            step_us = None
+        return ReorderWait(
+            RECALL,
+            0,
+            recall,
+            period_us or PERIOD_US,
+            every_us or ADAPT_EVERY_US,
+            step_us or STEP_US,
+            self._boolean("in_order"),
+            self._word(("strategy",), STRATEGIES, OBSERVED),
+        )
+
+    def _check_lengths(self, period_us: int, every_us: int) -> None:
+        """Reject intervals that would need too much state."""
+        period = f"`quality.period` ({duration_text(period_us)})"
+        every = f"`quality.adapt_every` ({duration_text(every_us)})"
+        # One of the two options is in the block, because the defaults are valid together.
+        longer = "adapt_every" if "adapt_every" in self._given else "period"
+        if every_us > period_us:
+            message = f"{every} must not be longer than {period}"
+            self._diagnostics.add("out-of-range", ["quality", longer], message)
+        if period_us > MAX_INTERVALS * every_us:
+            message = f"{period} must not be longer than {MAX_INTERVALS:,} times {every}"
+            self._diagnostics.add("out-of-range", ["quality", longer], message)
+
+    def _read_memory(self) -> Memory | None:
+        if "memory" not in self._given:
+            return None
+        with self._diagnostics.at():
+            return parse_memory(self._given["memory"])
+        return None
+
+    def _read_cpu(self) -> Cpu | None:
+        if "cpu" not in self._given and "deadline" not in self._given:
+            return None
+        cores = None
+        if "cpu" in self._given:
+            cores = self._read_cores(self._given["cpu"])
+        return Cpu(cores, self._positive(("deadline",), 0) or None)
+
+    def _read_cores(self, given: object) -> float | None:
+        found = _CORES.fullmatch(given) if isinstance(given, str) else None
+        if found is None:
+            message = "`quality.cpu` must be a share of a core such as 50%, or a number of cores such as 2 cores"
+            self._add("invalid-cpu", ["cpu"], message, given, _cpu_hint(given))
+            return None
+        cores = float(found[1]) / (100 if found[2] == "%" else 1)
+        if not 0 < cores <= _MAX_CORES:
+            self._add(
+                "out-of-range", ["cpu"], f"`quality.cpu` must be above 0 and at most {_MAX_CORES:,.0f} cores", given
+            )
+            return None
+        return cores
+
+    def _check_cpu(self, quality: Quality) -> None:
+        """Reject a CPU budget together with a memory budget or a wait."""
+        name = "cpu" if "cpu" in self._given else "deadline"
+        others = ["memory"] if quality.memory is not None else []
+        others += ["recall" if quality.wait.kind == RECALL else "wait"] if quality.wait.kind != NONE else []
+        for other in others:
+            message = f"`quality.{name}` cannot be combined with `quality.{other}`"
+            found = f"{value_text(self._given[name])} and {value_text(self._given.get(other))}"
+            self._diagnostics.add("not-combinable", ["quality", name], message, found)
+
+    def _read_model(self) -> UtilityModel | None:
+        if "model" not in self._given:
+            return None
+        given = self._given["model"]
+        if not isinstance(given, Mapping):
+            self._add("wrong-type", ["model"], "`quality.model` must be a mapping such as {by: key}", given)
+            return None
+        for name in given:
+            if name not in _MODEL_KEYS:
+                key = _plain_text(name)
+                path, message = ("quality", "model", name, NAME), f"`{key[:60]}` is not a key of `quality.model`"
+                self._diagnostics.add("unknown-key", path, message, hint=nearest_or_all(key, _MODEL_KEYS))
+        return UtilityModel(
+            self._word(("model", "by"), MODEL_WORDS, AUTO), self._positive(("model", "granularity"), 0) or 0
+        )
+
+    def _read_weight(self) -> float:
+        if "weight" not in self._given:
+            return 1.0
+        weight = _number(self._given["weight"])
+        if _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
+            return weight
+        limits = f"at least {_MIN_WEIGHT:f} and at most {_MAX_WEIGHT:,}"
+        self._add("out-of-range", ["weight"], f"`quality.weight` must be a number of {limits}", self._given["weight"])
+        return 1.0
+
+    def _value(self, path: Sequence[str]) -> Any:
+        value: Any = self._given
+        for name in path:
+            value = value.get(name)
+        return value
+
+    def _word(self, path: Sequence[str], words: Sequence[str], default: str) -> str:
+        value = self._value(path)
+        if value is None:
+            return default
+        if isinstance(value, str) and value in words:
+            return value
+        message = f"`{'.'.join(('quality', *path))}` must be one of {', '.join(words)}"
+        self._add("unknown-word", path, message, value, nearest(_plain_text(value).lower(), words))
+        return default
+
+    def _boolean(self, name: str) -> bool:
+        value = self._given.get(name, False)
+        if isinstance(value, bool):
+            return value
+        if value not in ("true", "false"):
+            self._add("unknown-word", [name], f"`quality.{name}` must be true or false", value)
+        return bool(value == "true")
+
+    def _positive(self, path: Sequence[str], default: int) -> int | None:
+        """Return a duration above 0 in microseconds, or None if it has an error."""
+        value = self._value(path)
+        if value is None:
+            return default
+        length_us = self._duration(path)
+        if length_us == 0:
+            self._add("out-of-range", path, f"`{'.'.join(('quality', *path))}` must be longer than 0", value)
+        return length_us or None
+
+    def _duration(self, path: Sequence[str], others: Sequence[str] = ()) -> int | None:
+        with self._diagnostics.at("quality", *path):
+            return microseconds(self._value(path), f"`{'.'.join(('quality', *path))}`", others=others)
+        return None
 
 
 def size_text(size: float) -> str:
@@ -289,144 +469,33 @@ def parse_memory(given: object) -> Memory:
     (Memory(amount=65536, unit='bytes'), Memory(amount=500, unit='rows'))
     """
     is_size = isinstance(given, str | int) and not isinstance(given, bool)
-    found = _SIZE.fullmatch(_plain_text(given).replace(",", "")) if is_size else None
+    text = _plain_text(given).replace(",", "")
+    found = _SIZE.fullmatch(text) if is_size else None
     unit = found[2].lower() if found else ""
     if found is None or not (unit in _UNITS or unit == ROWS) or (unit == ROWS and "." in found[1]):
-        _reject(
-            f"`quality.memory` must be a size such as 200MB, 64KiB or 10000 rows; got {value_text(given)}", "memory"
-        )
+        message = "`quality.memory` must be a size such as 200MB, 64KiB or 10000 rows"
+        hint = f"did you mean `{found[1]}{unit.upper()}B`?" if found and f"{unit}b" in _UNITS else ""
+        raise RuleError(Diagnostic("invalid-size", ("quality", "memory"), message, value_text(given), hint))
     amount = math.floor(float(found[1]) * _UNITS.get(unit, 1))
     if not 1 <= amount <= _MAX_SIZE:
-        limits = f"at least 1 and at most {_MAX_SIZE:,} bytes or rows"
-        _reject(f"`quality.memory` must be {limits}; got {value_text(given)}", "memory")
+        message = f"`quality.memory` must be at least 1 and at most {_MAX_SIZE:,} bytes or rows"
+        raise RuleError(Diagnostic("out-of-range", ("quality", "memory"), message, value_text(given)))
     return Memory(amount, ROWS if unit == ROWS else BYTES)
-
-
-def _reject(sentence: str, *path: object) -> NoReturn:
-    raise FieldError(sentence, ("quality", *path)) from None
 
 
 def _plain_text(value: object) -> str:
     return value if isinstance(value, str) else value_text(value)
 
 
-def _unknown_key(name: str, known: Sequence[str]) -> str:
-    if name in RULE_KEYS:
-        return f"`quality.{name}` is an option of a rule; move it to the `quality` of a rule"
-    if RENAMED.get(name) in RULE_KEYS and RENAMED[name] not in known:
-        return f"`{name}` is not a key of `quality`; use `{RENAMED[name]}` in the `quality` of a rule"
-    hint = renamed_hint(name, known) or nearest(name, known) or f"; expected one of {', '.join(known)}"
-    return f"`{name[:60]}` is not a key of `quality`{hint}"
+def _cpu_hint(given: object) -> str:
+    """Return a hint for a number without a unit, which is a share or a number of cores."""
+    number = _number(given)
+    if not 0 < number <= _MAX_CORES:
+        return ""
+    return f"did you mean `{100 * number:g}%` or `{number:g} core{'s' * (number != 1)}`?"
 
 
-def _check_recall(given: Mapping[str, Any]) -> None:
-    """Reject options that need another option, or exclude it."""
-    needing = [name for name in ("recall", *_RECALL_KEYS) if name in given]
-    if "wait" in given and needing:
-        message = f"`quality.wait` cannot be combined with `quality.{needing[0]}`: a recall target chooses the wait"
-        _reject(f"{message}; got both", "wait")
-    if needing and "recall" not in given:
-        _reject(f"`quality.{needing[0]}` needs `quality.recall`, such as 0.99; it is missing", "recall")
-
-
-def _parse_wait(given: Mapping[str, Any]) -> ReorderWait:
-    if "recall" in given:
-        return _parse_recall_wait(given)
-    wait = given.get("wait", NONE)
-    if isinstance(wait, str) and wait in WAIT_WORDS:
-        return ReorderWait(wait)
-    return ReorderWait(FIXED, _parse_duration(wait, "wait", others=WAIT_WORDS))
-
-
-def _parse_recall_wait(given: Mapping[str, Any]) -> ReorderWait:
-    recall = _parse_number(given["recall"])
-    if not 0 < recall <= 1:
-        sentence = "`quality.recall` must be a number above 0 and at most 1, such as 0.99"
-        _reject(f"{sentence}; got {value_text(given['recall'])}", "recall")
-    period_us = _positive(given, "period", PERIOD_US)
-    every_us = _positive(given, "adapt_every", max(ADAPT_EVERY_US, -(-period_us // MAX_INTERVALS)))
-    step_us = _positive(given, "step", STEP_US)
-    _check_lengths(given, period_us, every_us, step_us)
-    strategy = _parse_word(given, "strategy", STRATEGIES, OBSERVED)
-    in_order = _parse_boolean(given.get("in_order", False))
-    return ReorderWait(RECALL, 0, recall, period_us, every_us, step_us, in_order, strategy)
-
-
-def _check_lengths(given: Mapping[str, Any], period_us: int, every_us: int, step_us: int) -> None:
-    """Reject intervals that would need too much state, and steps that could overflow times."""
-    period, every = (
-        f"`quality.period` ({duration_text(period_us)})",
-        f"`quality.adapt_every` ({duration_text(every_us)})",
-    )
-    # One of the two options is in the block, because the defaults are valid together.
-    longer = "adapt_every" if "adapt_every" in given else "period"
-    if every_us > period_us:
-        _reject(f"{every} must not be longer than {period}", longer)
-    if period_us > MAX_INTERVALS * every_us:
-        _reject(f"{period} must not be longer than {MAX_INTERVALS:,} times {every}", longer)
-    if step_us > MAX_STEP_US:
-        longest = duration_text(MAX_STEP_US)
-        _reject(f"`quality.step` must not be longer than {longest}; got {duration_text(step_us)}", "step")
-
-
-def _parse_cpu(given: Mapping[str, Any]) -> Cpu | None:
-    if "cpu" not in given and "deadline" not in given:
-        return None
-    cores = _parse_cores(given["cpu"]) if "cpu" in given else None
-    return Cpu(cores, _positive(given, "deadline", 0) or None)
-
-
-def _parse_cores(given: object) -> float:
-    found = _CORES.fullmatch(given) if isinstance(given, str) else None
-    if found is None:
-        sentence = "`quality.cpu` must be a share of a core such as 50%, or a number of cores such as 2 cores"
-        _reject(f"{sentence}; got {value_text(given)}", "cpu")
-    cores = float(found[1]) / (100 if found[2] == "%" else 1)
-    if not 0 < cores <= _MAX_CORES:
-        _reject(f"`quality.cpu` must be above 0 and at most {_MAX_CORES:,.0f} cores; got {value_text(given)}", "cpu")
-    return cores
-
-
-def _check_cpu(given: Mapping[str, Any], wait: ReorderWait) -> None:
-    """Reject a CPU budget together with a memory budget or a wait."""
-    name = "cpu" if "cpu" in given else "deadline"
-    others = ["memory"] if "memory" in given else []
-    others += ["recall" if wait.kind == RECALL else "wait"] if wait.kind != NONE else []
-    for other in others:
-        sentence = f"`quality.{name}` cannot be combined with `quality.{other}`"
-        _reject(f"{sentence}; got {value_text(given[name])} and {value_text(given[other])}", name)
-
-
-def _parse_model(given: object) -> UtilityModel:
-    if not isinstance(given, Mapping):
-        _reject(f"`quality.model` must be a mapping such as {{by: key}}; got {value_text(given)}", "model")
-    for name in given:
-        if name not in _MODEL_KEYS:
-            key = _plain_text(name)
-            hint = nearest(key, _MODEL_KEYS) or f"; expected one of {', '.join(_MODEL_KEYS)}"
-            _reject(f"`{key[:60]}` is not a key of `quality.model`{hint}", "model", name, "name")
-    by = _parse_word(given, "by", MODEL_WORDS, AUTO, "model")
-    return UtilityModel(by, _positive(given, "granularity", 0, "model"))
-
-
-def _parse_weight(given: object) -> float:
-    weight = _parse_number(given)
-    if not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
-        limits = f"at least {_MIN_WEIGHT:f} and at most {_MAX_WEIGHT:,}"
-        _reject(f"`quality.weight` must be a number of {limits}; got {value_text(given)}", "weight")
-    return weight
-
-
-def _parse_word(given: Mapping[str, Any], name: str, words: Sequence[str], default: str, *within: str) -> str:
-    value = given.get(name, default)
-    if not isinstance(value, str) or value not in words:
-        field = ".".join(("quality", *within, name))
-        sentence = f"`{field}` must be one of {', '.join(words)}; got {value_text(value)}"
-        _reject(sentence + nearest(_plain_text(value).lower(), words), *within, name)
-    return value
-
-
-def _parse_number(given: object) -> float:
+def _number(given: object) -> float:
     """Return a number, or NaN if it cannot be read. In a rule file, a number is text."""
     if isinstance(given, str):
         try:
@@ -439,30 +508,3 @@ def _parse_number(given: object) -> float:
         return float(given)
     except OverflowError:
         return math.inf
-
-
-def _parse_boolean(given: object) -> bool:
-    words = {"true": True, "false": False}
-    if isinstance(given, bool):
-        return given
-    if isinstance(given, str) and given in words:
-        return words[given]
-    _reject(f"`quality.in_order` must be true or false; got {value_text(given)}", "in_order")
-
-
-def _positive(given: Mapping[str, Any], name: str, default: int, *within: str) -> int:
-    """Return a duration above 0 in microseconds."""
-    if name not in given:
-        return default
-    value = _parse_duration(given[name], *within, name)
-    if not value:
-        field = ".".join(("quality", *within, name))
-        _reject(f"`{field}` must be longer than 0; got {value_text(given[name])}", *within, name)
-    return value
-
-
-def _parse_duration(given: Any, *path: str, others: Sequence[str] = ()) -> int:
-    try:
-        return microseconds(given, f"`{'.'.join(('quality', *path))}`", others=others)
-    except RuleError as error:
-        _reject(str(error), *path)

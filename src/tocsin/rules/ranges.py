@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any
 
-from tocsin.errors import RuleError
+from tocsin.errors import NAME, Diagnostics, value_text
 from tocsin.rules.durations import Duration, microseconds
-from tocsin.rules.field_error import FieldError
 from tocsin.rules.labels import check_annotations, check_label, check_label_name
-from tocsin.rules.renamed import reject_renamed_parameters
+from tocsin.rules.suggestions import reject_renamed_parameters
 
 # The label that tells the requests of a rule apart: their ids, and the columns of a request beside its ends.
 QUERY = "query"
@@ -68,16 +67,21 @@ class RangeRule:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what can be checked without knowing the streams."""
+        """Check what can be checked without the streams."""
+        diagnostics = Diagnostics()
+        self.check(diagnostics)
+        diagnostics.raise_errors(self.location)
+
+    def check(self, diagnostics: Diagnostics) -> None:
+        """Add all errors that can be found without the streams."""
         if not isinstance(self.alert, str) or not self.alert.strip():
-            sentence = f"`alert` must be a name; got {self.alert!r}"
-            raise FieldError(sentence, ["alert"])
+            diagnostics.add("wrong-type", ["alert"], "`alert` must be a name", value_text(self.alert))
         for name in ("values", "on"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, (getattr(self, name),))
-        self._check_names()
-        self._check_numbers()
-        self._check_labels()
+        self._check_names(diagnostics)
+        self._check_numbers(diagnostics)
+        self._check_labels(diagnostics)
 
     @property
     def location(self) -> str:
@@ -94,51 +98,52 @@ class RangeRule:
         """Duration `rearm` in microseconds."""
         return None if self.rearm is None else microseconds(self.rearm, "`rearm`")
 
-    def _refuse(self, sentence: str, *path: object) -> NoReturn:
-        raise FieldError(sentence, path, location=self.location) from None
-
-    def _check_names(self) -> None:
+    def _check_names(self, diagnostics: Diagnostics) -> None:
         for name in ("values", "on"):
             given = getattr(self, name)
             if not isinstance(given, Sequence) or not all(isinstance(one, str) and one.strip() for one in given):
-                self._refuse(f"`{name}` must list names; got {given!r}", name)
-        if not self.values or len(set(self.values)) < len(self.values):
-            self._refuse(f"`values` must list one or more columns, each once; got {list(self.values)!r}", "values")
+                diagnostics.add("wrong-type", [name], f"`{name}` must list names", value_text(given))
+            elif name == "values" and (not given or len(set(given)) < len(given)):
+                message = "`values` must list one or more columns, each once"
+                diagnostics.add("duplicate-name", [name], message, value_text(list(given)))
         if not isinstance(self.requests, str) or not self.requests.strip():
-            self._refuse(f"`requests` must be a stream; got {self.requests!r}", "requests")
+            diagnostics.add("wrong-type", ["requests"], "`requests` must be a stream", value_text(self.requests))
         if self.weight is not None and not isinstance(self.weight, str):
-            self._refuse(f"`weight` must name a column; got {self.weight!r}", "weight")
+            diagnostics.add("wrong-type", ["weight"], "`weight` must name a column", value_text(self.weight))
 
-    def _check_numbers(self) -> None:
+    def _check_numbers(self, diagnostics: Diagnostics) -> None:
         for name in ("within", "rearm"):
-            if getattr(self, name) is None:
+            value = getattr(self, name)
+            if value is None:
                 continue
-            try:
-                length = microseconds(getattr(self, name), f"`{name}`")
-            except RuleError as error:
-                self._refuse(str(error), name)
-            if name == "within" and length == 0:
-                self._refuse(f"`within` must be longer than 0; got {self.within!r}", "within")
+            with diagnostics.at(name):
+                if not microseconds(value, f"`{name}`") and name == "within":
+                    diagnostics.add("out-of-range", [name], "`within` must be longer than 0", value_text(value))
         whole = isinstance(self.shards, int) and not isinstance(self.shards, bool)
         if not whole or not 1 <= self.shards <= MOST_SHARDS:
-            self._refuse(f"`shards` must be an integer from 1 to {MOST_SHARDS}; got {self.shards!r}", "shards")
+            message = f"`shards` must be an integer from 1 to {MOST_SHARDS}"
+            diagnostics.add("out-of-range", ["shards"], message, value_text(self.shards))
 
-    def _check_labels(self) -> None:
-        for name in ("labels", "annotations"):
-            if not isinstance(getattr(self, name), Mapping):
-                self._refuse(f"`{name}` must map names to settings; got {getattr(self, name)!r}", name)
-        for name in self.on:
-            check_label_name(name, self.location, "on", name)
-            if name == QUERY:
-                self._refuse(f"`on` must not contain `{QUERY}`, the label with the id of the request", "on", name)
-            if name in {ID, ACTION}:
-                self._refuse(f"`on` must not contain `{name}`, a column of requests", "on", name)
-        for name, value in self.labels.items():
-            check_label(name, value, self.location)
-            if name == QUERY or name in self.on:
-                sentence = f"`labels` must not contain key columns or `{QUERY}`; got {name!r}"
-                self._refuse(sentence, "labels", name, "name")
-        check_annotations(self.annotations, [*self.on, *self.labels, QUERY], self.location)
+    def _check_labels(self, diagnostics: Diagnostics) -> None:
+        given: dict[str, Mapping[str, Any]] = {"labels": {}, "annotations": {}}
+        for name in given:
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                given[name] = value
+            else:
+                diagnostics.add("wrong-type", [name], f"`{name}` must map names to settings", value_text(value))
+        keys = self.on if isinstance(self.on, Sequence) else ()
+        for name in keys:
+            check_label_name(diagnostics, name, "on", name)
+            if name in {QUERY, ID, ACTION}:
+                what = "the label with the id of the request" if name == QUERY else "a column of requests"
+                diagnostics.add("reserved-name", ["on", name], f"`on` must not contain `{name}`, {what}")
+        for name, value in given["labels"].items():
+            check_label(diagnostics, name, value)
+            if name == QUERY or name in keys:
+                message = f"`labels` must not contain key columns or `{QUERY}`"
+                diagnostics.add("reserved-name", ["labels", name, NAME], message, repr(name))
+        check_annotations(diagnostics, given["annotations"], [*keys, *given["labels"], QUERY])
 
 
 def ends_of(column: str, dims: int) -> tuple[str, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocsin.rules.built import built
+from tocsin.errors import Diagnostics
 from tocsin.rules.compose import MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
-from tocsin.rules.quality import EXAMPLE, NO_QUALITY, RUN_KEYS, Quality, parse_quality
-from tocsin.rules.references import Placed
+from tocsin.rules.placed import Placed
+from tocsin.rules.quality import EXAMPLE, NO_QUALITY, RUN_KEYS, Quality, read_quality
 
 
 class _NotText:
@@ -28,7 +28,7 @@ def read_quality_block(
     if node is None:
         return None
     if not isinstance(node, MapNode):
-        context.report(node, where, f"`quality` must be a mapping such as {EXAMPLE}; got {found(node)}")
+        context.report(node, where, "wrong-type", f"`quality` must be a mapping such as {EXAMPLE}", found(node))
         return None
     places["quality",] = node
     block = _read_entries(node, ("quality",), places)
@@ -44,11 +44,10 @@ def read_run_quality(context: Context, node: Node | None, where: str) -> Quality
     block = read_quality_block(context, node, where, places)
     if node is None or block is None:
         return NO_QUALITY
-    return built(_parse_run_quality, {"quality": block}, Placed(context, places, node, where))
-
-
-def _parse_run_quality(quality: dict[str, Any] | None = None) -> Quality:
-    return parse_quality(quality, RUN_KEYS)
+    diagnostics = Diagnostics()
+    quality = read_quality(block, diagnostics, RUN_KEYS)
+    Placed(context, places, node, where).report(diagnostics)
+    return quality
 
 
 def _read_entries(node: MapNode, path: tuple[object, ...], places: dict[tuple[object, ...], Node]) -> dict[str, Any]:

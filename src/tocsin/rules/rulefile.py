@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tocsin.rules.limits import Limits
@@ -12,6 +13,7 @@ from tocsin.rules.model import Rule
 from tocsin.rules.no_data import NoData
 from tocsin.rules.quality import NO_QUALITY, Quality
 from tocsin.rules.ranges import RangeRule
+from tocsin.rules.scope import Scope
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ class Stream:
         return next(iter(self.values)) if len(self.values) == 1 else None
 
 
+def scope_of(streams: Mapping[str, Stream], tables: Mapping[str, Limits]) -> Scope:
+    """Return the scope of the conditions of a file."""
+    columns = {name: tuple(stream.values) for name, stream in streams.items()}
+    return Scope(columns, keys={name: stream.keys for name, stream in streams.items()}, tables=tables)
+
+
 @dataclass(frozen=True)
 class Group:
     """Rules that are told together; each has the labels of the group already."""
@@ -112,6 +120,11 @@ class RuleFile:
     sinks: tuple[Sink, ...] = ()
     archive: str | None = None
     quality: Quality = NO_QUALITY
+
+    @cached_property
+    def scope(self) -> Scope:
+        """Streams and columns that conditions can read."""
+        return scope_of(self.streams, self.limits)
 
     @property
     def rules(self) -> tuple[Rule, ...]:

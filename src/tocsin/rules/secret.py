@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostic, RuleError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
@@ -55,12 +55,12 @@ def substitute(text: str, environment: Mapping[str, str]) -> str:
     """Put variables of the environment in the place of `${VAR}`; no message shows what stands beside them."""
     rest = _REFERENCE.sub("", text)
     if "${" in rest:
-        message = "a variable must be written `${NAME}`; got `${` without a name and `}`"
-        raise RuleError(message)
+        message = "a variable must be written `${NAME}`"
+        raise RuleError(Diagnostic("invalid-variable", (), message, "`${` without a name and `}`"))
     for name in _REFERENCE.findall(text):
         if name not in environment:
             message = f"`${{{name}}}` must be set in the environment; this variable is not set"
-            raise RuleError(message)
+            raise RuleError(Diagnostic("missing-variable", (), message))
     return _REFERENCE.sub(lambda match: environment[match[1]], text)
 
 

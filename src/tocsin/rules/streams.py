@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from tocsin.errors import ExprError
+from tocsin.errors import Diagnostic, Diagnostics, ExprError
 from tocsin.expr.parser import parse_number
 from tocsin.expr.syntax_tree import Variable
 from tocsin.rules.compose import ListNode, MapNode, Node, Scalar
 from tocsin.rules.context import Context, found
-from tocsin.rules.field_error import FieldError
 from tocsin.rules.fields import Fields, read_fields, read_kind
 from tocsin.rules.labels import check_label, check_label_name
 from tocsin.rules.limits import Limits, read_limits
 from tocsin.rules.no_data import NoData
 from tocsin.rules.options import LIMITS, NO_DATA, SOURCES, STREAM, VALUE
+from tocsin.rules.placed import Placed, item_named
 from tocsin.rules.rulefile import DOUBTFUL, Domain, Source, Stream, Value
 from tocsin.rules.values import MOST_ENTRIES, read_number
 
@@ -39,10 +39,11 @@ def read_streams(context: Context, node: Node) -> dict[str, Stream | None]:
 
 def _named(context: Context, node: Node, section: str) -> list[tuple[str, Scalar, Node]]:
     if not isinstance(node, MapNode):
-        context.report(node, "rule file", f"`{section}` must be a mapping by name; got {found(node)}")
+        context.report(node, "rule file", "wrong-type", f"`{section}` must be a mapping by name", found(node))
         return []
     if len(node.entries) > MOST_ENTRIES:
-        context.report(node, "rule file", f"`{section}` must have at most {MOST_ENTRIES:,} entries")
+        message = f"`{section}` must have at most {MOST_ENTRIES:,} entries"
+        context.report(node, "rule file", "too-many-entries", message)
         return []
     return [(name, key, value) for name, (key, value) in node.entries.items()]
 
@@ -50,7 +51,7 @@ def _named(context: Context, node: Node, section: str) -> list[tuple[str, Scalar
 def _check_name(context: Context, key: Scalar, name: str, where: str) -> None:
     if not _is_variable(name, Variable(name)):
         message = "a name must consist of letters, digits and `_` and must not be a function or a reserved word"
-        context.report(key, where, f"{message}; got {found(key)}")
+        context.report(key, where, "invalid-name", message, found(key))
 
 
 def _is_variable(text: str, wanted: Variable) -> bool:
@@ -67,7 +68,7 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
     source = None
     if "source" in fields.nodes:
         source = read_kind(context, fields.nodes["source"], SOURCES, where, "source")
-    keys, before = fields["keys"] or (), context.mistakes.count
+    keys, before = fields["keys"] or (), context.errors
     _check_key_names(context, fields, keys, where)
     columns: Mapping[str, Node | None] = {"value": None}
     if "values" in fields.nodes:
@@ -84,7 +85,7 @@ def _stream(context: Context, node: Node, name: str, where: str) -> Stream | Non
         max_ahead_us=fields["max_ahead"] // MICROSECOND,
     )
     _check_columns(context, fields, stream, where)
-    is_clear = context.mistakes.count == before and _is_whole(fields, keys)
+    is_clear = context.errors == before and _is_whole(fields, keys)
     # What is wrong with the settings of a value leaves its name clear.
     values = {name: _value(context, node, name, f"{where}: value {name!r}") for name, node in columns.items()}
     no_data = _no_data(context, fields, stream, where, is_clear=is_clear)
@@ -100,18 +101,11 @@ def _is_whole(fields: Fields, keys: tuple[str, ...]) -> bool:
 
 
 def _check_key_names(context: Context, fields: Fields, keys: tuple[str, ...], where: str) -> None:
-    node = fields.at("keys")
+    diagnostics = Diagnostics()
     for name in keys:
-        try:
-            check_label_name(name, "")
-        except FieldError as error:
-            context.report(item_named(node, name), where, error.sentence)
-
-
-def item_named(node: Node, name: str) -> Node:
-    """Find an item of a list by its text, or give the list itself."""
-    items = node.items if isinstance(node, ListNode) else []
-    return next((item for item in items if isinstance(item, Scalar) and item.text == name), node)
+        check_label_name(diagnostics, name, "keys", name)
+    for one in diagnostics:
+        context.place(replace(one, where=where), item_named(fields.at("keys"), str(one.path[1])))
 
 
 def _check_columns(context: Context, fields: Fields, stream: Stream, where: str) -> None:
@@ -119,27 +113,27 @@ def _check_columns(context: Context, fields: Fields, stream: Stream, where: str)
     roles = {name: "a key column" for name in stream.keys}
     for role, name in (("time", stream.time), ("arrival", stream.arrival)):
         if name in roles:
-            context.report(
-                fields.at(role), where, f"`{role}` must be a separate column; {name!r} is also {roles[name]}"
-            )
+            message = f"`{role}` must be a separate column; {name!r} is also {roles[name]}"
+            context.report(fields.at(role), where, "column-conflict", message)
         elif name is not None:
             roles[name] = f"the column of `{role}`"
     node = fields.at("values")
     for name in stream.values:
         if name in roles:
             at = node.entries[name][0] if isinstance(node, MapNode) and name in node.entries else node
-            context.report(at, where, f"a value must be a separate column; {name!r} is also {roles[name]}")
+            message = f"a value must be a separate column; {name!r} is also {roles[name]}"
+            context.report(at, where, "column-conflict", message)
 
 
 def _value_columns(context: Context, node: Node, where: str) -> dict[str, Node | None]:
     """Read the names of values, each with the node of its settings."""
     if not isinstance(node, MapNode) or not node.entries:
-        context.report(node, where, f"`values` must map at least one column to its settings; got {found(node)}")
+        context.report(node, where, "wrong-type", "`values` must map at least one column to its settings", found(node))
         return {"value": None}
     for name, (key, _) in node.entries.items():
         if not _is_variable(f"s.{name}", Variable("s", name)):
-            message = f"the name of a column must consist of letters, digits and `_`; got {found(key)}"
-            context.report(key, f"{where}: value {name!r}", message)
+            message = "the name of a column must consist of letters, digits and `_`"
+            context.report(key, f"{where}: value {name!r}", "invalid-name", message, found(key))
     return {name: settings for name, (_, settings) in node.entries.items()}
 
 
@@ -167,7 +161,7 @@ def _domain(context: Context, node: Node, where: str) -> Domain:
             return domain
     shown = f"[{low}, {high}]" if low and high and isinstance(node, ListNode) else found(node)
     message = '`domain` must be [low, high] with low < high, or text such as "[0, 100)"'
-    context.report(node, where, f"{message}; got {shown}")
+    context.report(node, where, "invalid-domain", message, shown)
     return DOUBTFUL
 
 
@@ -180,31 +174,26 @@ def _no_data(context: Context, fields: Fields, stream: Stream, where: str, *, is
     if inner is None:
         return None
     labels = good_labels(context, inner, here)
-    while inner["for"] is not None and is_clear:
-        try:
-            return NoData(stream.name, inner["for"], stream.keys, labels)
-        except FieldError as error:
-            node, name = inner.at("labels"), str(error.path[1])
-            if error.path[0] == "on" or not isinstance(node, MapNode):
-                context.report(item_named(fields.at("keys"), name), here, error.sentence)
-                return None
-            context.report(node.entries[name][0], here, error.sentence)
-            del labels[name]
-    return None
+    if inner["for"] is None or not is_clear:
+        return None
+    placed = Placed(context, {("on",): fields.at("keys")}, inner.node, here)
+    placed.place_entries("labels", inner.nodes.get("labels"))
+    placed.places |= {("on", name): item_named(fields.at("keys"), name) for name in stream.keys}
+    given = {"stream": stream.name, "for_": inner["for"], "on": stream.keys, "labels": labels}
+    silence, diagnostics = placed.build(NoData, given)
+    return None if any(one.path[0] == "on" for one in diagnostics) else silence
 
 
 def good_labels(context: Context, fields: Fields, where: str) -> dict[str, str]:
-    """Give the labels of a group or of `no_data` that are right; the others are reported."""
-    labels, node = {}, fields.at("labels")
-    for name, value in (fields["labels"] or {}).items():
-        try:
-            check_label(name, value, "")
-            labels[name] = value
-        except FieldError as error:
-            assert isinstance(node, MapNode)
-            at = node.entries[name][1 if "{{" in value else 0]
-            context.report(at, where, error.sentence)
-    return labels
+    """Return the valid labels of a group or of `no_data`; report the others."""
+    placed, diagnostics = Placed(context, {}, fields.node, where), Diagnostics()
+    placed.place_entries("labels", fields.nodes.get("labels"))
+    labels = fields["labels"] or {}
+    for name, value in labels.items():
+        check_label(diagnostics, name, value)
+    placed.report(diagnostics)
+    wrong = {one.path[1] for one in diagnostics}
+    return {name: value for name, value in labels.items() if name not in wrong}
 
 
 def read_tables(context: Context, node: Node, streams: Mapping[str, object]) -> dict[str, Limits | None]:
@@ -214,7 +203,7 @@ def read_tables(context: Context, node: Node, streams: Mapping[str, object]) -> 
         where = f'limits "{name}"'
         _check_name(context, key, name, where)
         if name in streams:
-            context.report(key, where, f"a table must not have the name of a stream; got {name!r}")
+            context.report(key, where, "duplicate-name", "a table must not have the name of a stream", repr(name))
         tables[name] = _table(context, value, where)
     return tables
 
@@ -224,15 +213,17 @@ def _table(context: Context, node: Node, where: str) -> Limits | None:
     if fields is None or not fields["file"] or not fields["on"]:
         return None
     path = Path(fields["file"])
-    before = context.mistakes.count
+    before = context.errors
 
     def report(line: int, column: int, message: str) -> None:
-        context.mistakes.add(line, column, where, message, file=str(path))
+        one = Diagnostic("invalid-table", (), message, where=where, file=str(path), line=line, column=column)
+        context.diagnostics.add(one)
 
     try:
         table = read_limits(path, fields["on"], report)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such path"
-        context.report(fields.at("file"), where, f"`file` cannot be read; {path}: {reason.lower()}")
+        message = f"`file` cannot be read; {path}: {reason.lower()}"
+        context.report(fields.at("file"), where, "unreadable-file", message)
         return None
-    return table if context.mistakes.count == before else None
+    return table if context.errors == before else None

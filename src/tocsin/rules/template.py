@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostic, RuleError
 from tocsin.rules.durations import event_text
 from tocsin.runtime.contract import ALERT_TIMES
 
@@ -29,11 +29,11 @@ _KNOWN = "`$labels.x`, `$value`, `$values.stream`, `$values.stream.column`, `$st
 
 
 class TemplateError(RuleError):
-    """A template that cannot be read; `offset` is the place in the text, or None if the whole text is meant."""
+    """An invalid template. `span` is the range of characters with the error, or None for the whole text."""
 
-    def __init__(self, message: str, offset: int | None) -> None:
-        self.offset = offset
-        super().__init__(message)
+    def __init__(self, message: str, span: tuple[int, int] | None) -> None:
+        self.span = span
+        super().__init__(Diagnostic("invalid-template", (), message))
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Action:
 
     term: tuple[str, ...]
     pipes: tuple[str, ...]
-    offset: int
+    span: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,31 @@ class Template:
 
 @lru_cache(maxsize=1024)
 def parse_template(text: str) -> Template:
-    """Read a template; the first thing that cannot be meant raises a TemplateError."""
+    """Return a template; raise its first error."""
+
+    def fail(error: TemplateError) -> NoReturn:
+        raise error
+
+    return read_template(text, fail)
+
+
+def read_template(text: str, report: Callable[[TemplateError], object]) -> Template:
+    """Return a template without its invalid actions, which are reported."""
     if len(text) > MOST_CHARACTERS:
         message = f"a template must have at most {MOST_CHARACTERS:,} characters; got {len(text):,}"
-        raise TemplateError(message, None)
+        report(TemplateError(message, None))
+        return Template(())
     parts: list[str | Action] = []
     place = 0
     while (start := text.find("{{", place)) >= 0:
         parts.append(text[place:start])
-        action, place = _action(text, start)
-        parts.append(action)
+        try:
+            action, place = _action(text, start)
+            parts.append(action)
+        except TemplateError as error:
+            report(error)
+            end = text.find("}}", start + 2)
+            place = end + 2 if end >= 0 else len(text)
     return Template((*parts, text[place:]))
 
 
@@ -84,13 +99,14 @@ def _action(text: str, start: int) -> tuple[Action, int]:
     """Read one action; give it and the place behind it."""
     (term, _, _, _, _), offset, place = _token(text, start + 2, start)
     if not (term and _TERM.fullmatch(term)):
-        _fail(f"a template must name {_KNOWN}; got `{_shown(text, offset, start)}`", offset)
+        shown = _shown(text, offset, start)
+        _fail(f"a template must name {_KNOWN}; got `{shown}`", offset, offset + len(shown))
     words = tuple(term[1:].split("."))
     is_number, pipes = words[0] in {"value", "values"}, list[str]()
     while True:
         (_, pipe, _, _, end), at, place = _token(text, place, start)
         if end:
-            return Action(words, tuple(pipes), offset), place
+            return Action(words, tuple(pipes), (offset, offset + len(term))), place
         if not pipe:
             _fail(f"a template must continue with `|` or `}}}}`; got `{_shown(text, at, start)}`", at)
         (_, _, word, _, _), at, place = _token(text, place, start)
@@ -114,7 +130,8 @@ def _token(text: str, place: int, start: int) -> tuple[tuple[Any, ...], int, int
         return found.groups(), found.start(found.lastindex or 0) - (found[4] is not None), found.end()
     if "}}" not in text[place:]:
         _fail("a template must end with `}}`; the text ends before", start)
-    _fail(f"a template must name {_KNOWN}; got `{_shown(text, at, start)}`", at)
+    shown = _shown(text, at, start)
+    _fail(f"a template must name {_KNOWN}; got `{shown}`", at, at + len(shown))
 
 
 def _shown(text: str, at: int, start: int) -> str:
@@ -137,8 +154,8 @@ def _format(written: str | None, at: int, *, is_number: bool) -> str:
     return text
 
 
-def _fail(message: str, offset: int) -> NoReturn:
-    raise TemplateError(message, offset)
+def _fail(message: str, offset: int, stop: int = 0) -> NoReturn:
+    raise TemplateError(message, (offset, max(stop, offset + 1)))
 
 
 def _render(action: Action, alert: Mapping[str, Any]) -> str:

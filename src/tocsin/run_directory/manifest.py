@@ -61,6 +61,10 @@ class Manifest:
         Share of pass-through rows for each name of the row outcomes (see `pass_through_shares`).
     query, first_batch
         Id of Spark's query, once it has started, and the number that its micro-batch 0 has in this run directory.
+    interval_s
+        Seconds between the starts of two micro-batches; None for a run that ends by itself.
+    alertmanagers
+        Addresses of the Alertmanager sinks, without user-info.
     """
 
     rule_file: str
@@ -81,6 +85,8 @@ class Manifest:
     passing: Mapping[str, float] = field(default_factory=dict)
     query: str | None = None
     first_batch: int = 0
+    interval_s: float | None = None
+    alertmanagers: tuple[str, ...] = ()
 
     @property
     def run(self) -> str:
@@ -178,6 +184,7 @@ def read_manifest(run_dir: Path | str) -> Manifest | None:
         if layout == VERSION:
             names = {field.name for field in fields(Manifest)}
             lists = {name: tuple(map(str, stored[name])) for name in ("sinks", "started", "changes")}
+            lists["alertmanagers"] = tuple(map(str, stored.get("alertmanagers", ())))
             read = Manifest(**{name: value for name, value in stored.items() if name in names} | lists)
             for stream in read.streams.values():
                 _ = stream["source"], stream["from"]  # The next start compares these.

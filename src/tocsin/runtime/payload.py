@@ -51,7 +51,9 @@ def _shown(columns: Mapping[str, Any], read: Collection[str]) -> dict[str, str |
     return shown or None
 
 
-def mapping_encoder(separator: str, colon: str, **options: Any) -> Callable[[Sequence[Mapping[str, Any]]], list[str]]:
+def mapping_encoder(
+    separator: str, colon: str, *, sort_keys: bool = False, ensure_ascii: bool = True
+) -> Callable[[Sequence[Mapping[str, Any]]], list[str]]:
     """Return a function that encodes mappings of texts as JSON objects with these separators.
 
     It encodes all mappings as one list, in half of the time. Control characters separate the elements of this list,
@@ -60,7 +62,7 @@ def mapping_encoder(separator: str, colon: str, **options: Any) -> Callable[[Seq
     >>> mapping_encoder(", ", ": ", sort_keys=True)([{"b": "1", "a": None}, {}])
     ['{"a": null, "b": "1"}', '{}']
     """
-    encode = json.JSONEncoder(separators=("\0", colon), **options).encode
+    encode = json.JSONEncoder(separators=("\0", colon), sort_keys=sort_keys, ensure_ascii=ensure_ascii).encode
 
     def encode_all(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
         whole = encode(mappings)[1:-1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tocsin.formatting import format_event_time
 from tocsin.rules.rulefile import Stream
 from tocsin.run_directory import Progress
-from tocsin.spark.usable import PER_UNIT
+from tocsin.spark.sources.row_validation import PER_UNIT
 
 log = logging.getLogger("tocsin.run")
 # Ten years. History that old is rare; seconds read as milliseconds lie in 1970.

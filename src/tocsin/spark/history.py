@@ -1,8 +1,8 @@
 """Run rule files over history: Spark's bounded path from the sources of a file to alerts, counts and dead rows.
 
 The same plan, operator and kernels as in a running query; only the end of the input differs. Sources are read as a run
-reads them (`spark/sources.py`): `tocsin explain` too starts a JVM for one key rather than parse rows in a second way,
-which would one day convert a time or a number differently and explain what did not happen.
+reads them (`spark/sources/registry.py`): `tocsin explain` too starts a JVM for one key rather than parse rows in a
+second way, which would one day convert a time or a number differently and explain what did not happen.
 
 Memory: what the operator gives is kept on the disks of the executors and fetched partition by partition, so the driver
 holds one partition of alerts. Keys are divided into many buckets, one of which is in memory at a time per core.
@@ -31,7 +31,7 @@ from tocsin.spark.alerts import prepare
 from tocsin.spark.blobs import ARRIVAL, PAYLOAD, RAW, REASON, TIME
 from tocsin.spark.feeds import feeds_of, payload_of
 from tocsin.spark.rows import dead_line
-from tocsin.spark.sources import FILES, read
+from tocsin.spark.sources.registry import FILES, read
 from tocsin.spark.stateful import run_stateful
 from tocsin.spark.versions import Versions
 from tocsin.trace import Dead, KeyRows

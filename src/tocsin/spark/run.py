@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.delivery import Delivery, Sink, make_sink, name_sinks
 from tocsin.delivery.alert_json import format_time
+from tocsin.delivery.sinks import url_address
 from tocsin.errors import RunError, TocsinError
 from tocsin.plan import Plan, describe_plan, plan_changes, plan_file, unit_nanoseconds
 from tocsin.rules import RangeRule, Rule
@@ -47,17 +48,17 @@ from tocsin.run_directory.progress import unusable_streams
 from tocsin.spark.alerts import Beside, check_buckets, rows_of
 from tocsin.spark.archive import Archive
 from tocsin.spark.blobs import ARRIVAL, TIME
-from tocsin.spark.factory import check_end
 from tocsin.spark.failure import is_ours, secrets_of, sentence_of, text_of
 from tocsin.spark.far_off import Warner
 from tocsin.spark.listener import BatchListener
 from tocsin.spark.metrics import Meter
 from tocsin.spark.metrics_server import serve_metrics
-from tocsin.spark.readers import stream_reader
 from tocsin.spark.record import Recorder, StopBeforeBatchError
 from tocsin.spark.session import MASTER, PARTITIONS, limit_log, partitions_of, run_session
 from tocsin.spark.source_probe import ONCE_WAIT_S, SourceProbe
-from tocsin.spark.sources import check_paths, read, streams_of
+from tocsin.spark.sources.data_sources import stream_reader
+from tocsin.spark.sources.factory import check_end
+from tocsin.spark.sources.registry import check_paths, read, streams_of
 from tocsin.spark.unreadable import UnreadableFiles, skip_settings
 
 log = logging.getLogger("tocsin.run")
@@ -249,6 +250,9 @@ def _begin(place: RunDir, file: RuleFile, plan: Plan, sinks: tuple[str, ...], op
     buckets = options.buckets or (before.buckets if before else partitions)
     check_buckets(buckets)
     now = replace(build_manifest(file, plan, sinks, buckets), state=describe_plan(plan), partitions=partitions)
+    interval_s = None if options.once else options.interval_s
+    addresses = tuple(url_address(sink.options["url"]) for sink in file.sinks if sink.kind == "alertmanager")
+    now = replace(now, interval_s=interval_s, alertmanagers=addresses)
     now = now.after(before, format_time(time.time()))
     measured = before.unit_ns if before else None
     now = replace(now, unit_ns=unit_nanoseconds() if measured is None and plan.is_limited_in_work else measured)

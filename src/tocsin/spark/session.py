@@ -24,7 +24,7 @@ from tocsin.jvm import jvm_options
 from tocsin.run_directory import RunDir
 from tocsin.run_directory.layout import CONTROL
 from tocsin.spark.failure import blotted, secrets_of, sentence_of, text_of
-from tocsin.spark.readers import NAMED_SOURCES
+from tocsin.spark.sources.data_sources import NAMED_SOURCES
 from tocsin.spark.stateful import LOCAL_DISK_CONF, LOCAL_MASTER_CONF, SETTINGS
 from tocsin.spark.unreadable import LINE_PATTERN, SCAN_LOGGER
 

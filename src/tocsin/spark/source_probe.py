@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tocsin.errors import RunError
 from tocsin.rules.rulefile import Stream
-from tocsin.spark.kafka import kafka_options
+from tocsin.spark.sources.kafka import kafka_options
 
 log = logging.getLogger("tocsin.run")
 

@@ -17,8 +17,8 @@ from tocsin.spark.carried import can_be_carried
 from tocsin.spark.feeds import NUMBERS, TEXTS, by_name
 from tocsin.spark.feeds import WHOLE as WHOLE_KINDS
 from tocsin.spark.history import Span
-from tocsin.spark.readers import read_parquet
-from tocsin.spark.sources import read
+from tocsin.spark.sources.data_sources import read_parquet
+from tocsin.spark.sources.registry import read
 
 KINDS = ("parquet", "csv", "json", "jsonl")
 _MOMENTS = (TimestampType, TimestampNTZType)

@@ -34,7 +34,7 @@ class ExpectedReader:
             return None
         name = fields["alertname"] or ""
         if name and (message := self.names.alert_error(name)):
-            self.context.report(fields.at("alertname"), where, message)
+            self.context.report(fields.at("alertname"), where, "unknown-name", message)
         items = list_items(self.context, fields.nodes.get("exp_alerts"), where, "exp_alerts")
         expected = [self._expected(item, where, name, at) for at, item in enumerate(items, 1)]
         if fields["eval_time"] is None or not name:
@@ -77,7 +77,7 @@ class ExpectedReader:
     def _report(self, fields: Fields, field: str, name: str, where: str, message: str) -> None:
         node = fields.nodes[field]
         assert isinstance(node, MapNode)
-        self.context.report(node.entries[name][0], where, message)
+        self.context.report(node.entries[name][0], where, "unknown-name", message)
 
     def _witness(self, fields: Fields, where: str, alert: str) -> dict[str, float]:
         numbers = {}
@@ -86,11 +86,13 @@ class ExpectedReader:
         for name, (key, value) in entries.items():
             number = read_number(value.text)
             if number is None or not math.isfinite(number):
-                self.context.report(value, where, f"`exp_witness.{name[:60]}` must be a number; got {found(value)}")
+                self.context.report(
+                    value, where, "invalid-number", f"`exp_witness.{name[:60]}` must be a number", found(value)
+                )
             elif self.names.has(alert):
                 known = self.names.variables(alert)
                 message = unknown(name, known, f"`exp_witness` must contain variables of {alert!r}")
                 if message:
-                    self.context.report(key, where, message)
+                    self.context.report(key, where, "unknown-name", message)
             numbers[name] = math.nan if number is None else number
         return numbers

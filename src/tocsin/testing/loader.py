@@ -8,13 +8,12 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tocsin.plan import make_plan
-from tocsin.rules import load
+from tocsin.errors import Diagnostic
+from tocsin.plan import plan_rules
 from tocsin.rules.compose import MOST_BYTES, Node, Scalar
-from tocsin.rules.context import Context, found
+from tocsin.rules.context import Context, FileDiagnostics, TooManyErrors, found
 from tocsin.rules.fields import Fields, read_fields
-from tocsin.rules.load import Checked, check_rule_file
-from tocsin.rules.mistakes import Mistake, Mistakes, TooManyMistakes
+from tocsin.rules.load import Checked, check_rule_file, compose_file
 from tocsin.rules.rulefile import RuleFile
 from tocsin.rules.values import MOST_NAMES, default_value
 from tocsin.testing.model import Suite
@@ -34,7 +33,7 @@ class CheckedSuite:
 
     path: str
     suite: Suite | None
-    errors: tuple[Mistake, ...]
+    errors: tuple[Diagnostic, ...]
 
 
 @dataclass
@@ -45,11 +44,11 @@ class SuiteLoader:
 
     def check(self, path: str | Path) -> CheckedSuite:
         """Read a test file and report all its errors."""
-        diagnostics = Mistakes(str(path))
+        diagnostics = FileDiagnostics(str(path))
         context = Context(diagnostics, Path(path).parent, {})
         suite, files = None, list[Checked]()
-        with contextlib.suppress(TooManyMistakes):
-            node = _compose(context, Path(path))
+        with contextlib.suppress(TooManyErrors):
+            node = compose_file(context, Path(path), WHERE, "`rule_files` and `tests`")
             fields = None
             if node is not None:
                 node = without(context, node, UNSUPPORTED["file"], WHERE)
@@ -57,7 +56,7 @@ class SuiteLoader:
             if fields is not None:
                 files = self._rule_files(context, fields)
                 suite = _suite(context, fields, files)
-        errors = [*diagnostics.sorted(), *(error for file in files for error in file.mistakes)]
+        errors = [*diagnostics.sorted(), *(error for file in files for error in file.errors)]
         return CheckedSuite(str(path), None if errors else suite, tuple(errors))
 
     def _rule_files(self, context: Context, fields: Fields) -> list[Checked]:
@@ -71,14 +70,15 @@ class SuiteLoader:
                 paths.setdefault(path)
         if len(paths) > MOST_NAMES:
             assert node is not None
-            context.report(node, WHERE, f"`rule_files` must have at most {MOST_NAMES} files; got {len(paths):,}")
+            message = f"`rule_files` must have at most {MOST_NAMES} files"
+            context.report(node, WHERE, "too-many-entries", message, f"{len(paths):,}")
             return []
         return [self._rule_file(path) for path in paths]
 
     def _rule_file(self, path: Path) -> Checked:
         """Read a rule file. Tests connect to no source, so unset environment variables are replaced by a text."""
         if path not in self._read:
-            self._read[path] = check_rule_file(path, make_plan, dict.fromkeys(_variables(path), "unset"))
+            self._read[path] = check_rule_file(path, plan_rules, dict.fromkeys(_variables(path), "unset"))
         return self._read[path]
 
 
@@ -90,27 +90,16 @@ def _variables(path: Path) -> list[str]:
         return []
 
 
-def _compose(context: Context, path: Path) -> Node | None:
-    """Parse the YAML of a file. Errors name `test file` instead of `rule file`."""
-    scratch = Context(Mistakes(str(path)), path.parent, {})
-    node = load.compose_file(scratch, path)
-    context.lines = scratch.lines
-    for error in scratch.mistakes.sorted():
-        message = error.message.replace("`streams` and `groups`", "`rule_files` and `tests`")
-        context.mistakes.add(error.line, error.column, WHERE, message)
-    return node
-
-
 def _matching(context: Context, node: Node) -> list[Path]:
     """Return the files that an entry of `rule_files` matches, relative to the directory of the test file."""
     if not isinstance(node, Scalar) or node.is_nothing or "\0" in node.text:
-        context.report(node, WHERE, f"`rule_files` must contain paths of rule files; got {found(node)}")
+        context.report(node, WHERE, "wrong-type", "`rule_files` must contain paths of rule files", found(node))
         return []
     if not glob.has_magic(node.text):
         return [context.folder / node.text]
     paths = sorted(context.folder / name for name in glob.glob(node.text, root_dir=context.folder))
     if not paths:
-        context.report(node, WHERE, f"`rule_files` must match existing files; got {found(node)}")
+        context.report(node, WHERE, "unreadable-file", "`rule_files` must match existing files", found(node))
     return paths
 
 
@@ -121,4 +110,4 @@ def _suite(context: Context, fields: Fields, files: list[Checked]) -> Suite:
     items = list_items(context, fields.nodes.get("tests"), WHERE, "tests", least="one test")
     scenarios = [reader.read(item, number) for number, item in enumerate(items, 1)]
     known = tuple(scenario for scenario in scenarios if scenario is not None)
-    return Suite(context.mistakes.file, tuple(read), known, fields["fuzzy_compare"] == "true")
+    return Suite(context.diagnostics.file, tuple(read), known, fields["fuzzy_compare"] == "true")

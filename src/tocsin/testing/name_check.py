@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from tocsin.expr import Variable, find_variables, parse_condition
 from tocsin.rules.model import Rule
-from tocsin.rules.nearest import nearest
 from tocsin.rules.no_data import NoData
 from tocsin.rules.rulefile import RuleFile, Stream
+from tocsin.rules.suggestions import nearest_clause
 
 _SHOWN = 20
 
@@ -41,7 +41,7 @@ class Names:
             return ""
         known = _unique([*self.rules, *self.silences])
         wanted = f"`alertname` must be an alert of the rule files{_known(known)}"
-        return f"{wanted}; got {name[:60]!r}{nearest(name, known)}"
+        return f"{wanted}; got {name[:60]!r}{nearest_clause(name, known)}"
 
     def has(self, alert: str) -> bool:
         """Return whether an alert of this name exists."""
@@ -51,14 +51,14 @@ class Names:
         """Return the error in the stream or the column of a series, or an empty text."""
         if name not in self.streams:
             wanted = f"`series` must name a stream of the rule files{_known(self.streams)}"
-            return f"{wanted}; got {name[:60]!r}{nearest(name, self.streams)}" if self.is_whole else ""
+            return f"{wanted}; got {name[:60]!r}{nearest_clause(name, self.streams)}" if self.is_whole else ""
         for stream in self.streams[name]:
             if stream.column(column) is None:
                 columns = list(stream.values)
                 if column is None:
                     return f"`series` must name a column of {name!r}, as in `{name}.{columns[0]}`{_known(columns)}"
                 wanted = f"`series` must name a column of {name!r}{_known(columns)}"
-                return f"{wanted}; got {column[:60]!r}{nearest(column, columns)}"
+                return f"{wanted}; got {column[:60]!r}{nearest_clause(column, columns)}"
         return ""
 
     def label_error(self, name: str, labels: Iterable[str]) -> str:
@@ -67,7 +67,7 @@ class Names:
             wanted = f"`series` must have the key columns of {name!r} as labels{_known(stream.keys)}"
             for label in labels:
                 if label not in stream.keys:
-                    return f"{wanted}; got {label[:60]!r}{nearest(label, stream.keys)}"
+                    return f"{wanted}; got {label[:60]!r}{nearest_clause(label, stream.keys)}"
             missing = [key for key in stream.keys if key not in labels]
             if missing:
                 return f"{wanted}; {missing[0]!r} is missing"
@@ -112,7 +112,7 @@ def _read(expr: str) -> tuple[Variable, ...]:
 
 def unknown(word: str, known: Sequence[str], message: str) -> str:
     """Return the error for a word that is not known, or an empty text."""
-    return "" if word in known else f"{message}{_known(known)}; got {word[:60]!r}{nearest(word, known)}"
+    return "" if word in known else f"{message}{_known(known)}; got {word[:60]!r}{nearest_clause(word, known)}"
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -14,9 +14,9 @@ def list_items(context: Context, node: Node | None, where: str, name: str, *, le
         return node.items
     empty = isinstance(node, ListNode) or (isinstance(node, Scalar) and node.is_nothing)
     if node is not None and not empty:
-        context.report(node, where, f"`{name}` must be a list; got {found(node)}")
+        context.report(node, where, "wrong-type", f"`{name}` must be a list", found(node))
     elif node is not None and least:
-        context.report(node, where, f"`{name}` must have at least {least}; it is empty")
+        context.report(node, where, "missing-key", f"`{name}` must have at least {least}; it is empty")
     return []
 
 
@@ -31,6 +31,8 @@ def without(context: Context, node: Node, unsupported: Mapping[str, str], where:
     if not isinstance(node, MapNode):
         return node
     for name in node.entries.keys() & unsupported.keys():
-        context.report(node.entries[name][0], where, f"`{name}` is not supported; {unsupported[name]}")
+        context.report(
+            node.entries[name][0], where, "unknown-key", f"`{name}` is not supported", hint=unsupported[name]
+        )
     entries = {name: entry for name, entry in node.entries.items() if name not in unsupported}
     return MapNode(node.line, node.column, node.size, entries)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tocsin.errors import printable
 from tocsin.formatting import format_count, format_labels
 from tocsin.rules.durations import duration_text
-from tocsin.rules.mistakes import printable
 from tocsin.rules.template import plain
 from tocsin.testing.compare import Difference
 from tocsin.testing.model import Expected

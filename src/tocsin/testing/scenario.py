@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -66,7 +66,7 @@ class ScenarioReader:
         except (ValueError, OverflowError):
             pass
         message = "`start_timestamp` must be Unix seconds, or a time such as 2021-01-01T00:00:00Z"
-        self.context.report(fields.at("start_timestamp"), where, f"{message}; got {text[:60]!r}")
+        self.context.report(fields.at("start_timestamp"), where, "invalid-time", message, repr(text[:60]))
         return 0
 
     def _cases(self, fields: Fields, where: str) -> tuple[Case, ...]:
@@ -89,11 +89,11 @@ class ScenarioReader:
         try:
             name, column, labels = read_series(fields["series"])
         except NotationError as error:
-            self.context.report(fields.at("series"), where, str(error), offset=error.offset)
+            report_notation(self.context, fields.at("series"), where, error)
             return None
         mistakes = [self.names.stream_error(name, column), self.names.label_error(name, labels)]
         for message in filter(None, mistakes):
-            self.context.report(fields.at("series"), where, message)
+            self.context.report(fields.at("series"), where, "unknown-name", message)
         return None if any(mistakes) or name not in self.names.streams else (name, column, labels)
 
     def _numbers(
@@ -112,10 +112,10 @@ class ScenarioReader:
             name = "delay"
             delays_us = read_delays(fields["delay"] or "0s", len(samples))
         except NotationError as error:
-            self.context.report(fields.at(name), where, str(error), offset=error.offset)
+            report_notation(self.context, fields.at(name), where, error)
             return None
         if len(samples) * interval_us + int(delays_us.max()) > MOST_US:
-            self.context.report(fields.at("values"), where, "`values` must cover less than 3,000 years")
+            self.context.report(fields.at("values"), where, "out-of-range", "`values` must cover less than 3,000 years")
             return None
         return Series(*named, samples, delays_us)
 
@@ -128,7 +128,7 @@ class ScenarioReader:
             row = rows.setdefault((one.stream, frozenset(one.labels.items())), {})
             if column in row:
                 message = f"`series` must be unique in a test; line {row[column][1].line} has the same series"
-                self.context.report(node, f"{where}: series {one}", message)
+                self.context.report(node, f"{where}: series {one}", "duplicate-name", message)
             row.setdefault(column, (one, node))
         for (stream, _), row in rows.items():
             missing = [column for column in needed.get(stream, ()) if column not in row]
@@ -139,10 +139,16 @@ class ScenarioReader:
         if missing:
             message = f"`series` is required for every column of {first.stream!r} that the tested rules read"
             message += f"; {missing[0]!r} is missing for these labels"
-            self.context.report(place, f"{where}: series {first}", message)
+            self.context.report(place, f"{where}: series {first}", "missing-series", message)
         for other, node in row[1:]:
             length = min(len(first.samples), len(other.samples))
             both = first.samples.there[:length] & other.samples.there[:length]
             if np.any(both & (first.delays_us[:length] != other.delays_us[:length])):
                 message = f"`delay` must equal the delay of {first}, because both series form the same rows"
-                self.context.report(node, f"{where}: series {other}", message)
+                self.context.report(node, f"{where}: series {other}", "different-delay", message)
+
+
+def report_notation(context: Context, node: Node, where: str, error: NotationError) -> None:
+    """Report invalid notation at its position in a text."""
+    for one in error.diagnostics:
+        context.place(replace(one, where=where, span=(error.offset, error.offset + 1)), node)

@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.errors import RuleError
+from tocsin.errors import Diagnostic, RuleError
 from tocsin.rules.durations import microseconds
 from tocsin.rules.template import plain
 from tocsin.runtime.contract import Float, Int
@@ -42,7 +42,7 @@ class NotationError(RuleError):
 
     def __init__(self, message: str, offset: int) -> None:
         self.offset = offset
-        super().__init__(message)
+        super().__init__(Diagnostic("invalid-notation", (), message))
 
 
 def _fail(message: str, offset: int) -> NoReturn:
@@ -171,7 +171,7 @@ def _delay_items(text: str) -> Iterator[tuple[int, str | None, int]]:
         try:
             yield microseconds(word[:60], "`delay`"), item and item[2], place
         except RuleError as error:
-            _fail(str(error), place)
+            _fail(error.diagnostics[0].sentence, place)
         place = _skip_space(text, item.end() if item else len(text))
 
 

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, Scale
 from tocsin.delivery.alert_json import parse_microseconds
 from tocsin.formatting import format_count, format_event_time, format_number
-from tocsin.report.axis import Scale, time_ticks
-from tocsin.report.svg import Drawing
 from tocsin.trace.words import named
 
 WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 720, 150, 24, 34, 10, 24
@@ -49,9 +48,7 @@ def chosen(rows: Sequence[Chosen]) -> Markup:
     x = Scale(first - pad, last + pad, LEFT, WIDTH - RIGHT)
     base = TOP + ROW * len(rows)
     drawing.box(x(first), TOP, max(x(last) - x(first), 2.0), base - TOP, "span")
-    for time, text in time_ticks(first - pad, last + pad, 5):
-        drawing.line(x(time), TOP, x(time), base, "grid")
-        drawing.text(x(time), base + 16, text, "tick", "middle")
+    drawing.time_axis(x, TOP, base, 5)
     for place, row in enumerate(rows):
         y = TOP + ROW * place + ROW / 2
         drawing.text(LEFT - 10, y + 4, row.stream[:20], "label", "end")

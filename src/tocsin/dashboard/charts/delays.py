@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing
 from tocsin.formatting import format_count, format_duration, format_share
-from tocsin.report.svg import Drawing
 from tocsin.run_directory.delay_histogram import AHEAD, NONE, delay_class_bounds
 
 _CLASS = re.compile(r"-?[0-9]{1,4}")

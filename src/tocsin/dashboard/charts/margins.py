@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from tocsin.dashboard.alert_records import AlertRecord
+from tocsin.dashboard.charts.drawing import Drawing, Scale, days_text, number_ticks
+from tocsin.dashboard.charts.timeline import LEFT, MATCH, RIGHT, WIDTH, kind_of
 from tocsin.dashboard.charts.trend import points_of
-from tocsin.dashboard.known import Known
 from tocsin.dashboard.series import Stretch
 from tocsin.formatting import format_count, format_event_time, format_number
-from tocsin.report.axis import Scale, days_text, number_ticks, time_ticks
-from tocsin.report.svg import Drawing
-from tocsin.report.timeline import LEFT, MATCH, RIGHT, WIDTH, kind_of
 
 # The chart of alerts by key below has the same edges, so both charts share one time axis.
 TOP, PANEL, BAR, BOTTOM = 22, 150, 34, 24
@@ -40,7 +39,7 @@ class Bar:
     hint: str = ""
 
 
-def bars_of(alerts: Sequence[Known], newest_us: int, begin_us: int) -> list[Bar]:
+def bars_of(alerts: Sequence[AlertRecord], newest_us: int, begin_us: int) -> list[Bar]:
     """Return the alerts that fired. An open alert ends at the newest known time."""
     found = []
     for one in alerts:
@@ -74,13 +73,9 @@ def margins(bars: Sequence[Bar], low_us: int, high_us: int, line: Sequence[Stret
         "name",
     )
     drawing.text(WIDTH - RIGHT, TOP - 8, days_text(low_us, high_us), "tick", "end")
-    for value, text in number_ticks(low, high):
-        drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
-        drawing.text(LEFT - 8, y(value) + 4, text, "tick", "end")
+    drawing.value_axis(y, LEFT, WIDTH - RIGHT, number_ticks(low, high))
     base = TOP + PANEL + BAR
-    for time, text in time_ticks(low_us, high_us):
-        drawing.line(x(time), TOP, x(time), base, "grid")
-        drawing.text(x(time), base + 16, text, "tick", "middle")
+    drawing.time_axis(x, TOP, base)
     _draw(drawing, bars, x, y)
     points = points_of(line, x, y)
     drawing.path(points, "line line-0")

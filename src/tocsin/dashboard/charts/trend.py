@@ -1,22 +1,27 @@
-"""Trend charts: a few numbers of a run over time as lines, each with its own dashes and its name above.
+"""Trend charts: a few numbers of a run over time as steps, each with its own dashes and its name above.
 
-After a single micro-batch, the chart shows its numbers as text instead of lines.
+A number of a micro-batch holds until the next micro-batch. If several micro-batches share a pixel, the line covers
+their smallest and largest number. The pointer reads out time and values. After a single micro-batch, the chart shows
+its numbers as text instead of lines.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
+from tocsin.dashboard.charts.drawing import Drawing, Scale, days_text, duration_ticks, number_ticks
 from tocsin.dashboard.series import Series, Stretch
-from tocsin.formatting import format_event_time
-from tocsin.report.axis import Scale, days_text, duration_ticks, number_ticks, time_ticks
-from tocsin.report.svg import Drawing
+from tocsin.formatting import format_event_time, format_second
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 184, 62, 14, 38, 24
 LEADING, MOST_SIGNS = 20, 50
+# Columns of the read-out. More columns are narrower than a pointer.
+MOST_COLUMNS = 96
 PIXELS = WIDTH - LEFT - RIGHT
 MOST_LINES = 4
 
@@ -51,6 +56,9 @@ def trend_of(title: str, series: Iterable[tuple[str, Series]], write: Callable[[
     known = known[:MOST_LINES]
     begin = min((one.start[0] for _, one in known), default=0.0)
     stop = max((one.end[-1] for _, one in known), default=0.0)
+    # The last micro-batch has no successor. Its numbers are drawn for the mean interval.
+    most = max((len(one) for _, one in known), default=0)
+    stop += (stop - begin) / (most - 1) if most > 1 else 0.0
     lines = [Line(name, one.stretches(begin, stop, PIXELS)) for name, one in known]
     return Trend(title, begin, stop, lines, write, base)
 
@@ -66,25 +74,37 @@ def trend(records: Trend) -> Markup:
     low = min(0.0, *(one.low for line in records.lines for one in line.stretches))
     high = max(one.high for line in records.lines for one in line.stretches)
     high = high if high > low else low + 1.0
-    x = Scale(records.begin, records.stop, LEFT, WIDTH - RIGHT)
-    y = Scale(low, high, HEIGHT - BOTTOM, TOP)
-    for value in _ticks(low, high, records.base):
-        drawing.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")
-        drawing.text(LEFT - 6, y(value) + 4, records.write(value), "tick", "end")
     ends = (round(records.begin * 1e6), round(records.stop * 1e6))
+    x = Scale(*ends, LEFT, WIDTH - RIGHT)
+    y = Scale(low, high, HEIGHT - BOTTOM, TOP)
+    drawing.value_axis(y, LEFT, WIDTH - RIGHT, ((n, records.write(n)) for n in _ticks(low, high, records.base)))
     drawing.text(WIDTH - RIGHT, 12, days_text(*ends), "tick", "end")
-    for time, text in time_ticks(*ends, 4):
-        at = x(time / 1e6)
-        anchor = "start" if at < LEFT + 16 else "end" if at > WIDTH - RIGHT - 16 else "middle"
-        drawing.text(at, HEIGHT - 7, text, "tick", anchor)
+    drawing.time_axis(x, TOP, HEIGHT - BOTTOM, 4)
     for number, line in enumerate(records.lines):
-        points = points_of(line.stretches, x, y)
-        drawing.path(points, f"line line-{number}")
-        if len(points) == 1:  # A path with one point is invisible.
-            drawing.dot(*points[0], 3.5, f"point-{number}")
+        drawing.steps(points_of(line.stretches, lambda time: x(time * 1e6), y), WIDTH - RIGHT, f"line line-{number}")
+    _read_out(drawing, records, x)
     if len(records.lines) > 1:
         _name(drawing, [line.name for line in records.lines])
     return drawing.markup()
+
+
+def _read_out(drawing: Drawing, records: Trend, x: Scale) -> None:
+    """Add a column per moment with its time and values, at most `MOST_COLUMNS`."""
+    moments = sorted({one.end for line in records.lines for one in line.stretches})
+    moments = moments[:: -(-len(moments) // MOST_COLUMNS)]
+    starts = [[one.start for one in line.stretches] for line in records.lines]
+    for begin, end in pairwise([*moments, records.stop]):
+        texts = [format_second(round(begin * 1e6))]
+        for line, times in zip(records.lines, starts, strict=True):
+            place = bisect_right(times, begin) - 1
+            if place >= 0:
+                one = line.stretches[place]
+                values = dict.fromkeys([records.write(one.low), records.write(one.high)])
+                texts.append(f"{line.name[:MOST_SIGNS]} {' to '.join(values)}")
+        left, right = x(begin * 1e6), x(end * 1e6)
+        drawing.readout(
+            left, TOP, max(right - left, 1.0), HEIGHT - BOTTOM - TOP, ": ".join([texts[0], ", ".join(texts[1:])])
+        )
 
 
 def _write(drawing: Drawing, records: Trend) -> None:

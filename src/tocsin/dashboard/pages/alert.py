@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_records import AlertRecord, StateChange
 from tocsin.dashboard.charts.chosen import chosen, chosen_of
 from tocsin.dashboard.delivery import Delivery
-from tocsin.dashboard.known import Known
 from tocsin.dashboard.pages.head import head, whole_number
 from tocsin.dashboard.pages.tracing import TRACER, whose, why_not_traced
 from tocsin.dashboard.render import render
@@ -29,15 +32,26 @@ def alert_page(store: Store, run: RunData, request: Request) -> str:
     top = head(store, run, "alerts")
     lives = store.by_id(run, request.path_params["alert"])
     if not lives:
-        raise HTTPException(404, "alert not found in this run; it may be older than the alerts in memory")
+        raise HTTPException(404, "alert not found in this run")
     delivery = store.delivery(run)
     told = [_life(store, run, one, delivery) for one in lives[-5:]]
     rule = next((rule for rule in rules_of(run) if rule["alert"] == lives[-1].alert), None)
     command = explain_command(run, lives[-1], rule)
-    return render("alert.html", **top, lives=told, rule=rule, why_not=why_not_traced(run), command=command)
+    links = alertmanager_links(run, lives[-1])
+    return render("alert.html", **top, lives=told, rule=rule, why_not=why_not_traced(run), command=command, links=links)
 
 
-def explain_command(run: RunData, one: Known, rule: Mapping[str, Any] | None) -> str:
+def alertmanager_links(run: RunData, one: AlertRecord) -> list[str]:
+    """Return the address of an alert in each Alertmanager of a run: the page that filters by its name and labels."""
+    labels = [("alertname", one.alert), *one.labels]
+    # JSON quotes a text as a matcher of Alertmanager does.
+    matchers = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels)
+    addresses = run.manifest.alertmanagers if run.manifest else ()
+    plain = [text for text in addresses[:5] if re.fullmatch(r"https?://[^\s<>\"']{1,500}", text)]
+    return [f"{text.rstrip('/')}/#/alerts?filter={quote(f'{{{matchers}}}', errors='replace')}" for text in plain]
+
+
+def explain_command(run: RunData, one: AlertRecord, rule: Mapping[str, Any] | None) -> str:
     """Return the command that explains an alert of a backtest from the source rows; empty for a run."""
     on, labels = (rule or {}).get("on"), dict(one.labels)
     if run.manifest is None or not (run.is_backtest or run.whose) or on is None or not all(map(labels.get, on)):
@@ -48,9 +62,9 @@ def explain_command(run: RunData, one: Known, rule: Mapping[str, Any] | None) ->
     )
 
 
-def _life(store: Store, run: RunData, one: Known, delivery: Delivery) -> dict[str, Any]:
+def _life(store: Store, run: RunData, one: AlertRecord, delivery: Delivery) -> dict[str, Any]:
     changes: list[dict[str, Any]] = []
-    for place in one.changes[-MOST_CHANGES:]:
+    for place in store.changes(run, one)[-MOST_CHANGES:]:
         change = store.change(run, place.position)
         if change is not None:
             known = {"state": place.state, "position": place.position, "change": change}
@@ -92,13 +106,14 @@ def picture_part(store: Store, run: RunData, request: Request) -> str:
     return render("picture.html", answer=answer, drawing=drawing)
 
 
-def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
-    change = store.change(run, one.changes[-1].position)
+def _question(store: Store, run: RunData, one: AlertRecord) -> dict[str, Any]:
+    steps = store.changes(run, one)
+    change = store.change(run, steps[-1].position)
     witness = [{**part, "time": parse_microseconds(part["time"])} for part in (change["witness"] if change else [])]
     newest = max(run.last.newest_us.values(), default=None) if run.last else None
     return {
         **whose(run, "alert"),
-        "batches": _batches(run, one),
+        "batches": _batches(run, one, steps),
         "alert": one.alert,
         "id": one.id,
         # The labels of the alert log. The index can have shortened labels.
@@ -114,7 +129,7 @@ def _question(store: Store, run: RunData, one: Known) -> dict[str, Any]:
     }
 
 
-def _batches(run: RunData, one: Known) -> list[int]:
+def _batches(run: RunData, one: AlertRecord, steps: Sequence[StateChange]) -> list[int]:
     """Return the first and the last micro-batch of an alert."""
-    first, last = (one.changes[at].position.batch for at in (0, -1))
+    first, last = steps[0].position.batch, steps[-1].position.batch
     return [first, max(last, run.last.batch) if one.is_open and run.last else last]

@@ -37,7 +37,7 @@ def going(runs: Sequence[RunData]) -> str:
 def status(run: RunData) -> str:
     """Return the status of a run as text."""
     if not run.is_read:
-        return f"reading the run directory: {len(run.index.all):,} alerts so far"
+        return f"reading the run directory: {run.index.count:,} alerts so far"
     if run.whose:
         return f"comparison version of backtest {run.whose}"
     if run.is_backtest:

@@ -7,39 +7,70 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_index import SORTS, AlertFilter
+from tocsin.dashboard.alert_records import Rank, storable
+from tocsin.dashboard.charts.bars import bars
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.known import Rank
 from tocsin.dashboard.pages.head import head, page_number
-from tocsin.dashboard.pages.words import lag_text
 from tocsin.dashboard.render import address, render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Asked, RuleRow, Store, rules_of
-from tocsin.report.bars import bars
+from tocsin.dashboard.store import PAGE, RuleRow, Store, rules_of
+from tocsin.formatting import format_lag
+from tocsin.times import parse_iso_time
 
 MOST_LISTED, MOST_STREAMS = 50, 200
+# Rules in the selection of a form, and pages of a list that is not ordered by time.
+MOST_OPTIONS, MOST_PAGES = 500, 10_000
 STATES = ("open", "firing", "pending", "resolved", "inactive", "match", "late")
 
 
 def alerts_page(store: Store, run: RunData, request: Request) -> str:
-    """Return a page of alerts, filtered by state, rule and text."""
-    top, asked = head(store, run, "alerts"), asked_of(store, run, request)
+    """Return a page of alerts, filtered by text, state, rule, label and time, in the requested order."""
+    top = head(store, run, "alerts")
+    asked, wrong = filter_of(store, run, request)
     part = store.alerts(run, asked)
-    text = request.query_params
-    given = {"state": asked.state, "rule": text.get("rule", "")[:64], "q": asked.text}
-    more = address(run, "alerts", **given, before=_rank_text(part.before)) if part.before is not None else ""
-    first = address(run, "alerts", **given) if asked.before is not None else ""
-    known = {"asked": asked, "given": given, "states": STATES, "forgotten": run.index.forgotten}
+    names = ("state", "rule", "q", "label", "from", "to", "sort")
+    given = {name: request.query_params.get(name, "")[:400] for name in names} | {"state": asked.state}
+    later: dict[str, object] = {"page": page_number(request) + 1} if asked.sort else {"before": part.before}
+    if part.before is not None and not asked.sort:
+        later = {"before": _rank_text(part.before)}
+    more = address(run, "alerts", **given, **later) if part.before is not None else ""
+    first = address(run, "alerts", **given) if asked.before is not None or asked.skip else ""
+    rules = store.rules(run)
+    counts = {row.alert: row for row in rules} if asked.sort == "rule" else None
+    shown = sorted(rules[:MOST_OPTIONS], key=lambda row: row.alert)
+    known = {"asked": asked, "given": given, "states": STATES, "rules": shown, "counts": counts, "wrong": wrong}
     return render("alerts.html", **top, alerts=part.alerts, more=more, first=first, **known)
 
 
-def asked_of(store: Store, run: RunData, request: Request) -> Asked:
-    """Parse the filter of an address. Invalid parts are ignored."""
-    given = request.query_params
-    state = given.get("state", "")
+def filter_of(store: Store, run: RunData, request: Request) -> tuple[AlertFilter, list[str]]:
+    """Parse the filter of an address. Return it without its invalid parts, and a message for each of them."""
+    given, wrong = request.query_params, list[str]()
+    state, sort = given.get("state", ""), given.get("sort", "")
     alert = store.rule(run, given["rule"][:64]) if given.get("rule") else None
-    before = _rank(given.get("before", ""))
-    return Asked(state if state in STATES else "", alert, given.get("q", "")[:200], before)
+    name, equals, value = given.get("label", "")[:400].strip().partition("=")
+    if name and not equals:
+        wrong.append(f"a label must be `name=value`; got `{name[:80]}`")
+    times: dict[str, int | None] = {}
+    for end in ("from", "to"):
+        text = given.get(end, "")[:40]
+        try:
+            times[end] = parse_iso_time(text) if text else None
+        except (ValueError, OverflowError):
+            wrong.append(f"a time must be as `2026-01-31T12:00`; got `{text}`")
+    found = AlertFilter(
+        state if state in STATES else "",
+        alert,
+        given.get("q", "")[:200],
+        (storable(name), storable(value.strip('"'))) if equals else None,
+        times.get("from"),
+        times.get("to"),
+        sort if sort in SORTS else "",
+    )
+    if found.sort:
+        return found._replace(skip=min(page_number(request), MOST_PAGES) * PAGE), wrong
+    return found._replace(before=_rank(given.get("before", ""))), wrong
 
 
 def _rank_text(rank: Rank) -> str:
@@ -78,7 +109,7 @@ def streams_page(store: Store, run: RunData, request: Request) -> str:
     """Return the page of all streams: row outcomes, lag and invalid rows."""
     top, stores = head(store, run, "streams"), store.stores(run)[:MOST_STREAMS]
     told = {"streams": stream_names(run, stores), "stores": stores, "bars": bars(stores) if stores else None}
-    return render("streams.html", **top, **told, last=run.last, lag=lag_text, dead=store.dead(run))
+    return render("streams.html", **top, **told, last=run.last, lag=format_lag, dead=store.dead(run))
 
 
 def stream_names(run: RunData, stores: Sequence[StoreNow]) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.dashboard.charts.margins import PIXELS, bars_of, margins
-from tocsin.dashboard.known import Known
 from tocsin.dashboard.pages.tracing import TRACER, whose, why_not_traced
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
@@ -27,7 +27,7 @@ def on_of(rules: Sequence[Mapping[str, Any]]) -> list[str] | None:
     return next(([str(name) for name in on] for on in told if isinstance(on, list)), None)
 
 
-def key_of(on: Sequence[str], fired: Sequence[Known], request: Request) -> list[str]:
+def key_of(on: Sequence[str], fired: Sequence[AlertRecord], request: Request) -> list[str]:
     """Return the key in an address. The latest alert supplies missing values."""
     latest = max(fired, key=lambda one: one.rank, default=None)
     known = dict(latest.labels) if latest else {}

@@ -1,4 +1,4 @@
-"""Page of all runs, and the overview of one run: open alerts, progress, rules and row outcomes."""
+"""Page of all runs, and the overview of one run: open alerts, health, progress and rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from starlette.requests import Request
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.pages.head import head, status
 from tocsin.dashboard.pages.tiles import some_tiles, tiles
-from tocsin.dashboard.pages.words import is_number, lag_text, objects_in, seconds_text, short_number
+from tocsin.dashboard.pages.words import is_number, objects_in
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, request_streams
-from tocsin.formatting import format_duration, format_size
-from tocsin.report.bars import bars
+from tocsin.formatting import format_duration, format_lag, format_seconds, format_short, format_size
 
-MOST_RULES, MOST_STREAMS = 25, 200
+MOST_RULES = 25
 
 
 def runs_page(store: Store, request: Request) -> str:
@@ -31,20 +30,17 @@ def runs_page(store: Store, request: Request) -> str:
 def overview_page(store: Store, run: RunData, request: Request) -> str:
     """Return the overview of a run."""
     top = head(store, run, "overview")
-    alerts, numbers = store.open_alerts(run, 20)
-    stores = store.stores(run)
+    alerts = store.open_alerts(run, 20)
     rules = store.rules(run)
     return render(
         "overview.html",
         **top,
         tiles=tiles(store, run),
         alerts=alerts,
-        open=sum(numbers.values()),
+        open=sum(row.firing + row.pending for row in rules),
         rules=rules[:MOST_RULES],
         more_rules=len(rules) - MOST_RULES,
         charts=charts(run),
-        stores=stores[:MOST_STREAMS],
-        bars=bars(stores[:MOST_STREAMS]) if stores else None,
         summary=_numbers(run.summary),
     )
 
@@ -64,12 +60,12 @@ def charts(run: RunData) -> list[Markup]:
     took = [("duration", history["seconds"])]
     rates = [("rows/s", history["rows/s"])] if "rows/s" in history else []
     shown = [
-        trend_of("Rows received per second", rates, short_number),
+        trend_of("Rows received per second", rates, format_short),
         trend_of("State size", [("state", history["state bytes"])], format_size, 1024),
-        trend_of("Rows received, omitted, in state", plain, short_number),
-        *([trend_of("Lag by stream", lags, lag_text, 60)] if lags else []),
-        trend_of("Firing alerts", [("firing", history["firing"])], short_number),
-        trend_of("Micro-batch duration, without Spark overhead", took, seconds_text, 60),
+        trend_of("Rows received, omitted, in state", plain, format_short),
+        *([trend_of("Lag by stream", lags, format_lag, 60)] if lags else []),
+        trend_of("Firing alerts", [("firing", history["firing"])], format_short),
+        trend_of("Micro-batch duration, without Spark overhead", took, format_seconds, 60),
     ]
     return [trend(one) for one in shown]
 
@@ -77,7 +73,7 @@ def charts(run: RunData) -> list[Markup]:
 def rate_chart(run: RunData) -> Markup | None:
     """Return the chart of a run on the page of all runs."""
     series = run.history.get("rows/s")
-    return trend(trend_of("Rows received per second", [("rows/s", series)], short_number)) if series else None
+    return trend(trend_of("Rows received per second", [("rows/s", series)], format_short)) if series else None
 
 
 def _numbers(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from tocsin.dashboard.charts.trend import trend, trend_of
-from tocsin.dashboard.pages.words import is_number, objects_in, seconds_text, short_number
+from tocsin.dashboard.pages.words import is_number, objects_in
 from tocsin.dashboard.rundata import RunData
-from tocsin.formatting import format_duration, format_share
+from tocsin.formatting import format_duration, format_seconds, format_share, format_short
 from tocsin.plan import found_text
 
 
@@ -19,12 +19,12 @@ class _Chart(NamedTuple):
 
     title: str
     series: Mapping[str, str]
-    write: Callable[[float], str] = short_number
+    write: Callable[[float], str] = format_short
     base: int = 10
 
 
 _CHARTS = (
-    _Chart("Reorder wait (K)", {"wait_us": "wait"}, seconds_text, 60),
+    _Chart("Reorder wait (K)", {"wait_us": "wait"}, format_seconds, 60),
     _Chart("Estimated in-order recall", {"wait_recall": "recall"}),
     _Chart("Recall within the memory budget", {"memory_predicted": "predicted", "memory_reached": "measured"}),
     _Chart(

@@ -10,13 +10,14 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.known import Known
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.tracing import TRACER, whose, why_not_traced
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Asked, Store, rules_of
+from tocsin.dashboard.store import Store, rules_of
 from tocsin.rules.ranges import QUERY
 
 MOST_LISTED, MOST_TYPED = 50, 200
@@ -47,7 +48,7 @@ def _shown(
         "alive": counts[stream].now if stream in counts else 0,
         "sharing": streams[stream],
         "reached": store.rule_row(run, alert).matched,
-        "some": store.alerts(run, Asked(alert=alert), 15),
+        "some": store.alerts(run, AlertFilter(alert=alert), 15),
         # Without a name, the command lists the requests of all rules.
         "command": _command(run, "list", *([f"--rule={alert}"] if len(alert) <= MOST_TYPED else [])),
     }
@@ -88,8 +89,9 @@ def _answers(run: RunData, kind: str, **asked: str) -> tuple[list[tuple[str, Map
     return [(alert, TRACER.ask({**whose(run, kind), "alert": alert, **asked})) for alert in some], more
 
 
-def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], name: str) -> list[Known]:
+def _request(store: Store, run: RunData, rules: Sequence[Mapping[str, Any]], name: str) -> list[AlertRecord]:
     """Return the alerts of one request."""
     names = [str(rule["alert"]) for rule in rules]
-    lives = [one for alert in names for one in store.lives(run, alert)]
-    return [one for one in lives if (QUERY, name) in one.labels][-MOST_LISTED:]
+    asked = [AlertFilter(alert=alert, label=(QUERY, name)) for alert in names]
+    found = [one for each in asked for one in store.alerts(run, each, MOST_LISTED).alerts]
+    return sorted(found, key=lambda one: one.place)[-MOST_LISTED:]

@@ -10,20 +10,19 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_index import AlertFilter
+from tocsin.dashboard.alert_records import AlertRecord
 from tocsin.dashboard.charts.margins import bars_of, margins
-from tocsin.dashboard.known import Known
+from tocsin.dashboard.charts.timeline import timeline
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.margin import SPANS, key_of, on_of
 from tocsin.dashboard.pages.quality import quality_of
 from tocsin.dashboard.pages.tracing import why_not_traced
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
-from tocsin.dashboard.store import Asked, Store, rules_of
+from tocsin.dashboard.store import MOST_OF_RULE, RuleRow, Store, rules_of
 from tocsin.plan import Plan
 from tocsin.report import Result
-from tocsin.report.timeline import timeline
-
-MOST_DRAWN = 20_000
 
 
 class Cut(NamedTuple):
@@ -50,10 +49,10 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
     if alert is None:
         raise HTTPException(404, "rule not found in this run")
     rules = [rule for rule in rules_of(run) if rule["alert"] == alert]
-    lives = store.lives(run, alert)
+    lives, row = store.lives(run, alert), store.rule_row(run, alert)
     span = request.query_params.get("last", "")
-    drawn, lines, left_out, cut = _drawings(run, lives, rules, SPANS.get(span))
-    part = store.alerts(run, Asked(alert=alert), 15)
+    drawn, lines, left_out, cut = _drawings(run, row, lives, rules, SPANS.get(span))
+    part = store.alerts(run, AlertFilter(alert=alert), 15)
     on = on_of(rules)
     key = [] if on is None else key_of(on, [one for one in lives if one.has_fired], request)
     asked = {f"on{place}": text for place, text in enumerate(key)}
@@ -62,7 +61,7 @@ def rule_page(store: Store, run: RunData, request: Request) -> str:
         **top,
         alert=alert,
         rules=rules,
-        row=store.rule_row(run, alert),
+        row=row,
         drawing=drawn,
         lines=lines,
         left_out=left_out,
@@ -87,7 +86,9 @@ def kept_for(read: str, keeps: Mapping[str, Any]) -> str:
     return "; ".join(str(text) for store, text in keeps.items() if store.partition("(")[0] in words)
 
 
-def _drawings(run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str, Any]], last_s: int | None) -> Drawings:
+def _drawings(
+    run: RunData, row: RuleRow, lives: Sequence[AlertRecord], rules: Sequence[Mapping[str, Any]], last_s: int | None
+) -> Drawings:
     """Return the drawings of a rule: margins and alerts, and alerts by key on the same time axis."""
     fired = [one for one in lives if one.has_fired]
     if not fired:
@@ -100,8 +101,9 @@ def _drawings(run: RunData, lives: Sequence[Known], rules: Sequence[Mapping[str,
     axis = (begin, max(newest, begin + 1_000_000))
     drawing = margins(found, *axis)
     inside = sorted((one for one in fired if one.end_us is None or one.end_us >= begin), key=lambda one: one.start_us)
-    shown = [one.as_life() for one in inside[-MOST_DRAWN:]]
-    cut = Cut(len(shown), len(inside), shown[0].start_us) if len(shown) < len(inside) else None
+    shown = [one.as_life() for one in inside]
+    is_cut = len(lives) == MOST_OF_RULE
+    cut = Cut(len(fired), row.fired + row.matched, fired[0].start_us) if is_cut else None
     whole = Result(run.name, Plan(()), (), (), (), oldest_us=begin, newest_us=newest)
     on = next((rule["on"] for rule in rules if isinstance(rule.get("on"), list)), None)
     keys = (

@@ -8,17 +8,17 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tocsin.dashboard.alert_records import token_of
+from tocsin.dashboard.charts.bars import bars
 from tocsin.dashboard.charts.delays import classes_of, delays
 from tocsin.dashboard.charts.trend import trend, trend_of
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.known import token_of
 from tocsin.dashboard.pages.head import head
 from tocsin.dashboard.pages.lists import stream_names
-from tocsin.dashboard.pages.words import lag_text, short_number
 from tocsin.dashboard.render import render
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import Store, rules_of
-from tocsin.report.bars import bars
+from tocsin.formatting import format_lag, format_short
 
 MOST_RULES = 50
 # Counts of rows that have an outcome among the others.
@@ -42,8 +42,8 @@ def stream_page(store: Store, run: RunData, request: Request) -> str:
     lag = run.history.get(f"lag {name}")
     rows = run.history.get(f"rows {name}")
     title = "Lag: processing time minus newest event time"
-    charts = [trend(trend_of(title, [("lag", lag)], lag_text, 60))] if lag else []
-    charts += [trend(trend_of("Rows received per micro-batch", [("rows", rows)], short_number))] if rows else []
+    charts = [trend(trend_of(title, [("lag", lag)], format_lag, 60))] if lag else []
+    charts += [trend(trend_of("Rows received per micro-batch", [("rows", rows)], format_short))] if rows else []
     return render(
         "stream.html",
         **top,
@@ -76,6 +76,6 @@ def _clock(run: RunData, name: str) -> dict[str, Any] | None:
     lag = last.lag_s.get(name, 0.0)
     ahead = last.total.section("delays").get(name, {}).get("-1", 0)
     received = sum(number for stream, number in last.gained.rows.items() if stream == name)
-    text = f"{lag_text(abs(lag))} {'after' if lag < 0 else 'before'} the end of the last micro-batch"
+    text = f"{format_lag(abs(lag))} {'after' if lag < 0 else 'before'} the end of the last micro-batch"
     clock = {"newest_us": last.newest_us[name], "lag": text, "is_ahead": lag < 0, "ahead": ahead, "received": received}
     return clock | {"is_historic": name in last.historic}

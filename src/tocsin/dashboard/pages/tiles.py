@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from tocsin.dashboard.delivery import owed_by
 from tocsin.dashboard.fates import StoreNow
-from tocsin.dashboard.pages.words import lag_text
+from tocsin.dashboard.pages.words import is_number
 from tocsin.dashboard.render import address
 from tocsin.dashboard.rundata import RunData
 from tocsin.dashboard.store import RuleRow, Store, request_streams, rules_of
-from tocsin.formatting import format_count, format_share, format_size
+from tocsin.formatting import format_count, format_duration, format_lag, format_seconds, format_share, format_size
 
 # Tiles of each run on the page of all runs.
-_MOST_TILES = 6
+_MOST_TILES = 7
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Tile:
 
 
 def tiles(store: Store, run: RunData) -> list[Tile]:
-    """Return the tiles of a run: alerts, losses, rows, state, sinks."""
+    """Return the tiles of a run: alerts, losses, lag, batch time, sinks, quality, rows, state."""
     rows = store.rules(run)
     firing, pending = sum(row.firing for row in rows), sum(row.pending for row in rows)
     note = f"of {_sources_text(run, (row for row in rows if row.firing))}" if firing else "no alert is firing"
@@ -48,18 +48,13 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
     stores, last = store.stores(run), run.last
     found += _losses(run, stores)
     now = sum(one.now for one in stores)
+    found += [*_lag(run), *_batch_time(run), *_sinks(run), *_quality(run)]
     if last is not None:
         rate, received = run.history.get("rows/s"), sum(last.total.rows.values())
         if rate is not None and rate.last is not None:
             found.append(Tile(f"{rate.last:,.0f}", "rows per second", f"{received:,} in total"))
         else:
             found.append(Tile(f"{received:,}", "rows received", "in one micro-batch; no rate yet"))
-        # Request streams are sporadic. A pause is not lag.
-        requests = request_streams(run)
-        lags = [(name, lag) for name, lag in last.lag_s.items() if name not in requests]
-        worst = max(lags, key=lambda pair: pair[1], default=None)
-        if worst is not None:
-            found.append(Tile(lag_text(worst[1]), "largest lag", f"stream {worst[0][:60]}, after the last micro-batch"))
         found.append(Tile(format_size(last.total.state_bytes), "state", f"{format_count(now, 'row')} in state"))
     plain = sum(one.plain for one in stores)
     # A join would not retain range requests.
@@ -67,7 +62,7 @@ def tiles(store: Store, run: RunData) -> list[Tile]:
     if plain and joins:
         share = format_share(sum(one.kept for one in stores) / plain)
         found.append(Tile(share, "ever retained", "of the rows that a full join retains"))
-    return found + _sinks(run)
+    return found
 
 
 def some_tiles(found: Sequence[Tile]) -> list[Tile]:
@@ -89,6 +84,44 @@ def _sources_text(run: RunData, rows: Iterable[RuleRow]) -> str:
     rules = sum(name not in silences for name in names)
     parts = [format_count(rules, "rule")] * (rules > 0) + ["`no_data`"] * (rules < len(names))
     return " and ".join(parts)
+
+
+def _lag(run: RunData) -> list[Tile]:
+    """Return the tile of the stream with the largest lag."""
+    # Request streams are sporadic. A pause is not lag.
+    requests = request_streams(run)
+    lags = [(name, lag) for name, lag in run.last.lag_s.items() if name not in requests] if run.last else []
+    worst = max(lags, key=lambda pair: pair[1], default=None)
+    if worst is None:
+        return []
+    return [Tile(format_lag(worst[1]), "largest lag", f"stream {worst[0][:60]}, after the last micro-batch")]
+
+
+def _batch_time(run: RunData) -> list[Tile]:
+    """Return the duration of the last micro-batch; a warning if it is longer than the interval of the run."""
+    took = run.history.get("seconds")
+    if run.last is None or took is None or took.last is None:
+        return []
+    number, interval_s = format_seconds(took.last), run.manifest.interval_s if run.manifest else None
+    if not is_number(interval_s) or interval_s <= 0:
+        return [Tile(number, "last micro-batch", "without Spark overhead")]
+    share = took.last / interval_s
+    note = f"{format_share(share)} of the interval of {format_seconds(interval_s)}"
+    return [Tile(number, "last micro-batch", note, "warn" if share > 1 else "")]
+
+
+def _quality(run: RunData) -> list[Tile]:
+    """Return the quality in force: the lowest estimated in-order recall of all rules, and the longest reorder wait."""
+    waits = run.last.waits if run.last else {}
+    recalls = [(recall, alert) for alert, wait in waits.items() if is_number(recall := wait.get("recall"))]
+    longest = max((us for wait in waits.values() if is_number(us := wait.get("wait_us"))), default=None)
+    if run.last is None or run.is_backtest:
+        return []
+    delay = "rows are joined on arrival" if longest is None else f"longest reorder wait {format_duration(longest)}"
+    if not recalls:
+        return [Tile("exact" if longest is None else "unknown", "in-order quality", delay)]
+    least, alert = min(recalls)
+    return [Tile(format_share(least), "in-order quality", f"lowest estimated recall, rule {alert[:60]}; {delay}")]
 
 
 def _sinks(run: RunData) -> list[Tile]:

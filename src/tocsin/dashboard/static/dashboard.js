@@ -116,6 +116,21 @@ document.addEventListener("keydown", (event) => {
   if (search) { event.preventDefault(); search.focus(); }
 });
 
+// A chart shows the text below the pointer. Without this script, browsers show it as a hint.
+document.addEventListener("pointerover", (event) => {
+  const chart = event.target.closest("figure, .drawn");
+  const hint = event.target.querySelector(":scope > title");
+  if (!chart || !hint || !event.target.closest("svg")) return;
+  let shown = chart.querySelector(":scope > .readout");
+  if (!shown) {
+    shown = document.createElement("p");
+    shown.className = "readout";
+    shown.setAttribute("aria-hidden", "true");
+    chart.append(shown);
+  }
+  shown.textContent = hint.textContent;
+});
+
 if (status) listen();
 watchParts();
 mark();

@@ -1,0 +1,1 @@
+"""Sources of streams. `mqtt_client` and `mqtt_spool` do not import pyspark, so a client can run without a session."""
