@@ -12,8 +12,7 @@ import numpy as np
 
 from benchmarks.papers.p001.policies import BY_AGE, Policy
 from benchmarks.papers.p001.window_memory import KEY, ROW, TIME, Held, empty, group_of, insert, rows_held
-from tocsin.operators.retention.shed_order import first_to_go
-from tocsin.runtime.contract import Int
+from tocsin.runtime.contract import Bools, Float, Int
 
 
 def refit(held: Held, policy: Policy, budget: int, now: int) -> tuple[Held, Int]:
@@ -38,3 +37,11 @@ def _order(rows: Int, policy: Policy, now: int) -> Int:
         return first_to_go(rank, age, policy.rank[age + 1] > policy.rank[age], alike, alike)
     groups = np.array([group_of(policy, 0, key) for key in rows[:, 1].tolist()], np.float64)
     return first_to_go(groups, alike, np.zeros(len(rows), np.bool_), alike, alike)
+
+
+def first_to_go(worth: Float, granule: Int, rises: Bools, time: Int, key: Int) -> Int:
+    """Sort rows, those of a key in order of time, by when they would be dropped."""
+    if not rises.any():
+        return np.lexsort((key, time, -granule, worth))
+    sign, place = np.where(rises, -1, 1), np.arange(len(time))
+    return np.lexsort((sign * place, sign * key, sign * time, -granule, worth))

@@ -252,8 +252,11 @@ class RetentionBudget:
             return 0
         if self.pool.is_short:
             return self.pool.rows_before_decision(rows.key[begin:])
-        self._next = self._bounds(rows.take(slice(begin, len(rows))))
-        return self.pool.rows_before_decision(self._next[0])
+        # More rows than this exceed the rest of the share, unless no view can use them.
+        ahead = min(begin + self.pool.left // max(int(self.columns[:-1].min()), 1) + 1, len(rows))
+        self._next = self._bounds(rows.take(slice(begin, ahead)))
+        found = self.pool.rows_before_decision(self._next[0])
+        return ahead - begin if found is None and ahead < len(rows) else found
 
     def decide(self, context: Context) -> None:
         """Measure the state, evict keys, and judge the models."""

@@ -31,7 +31,7 @@ from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.runtime.metrics import QualityLoss
 
 # Rows between two decisions in short mode: the first number doubles up to the last.
-FIRST_SLICE, SLICE = 1_024, 4_096
+FIRST_SLICE, SLICE = 1_024, 8_192
 # Parts of the share: less free memory than the first begins the short mode, more than the second ends it, and the last
 # is the least quota of new keys.
 SHORT, FREE, QUOTA = 1 / 3, 1 / 2, 1 / 16

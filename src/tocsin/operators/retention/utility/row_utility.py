@@ -15,12 +15,11 @@ References: Srivastava, Widom, VLDB 2004, sections 2.3 and 3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.operators.retention.shed_order import PAST, first_to_go, worth_by_age
 from tocsin.operators.retention.shedding import BY_AGE, BY_KEY, BY_TIME, NO_TICK, Utilities
 from tocsin.operators.retention.utility.frequency_model import rate_curve
 from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together, told
@@ -42,13 +41,6 @@ _UNKNOWN_ERROR, _INTERVAL = 0.1, 2.0
 # granule of age, of which that has 20; and of what a sampler knows of as many counters.
 _PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_600, 24, 256
 _FEWEST_LIVES, _MOST_LIVES = 8, 250
-
-
-class Rows(NamedTuple):
-    """Rows of one lane that are remembered: event time and key, which is a number that is hers alone."""
-
-    time: Int
-    key: Int
 
 
 def row_utility_of(budget: Budget) -> RowUtility | None:
@@ -174,20 +166,6 @@ class RowUtility:
         lives, own, window = self.monitor.lives(lane), self.monitor.rate(lane), self.windows_us[lane]
         n = max(int(lives.met.sum()), 1) / max(len(lives.time), 1)
         return RateCurve(np.array([0.0, own * window * row_bytes]), np.array([0.0, own * n])) if own > 0 else None
-
-    def order(self, lane: int, rows: Rows, now_us: int) -> Int:
-        """Sort rows of a lane by when they are to go."""
-        age = now_us - rows.time
-        granule = np.zeros(len(age), np.int64)
-        rises: Bools = np.zeros(len(age), np.bool_)
-        worth = np.zeros(len(age))
-        if self.policy[lane] == AGE:
-            width = self.windows_us[lane] / self.granules
-            worth, granule, rises = worth_by_age(np.maximum(age, 0), self.priorities[lane], width)
-        elif self.policy[lane] == PROB:
-            worth = self.monitor.shares(1 - lane, rows.key)
-        worth = np.where(age > self.windows_us[lane], PAST, worth)
-        return first_to_go(worth, granule, rises, rows.time, rows.key)
 
     @property
     def interval(self) -> tuple[float, float] | None:
