@@ -306,6 +306,7 @@ class RetentionBudget:
             if message.terms == self.budget.terms:
                 self.pool.set_share(message.share)
                 self.decide(context)
+                self.report(context)
 
     # Members of the pool
 

@@ -153,12 +153,14 @@ class KeyedPipeline:
             part.report(context)
         self._index_changed_keys()
 
-    def _decide_due(self, context: Context) -> None:
-        """Make the decisions that are due before the next row."""
-        none = no_rows(0)
+    def _decide_due(self, context: Context) -> bool:
+        """Make the decisions that are due before the next row, and return whether there was one."""
+        none, is_decided = no_rows(0), False
         for part in self.adaptive:
             while part.rows_before_decision(none, 0) == 0:
                 part.decide(context)
+                is_decided = True
+        return is_decided
 
     def _index_changed_keys(self) -> None:
         """Assign the indexes again if keys were removed."""
@@ -233,7 +235,7 @@ class KeyedPipeline:
         """Apply a decision of the coordinator."""
         for part in self.adaptive:
             part.apply_control(message, self.context(out))
-        self._report(self.context(out))
+        self._index_changed_keys()
 
     def on_end(self, out: Out) -> None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
@@ -243,9 +245,11 @@ class KeyedPipeline:
     def on_time(self, now_us: int, out: Out) -> None:
         """Advance idle keys. The eviction of keys changes the indexes of other keys."""
         context = self.context(out, now_us)
-        self._decide_due(context)
+        is_decided = self._decide_due(context)
         self._feed_back([self.operators.advance(shard, now_us, context) for shard in self.shards], context)
-        self._report(context)
+        if is_decided:
+            self._report(context)
+        self._index_changed_keys()
 
     def next_timer(self) -> int | None:
         """Return the earliest timer of the operators, or None."""
