@@ -87,7 +87,8 @@ class RetentionBudget:
         self.pool = MemoryPool(self.budget.share, in_bytes=self.in_bytes)
         self.clock = BucketClock(max(self.budget.windows_us))
         self.lanes = len(watch.lanes)
-        self.utility = row_utility_of(self.budget) if self.lanes == 2 else None
+        is_unreduced = all(one.store.whole for one in operators.retentions)
+        self.utility = row_utility_of(self.budget, is_unreduced=is_unreduced) if self.lanes == 2 else None
         self.sample = None
         if self.budget.samples:
             monitor = None if self.utility is None else self.utility.monitor

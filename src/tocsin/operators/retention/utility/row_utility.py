@@ -43,12 +43,13 @@ _PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_600, 24, 256
 _FEWEST_LIVES, _MOST_LIVES = 8, 250
 
 
-def row_utility_of(budget: Budget) -> RowUtility | None:
+def row_utility_of(budget: Budget, *, is_unreduced: bool) -> RowUtility | None:
     """Models for a budget, if a tenth of it is enough for them; at most a megabyte."""
     each = _PER_LIFE + _PER_GRANULE * (budget.granules - GRANULES) + _PER_SAMPLED * budget.samples
     room = _MOST_LIVES * _PER_LIFE
     if budget.memory.unit == BYTES:
-        room = min(room, budget.share // 10)
+        least = min(budget.share // 4, _FEWEST_LIVES * each) if is_unreduced else 0
+        room = min(room, max(budget.share // 10, least))
     lives = room // each
     return RowUtility(budget.windows_us, lives, budget.granules, budget.model.by) if lives >= _FEWEST_LIVES else None
 
