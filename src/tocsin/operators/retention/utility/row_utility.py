@@ -39,7 +39,7 @@ _SOURCES = {RECENT: BY_TIME, AGE: BY_AGE, PROB: BY_KEY}
 _UNKNOWN_ERROR, _INTERVAL = 0.1, 2.0
 # Bytes of a model for each life that is known, with the rows watched and the counters that go with it; and for each
 # granule of age, of which that has 20; and of what a sampler knows of as many counters.
-_PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_600, 24, 256
+_PER_LIFE, _PER_GRANULE, _PER_SAMPLED = 4_400, 24, 256
 _FEWEST_LIVES, _MOST_LIVES = 8, 250
 
 
