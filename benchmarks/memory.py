@@ -5,7 +5,7 @@ Every part is seeded and runs on one core; times are processor times.
 
 from __future__ import annotations
 
-from benchmarks import memory_automatic, memory_rules, memory_ways
+from benchmarks import memory_automatic, memory_models, memory_rules, memory_ways
 from benchmarks import memory_recordings as recordings
 from benchmarks import memory_runs as runs
 from benchmarks import memory_samples as samples
@@ -27,6 +27,7 @@ PARTS = {
     "trades": recordings.trades,
     "auctions": recordings.auctions,
     "automatic": memory_automatic.automatic,
+    "models": memory_models.models,
     "ways": memory_ways.ways,
     "rules": memory_rules.rules,
     "recorded": memory_rules.recorded,

@@ -17,13 +17,14 @@ import numpy as np
 from benchmarks import memory_data as data
 from benchmarks.memory_data import Float, Int, Streams
 from benchmarks.memory_runs import Join, Row
+from benchmarks.papers.p001 import policies as policy
+from benchmarks.papers.p001.policies import Policy
+from benchmarks.papers.p001.refit import refit
 from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, Window, clear, equi, open_window
-from tocsin.stages.memory import frequency, policy
-from tocsin.stages.memory.curves import divide
-from tocsin.stages.memory.held import COUNT, KEY, rows_held
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.policy import Policy
-from tocsin.stages.memory.refit import refit
+from benchmarks.papers.p001.window_memory import COUNT, KEY, rows_held
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.memory_curves import divide
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 
 DAY = 86_400 * data.SECOND
 PERCENTS = (5, 10, 20, 30, 50, 70, 90)

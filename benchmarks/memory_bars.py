@@ -21,7 +21,7 @@ EQUAL = 0.005
 
 def bars(runs: list[Row]) -> list[Row]:
     """All bars that the runs can answer: what, value, what is asked, and whether it was met."""
-    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _ways, _rules, _speed)
+    found = (_wan, _ages, _sampled, _divided, _split, _retail, _recorded, _automatic, _models, _ways, _rules, _speed)
     return [bar for bars_of in found for bar in bars_of(runs)]
 
 
@@ -176,6 +176,17 @@ def _automatic(runs: list[Row]) -> Iterable[Row]:
         if rows:
             least_often = min(row["chosen"].get(wanted, 0.0) for row in rows)
             yield at_least(f"trades by {name}: share of {wanted} among choices, up to 30 %", least_often, 0.9)
+
+
+def _models(runs: list[Row]) -> Iterable[Row]:
+    """The automatic model against the best fixed model, and predicted against reached recall."""
+    rows = of(runs, "models")
+    for row in rows:
+        what = f"{row['data']}, {row['memory_percent']} %: automatic model by the best fixed model"
+        yield at_least(what, row["ratio"], 0.95)
+    known = [abs(row["predicted"] - row["auto"]) <= 0.05 for row in rows if row["predicted"] is not None]
+    if known:
+        yield at_least("models: share of cells with a prediction within 0.05", sum(known) / len(known), 0.9)
 
 
 def _ways(runs: list[Row]) -> Iterable[Row]:

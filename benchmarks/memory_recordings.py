@@ -10,10 +10,11 @@ from benchmarks import memory_data as data
 from benchmarks.memory_data import Streams
 from benchmarks.memory_runs import Join, Row, by_policy
 from benchmarks.papers.p001 import baselines
+from benchmarks.papers.p001 import policies as policy
 from benchmarks.papers.p001.shedding_join import Arrivals, equi
-from tocsin.stages.memory import frequency, policy
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.curves import divide
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.memory_curves import divide
 
 DAY = 86_400 * data.SECOND
 PERCENTS = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90)

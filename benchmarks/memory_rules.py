@@ -21,10 +21,10 @@ from benchmarks import memory_data as data
 from benchmarks.memory_automatic import DAY, Recording
 from benchmarks.memory_data import Streams
 from benchmarks.memory_runs import Join, Row
+from benchmarks.papers.p001.policies import recent
 from benchmarks.papers.p001.shedding_join import equi
 from tocsin import Rule, local
 from tocsin.columns import EPOCH
-from tocsin.stages.memory.policy import recent
 
 KEYS = 2000
 # Of the state that the rule keeps without a limit, or of its rows; in percent.

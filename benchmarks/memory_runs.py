@@ -16,12 +16,13 @@ import numpy as np
 from benchmarks import memory_data as data
 from benchmarks.memory_data import UNIT, W1, Float, Streams
 from benchmarks.papers.p001 import baselines
+from benchmarks.papers.p001 import policies as policy
+from benchmarks.papers.p001.policies import Policy
 from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, band, equi, open_window
-from tocsin.stages.memory import frequency, policy
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.allocate import alloc
-from tocsin.stages.memory.curves import RateCurve, divide
-from tocsin.stages.memory.policy import Policy
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.alloc import alloc
+from tocsin.operators.retention.utility.memory_curves import RateCurve, divide
 
 Row = dict[str, Any]
 PERCENTS = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)

@@ -19,13 +19,19 @@ import numpy as np
 from benchmarks import memory_data as data
 from benchmarks.memory_data import UNIT, W1, Float, Int
 from benchmarks.papers.p001.shedding_join import equi
-from tocsin.stages.memory.accuracy import Population, closest, relative_errors
-from tocsin.stages.memory.estimate import Estimate, windowed
-from tocsin.stages.memory.fraction import missed_shares, planned_use, pps_fraction, solve, uniform_use_by_frequency
-from tocsin.stages.memory.frequency import expected_results
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampled_join import Sample, SamplingJoin
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.uniform_sampling import Sample, SamplingJoin
+from tocsin.operators.retention.utility.frequency_model import expected_results
+from tocsin.operators.retention.utility.sample_estimates import Estimate, windowed
+from tocsin.operators.retention.utility.sampling_error import Population, closest, relative_errors
+from tocsin.operators.retention.utility.sampling_fraction import (
+    missed_shares,
+    planned_use,
+    pps_fraction,
+    solve,
+    uniform_use_by_frequency,
+)
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 
 Row = dict[str, Any]
 WAYS = {"UNIFORM": UNIFORM, "EQ-CLUSTER": EQ_CLUSTER, "PPS-CLUSTER": PPS_CLUSTER}

@@ -17,9 +17,9 @@ from benchmarks.memory_automatic import recordings
 from benchmarks.memory_data import W1, Int
 from benchmarks.memory_runs import Row
 from benchmarks.papers.p001.shedding_join import equi
-from tocsin.stages.memory.approach import Aggregate, choose
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.cluster_sampling import EQ_CLUSTER, PPS_CLUSTER, UNIFORM
+from tocsin.operators.retention.utility.sampling_choice import Aggregate, choose
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 
 PERCENTS = (5, 10, 20, 30, 50, 70)
 NAMES = {UNIFORM: "UNIFORM", EQ_CLUSTER: "EQ-CLUSTER", PPS_CLUSTER: "PPS-CLUSTER"}

@@ -43,7 +43,7 @@ def parts_of(plan: Plan, streams: Columns, cuts: Sequence[int] = (), arrival: st
 
 def use_small_pages(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     """Limit the number of keys of a page for one test, so that few keys fill several pages."""
-    users = ("interim.memory.call_keys", "interim.memory.load_shedding", "interim.memory.waiting_charges")
+    users = ("plan.retention_budget",)
     for module in (*users, "runtime.keyed_pipeline"):
         monkeypatch.setattr(f"tocsin.{module}.KEYS_PER_SHARD", keys)
 

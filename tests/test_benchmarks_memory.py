@@ -16,9 +16,9 @@ from benchmarks import memory, memory_automatic, memory_recordings, memory_runs,
 from benchmarks import memory_data as data
 from benchmarks.memory_bars import bars
 from benchmarks.memory_data import UNIT, W1
+from benchmarks.papers.p001 import policies as policy
 from benchmarks.recordings import VARIABLE
-from tocsin.stages.memory import policy
-from tocsin.stages.memory.estimate import windowed
+from tocsin.operators.retention.utility.sample_estimates import windowed
 
 pytestmark = pytest.mark.slow
 

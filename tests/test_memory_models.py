@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.papers.p001 import policies as policy
+from benchmarks.papers.p001.policies import Policy
 from benchmarks.papers.p001.shedding_join import SheddingJoin, equi, open_window
 from tests.driver import Driver, parts_of, plan_of, watch_logics
 from tests.test_memory import Columns
 from tocsin import Rule
-from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
-from tocsin.interim.memory.row_utility import Worth
-from tocsin.stages.memory import frequency, policy
-from tocsin.stages.memory.age import AgeCurve
-from tocsin.stages.memory.curves import RateCurve, divide, together
-from tocsin.stages.memory.policy import Policy
+from tocsin.operators.retention.utility import frequency_model as frequency
+from tocsin.operators.retention.utility.age_model import AgeCurve
+from tocsin.operators.retention.utility.memory_curves import RateCurve, divide, together
+from tocsin.operators.retention.utility.row_utility import RowUtility
 
 MS, WITHIN = 1000, 400
 # Rows of each stream, one a millisecond; the moment from which it counts; and memory in rows.
@@ -57,7 +57,7 @@ def columns(pairs: Pairs) -> Columns:
 
 def ruled(
     pairs: Pairs, memory: int | None, model: dict[str, Any] | None = None, **more: Any
-) -> tuple[int, Worth | None]:
+) -> tuple[int, RowUtility | None]:
     """How many results a rule finds of which both rows came after `SINCE`, and its models."""
     stated: dict[str, Any] = {"within": f"{WITHIN}ms", "on": "machine", "emit": "all", "allowed_lateness": "0s"} | more
     quality = {"memory": None if memory is None else f"{memory} rows", "model": model}
@@ -66,7 +66,7 @@ def ruled(
     driver = Driver(plan, through_pages=False)
     out = driver.run(parts_of(plan, columns(pairs), (), "arrival"))
     logic = watch_logics(driver.session)[0]
-    worth = logic.room.worth if isinstance(logic, BudgetedPipeline) else None
+    worth = logic.operators.budget.utility if logic.operators.budget else None
     return sum(row["startsAt"] > SINCE * MS for row in out.alert_rows()), worth
 
 
@@ -84,7 +84,7 @@ def staged(pairs: Pairs, budgets: Sequence[float], policies: Sequence[Policy | N
     return count(budgets) / count([len(arrivals.stream) * (way is not None) for way in policies])
 
 
-def check(pairs: Pairs, curves: Sequence[RateCurve], policies: Sequence[Policy | None], **more: Any) -> Worth:
+def check(pairs: Pairs, curves: Sequence[RateCurve], policies: Sequence[Policy | None], **more: Any) -> RowUtility:
     """What a rule finds, beside the join with the models that the streams were made by, and beside the theory."""
     whole, shares = together(curves), divide(curves, MEMORY)
     theory, stage = whole.recall_at(MEMORY), staged(pairs, shares, policies)

@@ -16,13 +16,12 @@ from tests.driver import plan_of, watch_logics
 from tests.test_memory import Columns, matches, run, zipf_streams
 from tocsin import Rule, RuleError
 from tocsin.hashing import row_fingerprints, unit_numbers
-from tocsin.interim.memory import row_utility
-from tocsin.interim.memory.row_sampling import Sampler
-from tocsin.interim.memory.sampled_row_log import Traces
+from tocsin.operators.retention.cluster_sampling import PPS_CLUSTER
+from tocsin.operators.retention.duplicate_filter import DuplicateFilter
+from tocsin.operators.retention.sample_policy import SamplePolicy
+from tocsin.operators.retention.utility import row_utility
+from tocsin.operators.retention.utility.stream_monitor import Monitor
 from tocsin.plan import make_plan
-from tocsin.runtime.payload import with_payload_digests
-from tocsin.stages.memory.monitor import Monitor
-from tocsin.stages.memory.sampling import PPS_CLUSTER
 
 
 def chance(row: dict[str, Any]) -> float:
@@ -38,8 +37,8 @@ def test_what_a_sample_has_found_in_the_end_does_not_depend_on_calls() -> None:
         "pair", "a + b > 3", within="1s", on="machine", emit="all", quality={"memory": "800 rows", "prefer": "sample"}
     )
     (_, once), (_, split) = (run(streams, rule, cuts, through_pages=False) for cuts in ((), range(0, 3000, 5)))
-    found = watch_logics(once.session)[0].room.found
-    assert watch_logics(split.session)[0].room.found == found
+    found = watch_logics(once.session)[0].operators.budget.found
+    assert watch_logics(split.session)[0].operators.budget.found == found
     reached = found["memory_reached"]
     assert reached is not None
     assert 0 < reached < 1
@@ -102,46 +101,6 @@ def test_rows_that_come_again_count_once_as_they_do_without_a_limit(notes: bool)
     check_unbiased((repeated(seed, notes=notes) for seed in range(16)), rule, "16 rows", 0.08)
 
 
-def test_p_does_not_collapse_where_there_is_room_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window has 100 rows of either stream and there is room for 24: each time one row goes, of whichever stream."""
-    found, thin = [], Sampler.thin
-
-    def watched(self: Sampler, *given: Any) -> Any:
-        answer = thin(self, *given)
-        found.append((self.p, int((~answer[0]).sum()), float(given[3].sum() - given[4])))
-        return answer
-
-    monkeypatch.setattr(Sampler, "thin", watched)
-    rule = Rule(
-        "pair",
-        "a + b > -9",
-        within="100ms",
-        on="machine",
-        emit="all",
-        allowed_lateness="0s",
-        quality={"memory": "24 rows"},
-    )
-    run(zipf_streams(250, 60, 5001), sampling(rule), through_pages=False)
-    p, gone, excess = np.array(found).T
-    assert (gone == np.ceil(excess)).all()
-    assert p.min() > 0.03
-
-
-def test_a_trace_is_known_until_so_many_rows_went_after_it() -> None:
-    traces, marks = Traces(3), row_fingerprints([np.array([0.1, 0.2, 0.1, 0.3, 0.4])], 5)
-    refused = np.array([True, True, True, False, True])
-    assert traces.came_again(0, marks, refused).tolist() == [False, False, True, False, False]
-    none = np.zeros(5, np.bool_)
-    assert traces.came_again(0, marks, none).tolist() == [True, True, True, False, True]
-    assert not traces.came_again(1, marks, none).any()
-    traces.note(0, marks[3:4])
-    assert traces.came_again(0, marks, none).tolist() == [False, True, False, True, True]
-    larger, texts = Traces(64), np.array(['{"note": "x"}', None, '{"note": "y"}', "{}", None], dtype=object)
-    larger.load(traces.marks)
-    marks = with_payload_digests(marks, texts, ("value",))
-    assert larger.came_again(0, marks, none).tolist() == [False, True, False, True, True]
-
-
 def came_again(room: int, steps: Sequence[tuple[int, bool]], before: Sequence[int] = ()) -> list[bool]:
     """By the definition, row by row: the last `room` marks of rows that went are known."""
     known, told = deque([0] * room + list(before), maxlen=room), []
@@ -157,10 +116,10 @@ def test_a_trace_is_pushed_out_by_those_that_are_noted_after_it_in_the_same_call
     expected = [False, False, False, False, False, False, True]
     assert came_again(4, steps, [100]) == expected
     for cuts in ([], [4], range(1, 7)):
-        traces = Traces(4)
-        traces.note(0, np.array([100]))
+        rows = DuplicateFilter(4)
+        rows.process(0, np.array([100]), np.ones(1, np.bool_), np.zeros(1, np.bool_))
         parts = [np.array(part) for part in np.split(np.array([mark for mark, _ in steps]), cuts)]
-        again = [traces.came_again(0, part, np.ones(len(part), np.bool_)) for part in parts]
+        again = [rows.process(0, part, np.ones(len(part), np.bool_), np.ones(len(part), np.bool_)) for part in parts]
         assert np.concatenate(again).tolist() == expected
 
 
@@ -173,16 +132,17 @@ def test_a_trace_is_pushed_out_by_those_that_are_noted_after_it_in_the_same_call
 def test_rows_that_come_again_are_known_as_if_they_came_one_by_one(
     room: int, steps: list[tuple[int, bool]], cuts: list[int], before: list[int]
 ) -> None:
-    traces, told = Traces(room), []
-    traces.note(1, np.array(before, np.int64))
+    rows, told = DuplicateFilter(room), []
+    gone = np.array(before, np.int64)
+    rows.process(1, gone, np.ones(len(gone), np.bool_), np.zeros(len(gone), np.bool_))
     for begin, end in zip([0, *cuts], [*cuts, 40], strict=True):
         mark, refused = (np.array([step[i] for step in steps[begin:end]], kind) for i, kind in ((0, int), (1, bool)))
-        told += traces.came_again(1, mark, refused).tolist()
-        again = Traces(room)
-        again.load(traces.marks)
-        traces = again
+        told += rows.process(1, mark, refused, np.ones(len(mark), np.bool_)).tolist()
+        again = DuplicateFilter(room)
+        again.restore_state(rows.marks)
+        rows = again
     assert told == came_again(room, steps, before)
-    assert not traces.marks[0].any()
+    assert not rows.marks[0].any()
 
 
 def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
@@ -191,16 +151,12 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     lane, time = np.arange(rows) % 2, np.arange(rows) * 500
     monitor = Monitor((2_000_000, 2_000_000))
     monitor.take(lane, time, draw.choice(keys, rows, p=chance_of / chance_of.sum()))
-    sampler = Sampler(monitor)
+    sampler = SamplePolicy(monitor)
     sampler.judge(400.0, [1.0, 1.0])
     assert sampler.kind == PPS_CLUSTER
     some = np.arange(keys)
-    drawn = unit_numbers(row_fingerprints((some * 0, some, some), keys))
-    stays, most = sampler.thin(some * 0, drawn, some, np.ones(keys), 100.0)
-    assert stays.sum() == 100
-    frequent, rare = most[0], float(np.median(most))
-    assert frequent > 10 * rare
-    assert (sampler.chances(0, some) == most).all()
+    sizes = sampler.sizes(0, some)
+    assert sizes[0] > 10 * float(np.median(sizes))
     memory, error = sampler.points.T
     assert (np.diff(memory) > 0).all()
     assert (np.diff(error) < 0).all()
@@ -208,13 +164,13 @@ def test_where_keys_tell_how_many_results_come_rows_are_taken_by_that() -> None:
     assert 4000 < memory[-1] < 5000
     assert error[-1] == 0
     assert np.interp(400.0, memory, error) == pytest.approx(sampler.errors[0], rel=0.1)
-    again = Sampler(monitor)
-    again.load(sampler.arrays())
+    again = SamplePolicy(monitor)
+    again.restore_state(sampler.state_arrays())
     assert again.errors == sampler.errors
     assert again.results == sampler.results > 2000
     # What was known when the way was chosen holds until it is chosen anew, whatever comes.
     monitor.take(lane[:2000], time[:2000] + time[-1], np.full(2000, keys))
-    assert (sampler.chances(0, some) == most).all()
+    assert (sampler.sizes(0, some) == sizes).all()
     assert (again.sizes(0, some) == sampler.sizes(0, some)).all()
     sampler.judge(400.0, [1.0, 1.0])
     assert not (again.sizes(0, some) == sampler.sizes(0, some)).any()

@@ -27,7 +27,7 @@ from tests.test_semantics import stories as semantic_stories
 from tests.test_waiting import in_the_order_taken, usable
 from tocsin import jit
 from tocsin.interim.cpu import row_log
-from tocsin.interim.memory import row_utility
+from tocsin.operators.retention.utility import row_utility
 from tocsin.plan import RANGES
 from tocsin.plan.budget import Budget
 from tocsin.runtime.contract import Batch, Out

@@ -11,8 +11,7 @@ from tests.driver import parts_of, watch_logics
 from tests.naive import memory as naive
 from tests.test_memory import zipf_streams
 from tocsin import Rule, RunError
-from tocsin.interim.memory.budgeted_pipeline import BudgetedPipeline
-from tocsin.interim.memory.memory_rebalancing import Allotment, Sampled, Told
+from tocsin.operators.retention.utility.memory_rebalancing import Allotment, Sampled, Told
 from tocsin.plan import make_plan
 from tocsin.rules.quality import parse_quality
 from tocsin.runtime.session import Session, store_pages
@@ -192,11 +191,10 @@ def test_a_share_that_is_told_holds_at_once_and_its_page_remembers_it() -> None:
     plan = plan_of(pair("x", quality={"memory": "800KB"}))
     session = Session(plan)
     watch = watch_logics(session)[0]
-    assert isinstance(watch, BudgetedPipeline)
     session.control([share_of(plan, 90_000)])
-    assert watch.room.share == 90_000
+    assert watch.operators.budget.pool.share == 90_000
     pages = stored(session)
-    assert watch_logics(Session(plan, pages))[0].room.share == 90_000
+    assert watch_logics(Session(plan, pages))[0].operators.budget.pool.share == 90_000
     assert session.control([share_of(plan, 5) | {"watch": "gone"}]).alert_rows() == []
     wrong: list[dict[str, Any]] = [{"share": 0}, {"share": True}, {"watch": 3}, {"terms": None}, {"more": 1}]
     for row in [*(share_of(plan, 9) | one for one in wrong), {"share": 9}]:
@@ -209,9 +207,9 @@ def test_of_a_smaller_memory_every_bucket_takes_its_part_at_once() -> None:
     session = Session(large)
     session.control([share_of(large, 100_000)])
     pages = stored(session)
-    assert watch_logics(Session(small, pages))[0].room.share == 50_000
+    assert watch_logics(Session(small, pages))[0].operators.budget.pool.share == 50_000
     grown = Session(plan_of(pair("x", quality={"memory": "1600KB"})), pages)
-    assert watch_logics(grown)[0].room.share == 100_000
+    assert watch_logics(grown)[0].operators.budget.pool.share == 100_000
 
 
 def test_what_a_bucket_tells_is_a_curve_that_rises() -> None:
@@ -226,7 +224,7 @@ def test_a_share_that_was_told_under_another_budget_says_nothing() -> None:
     large, small = plan_of(pair("x", quality={"memory": "800KB"})), plan_of(pair("x", quality={"memory": "400KB"}))
     session = Session(small)
     session.control([share_of(large, 500_000)])
-    assert watch_logics(session)[0].room.share == 100_000
+    assert watch_logics(session)[0].operators.budget.pool.share == 100_000
 
 
 def test_where_others_share_a_run_no_bucket_has_more_than_its_first_part() -> None:
@@ -236,7 +234,7 @@ def test_where_others_share_a_run_no_bucket_has_more_than_its_first_part() -> No
     session = Session(before)
     session.control([share_of(before, shares[w.rules[0].alert], i) for i, w in enumerate(before.watches)])
     again = Session(after, stored(session))
-    assert BUCKETS * sum(watch.room.share for watch in watch_logics(again)) <= 800_000
+    assert BUCKETS * sum(watch.operators.budget.pool.share for watch in watch_logics(again)) <= 800_000
 
 
 def test_a_memory_in_rows_that_was_one_in_bytes_begins_anew() -> None:
@@ -244,7 +242,10 @@ def test_a_memory_in_rows_that_was_one_in_bytes_begins_anew() -> None:
         first, second = plan_of(pair("x", quality={"memory": begin})), plan_of(pair("x", quality={"memory": then}))
         session = Session(first)
         session.control([share_of(first, first.watches[0].budget.share // 2)])
-        assert watch_logics(Session(second, stored(session)))[0].room.share == second.watches[0].budget.share
+        assert (
+            watch_logics(Session(second, stored(session)))[0].operators.budget.pool.share
+            == second.watches[0].budget.share
+        )
 
 
 def test_a_watch_that_gets_another_name_takes_its_share_along_at_once() -> None:
@@ -256,7 +257,7 @@ def test_a_watch_that_gets_another_name_takes_its_share_along_at_once() -> None:
     again = Session(two, pages)
     again.push([])
     store_pages(pages, again.changed_pages())
-    assert watch_logics(Session(two, pages))[0].room.share == 50_000
+    assert watch_logics(Session(two, pages))[0].operators.budget.pool.share == 50_000
 
 
 def test_a_bucket_that_cannot_shrink_yet_is_not_asked_again_and_again() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.papers.p001.policies import Policy, by_age
+from benchmarks.papers.p001.window_memory import COUNT, ORDER, REFUSED, ROOM, Held, find_victim
 from tocsin.hashing import uniform
 from tocsin.jit import kernel
-from tocsin.stages.memory.allocate import MemoryFor, in_proportion
-from tocsin.stages.memory.held import COUNT, ORDER, REFUSED, ROOM, Held, find_victim
-from tocsin.stages.memory.policy import Policy, by_age
+from tocsin.operators.retention.utility.alloc import MemoryFor, in_proportion
 
 # A kind of `Policy` beside the kinds that `find_victim` knows. Its `rank` holds the seed.
 AT_RANDOM = 2

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.papers.p001.baselines import find_any_victim
-from tocsin.jit import kernel
-from tocsin.runtime.contract import Int
-from tocsin.stages.memory.held import (
+from benchmarks.papers.p001.policies import Policy, recent
+from benchmarks.papers.p001.window_memory import (
     COUNT,
     KEY,
     MOST,
@@ -36,7 +35,8 @@ from tocsin.stages.memory.held import (
     insert,
     remove,
 )
-from tocsin.stages.memory.policy import Policy, recent
+from tocsin.jit import kernel
+from tocsin.runtime.contract import Int
 
 # Later than any time.
 FOREVER = 1 << 62

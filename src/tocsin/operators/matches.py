@@ -112,11 +112,18 @@ class Matches:
 
 
 def _probabilities(results: JoinResults) -> Float | None:
-    """Return the inclusion probability of each match if rows are sampled: the probability of its oldest arrival."""
+    """Return the product of the inclusion probabilities of all rows of a match except the last arrival, or None."""
     lookup, matches = results.lookup, results.matches
-    parts = [segment.probability for segment in lookup.segments]
-    if any(part is None for part in parts):
+    if all(segment.probability is None for segment in lookup.segments):
         return None
-    probability = np.concatenate([part for part in parts if part is not None])
-    first = lookup.tuples.serial[matches].argmin(axis=1)
-    return np.asarray(probability[matches[np.arange(len(first)), first]], np.float64)
+    serial = lookup.tuples.serial[matches]
+    last, found = serial.argmax(axis=1), np.ones(len(matches))
+    for stream, (segment, base) in enumerate(zip(lookup.segments, lookup.bases, strict=False)):
+        rows = matches[:, stream] - base
+        probability = np.ones(len(rows)) if segment.probability is None else segment.probability[rows]
+        if segment.thresholds is not None:
+            sample = segment.thresholds
+            at = np.minimum(np.searchsorted(sample.serial, serial.max(axis=1)), len(sample.serial) - 1)
+            probability = np.minimum(probability, sample.before[at] * sample.size[rows])
+        found *= np.where(last == stream, 1.0, probability)
+    return found

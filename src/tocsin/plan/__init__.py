@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.interim.cpu.stream_query import Select
-    from tocsin.interim.memory.memory_rebalancing import Allotment
     from tocsin.interim.ranges.active_requests import Alive, alive_requests
     from tocsin.interim.ranges.range_pipeline import RANGES
     from tocsin.interim.ranges.request_columns import Asked, assign_shards, read_requests
     from tocsin.operators.reorder.wait_agreement import WaitAgreement
+    from tocsin.operators.retention.utility.memory_rebalancing import Allotment
     from tocsin.plan.anytime import Anytime
     from tocsin.plan.budget import found_text
     from tocsin.plan.calibrate import selection_unit_nanoseconds, unit_nanoseconds
@@ -61,7 +61,7 @@ __all__ = [
 _HOMES = {
     "WaitAgreement": "tocsin.operators.reorder.wait_agreement",
     "Alive": "tocsin.interim.ranges.active_requests",
-    "Allotment": "tocsin.interim.memory.memory_rebalancing",
+    "Allotment": "tocsin.operators.retention.utility.memory_rebalancing",
     "Anytime": "tocsin.plan.anytime",
     "Asked": "tocsin.interim.ranges.request_columns",
     "Plan": "tocsin.plan.plan",

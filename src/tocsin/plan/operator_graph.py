@@ -37,7 +37,8 @@ from tocsin.operators.no_data import NoData
 from tocsin.operators.reorder import operator as reorder_operator
 from tocsin.operators.reorder.operator import ReleasedRows, Reorder, ReorderResults, RuleResults
 from tocsin.operators.retention import operator as retention_operator
-from tocsin.operators.retention.operator import Retention
+from tocsin.operators.retention.operator import Retention, SliceLayout
+from tocsin.plan.retention_budget import Admitted, RetentionBudget
 from tocsin.plan.steps import Watch
 from tocsin.rules.durations import MOST_US
 from tocsin.runtime.context import Context
@@ -82,6 +83,7 @@ class OperatorGraph:
         retentions, view_of: Operator of each input, and the number of its view.
         rules: Operators of each rule.
         operators: All operators. Their sections are the state of a shard.
+        budget: Memory budget of the bucket, or None.
     """
 
     def __init__(self, watch: Watch, inputs: PipelineInputs, *, is_traced: bool = False) -> None:
@@ -100,6 +102,7 @@ class OperatorGraph:
             join = Join(i, rule, watch.stores, watch.lanes, is_traced=is_traced)
             self.rules.append(RuleOperators(join, Matches(join) if rule.emit == "all" else Lifecycle(join)))
         self.no_data = NoData(watch) if watch.silences else None
+        self.budget: RetentionBudget | None = None
         of_rules: list[Operator] = [operator for rule in self.rules for operator in rule]
         self.operators: list[Operator] = [self.admission, *self.retentions, *of_rules]
         self.operators += [one for one in (self.no_data, self.reorder) if one is not None]
@@ -118,17 +121,27 @@ class OperatorGraph:
         """Whether there are no-data rules."""
         return self.no_data is not None
 
-    def process(self, shard: Shard, rows: RowBatch, context: Context) -> ReorderResults | None:
-        """Process or buffer rows, which are sorted by key and arrival. Return results for the wait controller."""
-        shard.is_dirty = True
-        if context.now_us is not None:
-            self.admission.state(shard).seen_us[rows.key[rows.view < len(self.inputs.views)]] = context.now_us
-            for rule in self.rules:
-                rule.join.mark_seen(shard, rows, context.now_us)
+    @property
+    def needs_all_shards(self) -> bool:
+        """Whether a memory budget can shed rows of shards without new rows."""
+        return self.budget is not None
+
+    def process(self, parts: Sequence[tuple[Shard, RowBatch]], context: Context) -> list[ReorderResults]:
+        """Process or buffer the rows of a slice by shard. Return results for the wait controller."""
+        admitted = [rows for _, rows in parts] if self.budget is None else self.budget.admit(parts, context)
+        shards, released = [shard for shard, _ in parts], list[ReleasedRows]()
+        for shard, rows in zip(shards, admitted, strict=True):
+            shard.is_dirty = True
+            if context.now_us is not None:
+                self.admission.state(shard).seen_us[rows.key[rows.view < len(self.inputs.views)]] = context.now_us
+                for rule in self.rules:
+                    rule.join.mark_seen(shard, rows, context.now_us)
+            if self.reorder is not None:
+                released.append(self.reorder.process(shard, rows, context))
         if self.reorder is None:
-            self._evaluate(shard, rows, context)
-            return None
-        return self._process_released(shard, self.reorder.process(shard, rows, context), context, self.reorder.wait_us)
+            self._evaluate(shards, admitted, context)
+            return []
+        return self._process_released(shards, released, context, self.reorder.wait_us)
 
     def observe(self, shard: Shard, rows: ObservedRows, context: Context) -> None:
         """Pass rows to the no-data rules: all rows with a time and a key, sorted by key and arrival."""
@@ -136,22 +149,80 @@ class OperatorGraph:
         self.no_data.process(shard, rows, context)
 
     def _process_released(
-        self, shard: Shard, released: ReleasedRows, context: Context, wait_us: int | None = None
-    ) -> ReorderResults:
-        """Process rows that left the reorder buffer. Return their delays and results."""
-        return ReorderResults(released, self._evaluate(shard, released.rows, context, wait_us))
+        self, shards: Sequence[Shard], released: Sequence[ReleasedRows], context: Context, wait_us: int | None = None
+    ) -> list[ReorderResults]:
+        """Process rows that left the reorder buffers. Return their delays and results."""
+        found = self._evaluate(shards, [one.rows for one in released], context, wait_us)
+        return [ReorderResults(one, results) for one, results in zip(released, found, strict=True)]
 
     def _evaluate(
-        self, shard: Shard, rows: RowBatch, context: Context, wait_us: int | None = None
-    ) -> list[RuleResults]:
+        self, shards: Sequence[Shard], rows: Sequence[RowBatch], context: Context, wait_us: int | None = None
+    ) -> list[list[RuleResults]]:
         """Drop late rows, evaluate the others, and retain the rows that remain. Return the results of each rule."""
-        rows = self.admission.process(shard, rows, context, wait_us)
-        of_view = {view: rows.of_view(view) for view in set(self.view_of)}
-        self._count_rows_without_limits(shard, of_view, context)
-        merged = [
-            retention.process(shard, of_view[view], context)
-            for retention, view in zip(self.retentions, self.view_of, strict=True)
+        before = [np.zeros(0, np.int64)] + [self.admission.state(shard).newest for shard in shards]
+        newest = np.concatenate(before) if self.budget is not None else before[0]
+        timely = [
+            self.admission.process(shard, mine, context, wait_us) for shard, mine in zip(shards, rows, strict=True)
         ]
+        merged = self._merge(shards, timely, newest, context)
+        return [self._join(*part, context) for part in zip(shards, timely, merged, strict=True)]
+
+    def _merge(
+        self, shards: Sequence[Shard], rows: Sequence[RowBatch], newest: Int, context: Context
+    ) -> list[list[VersionedRows]]:
+        """Merge new rows with the retained rows of all inputs. With a memory budget, decide which rows are shed."""
+        of_view = [{view: mine.of_view(view) for view in set(self.view_of)} for mine in rows]
+        for shard, mine in zip(shards, of_view, strict=True):
+            self._count_rows_without_limits(shard, mine, context)
+        inputs = list(zip(self.retentions, self.view_of, strict=True))
+        if self.budget is None:
+            return [
+                [retention.process(shard, mine[view], context) for retention, view in inputs]
+                for shard, mine in zip(shards, of_view, strict=True)
+            ]
+        layouts = [
+            [retention.lay_out(shard, mine[view]) for retention, view in inputs]
+            for shard, mine in zip(shards, of_view, strict=True)
+        ]
+        return self._merge_layouts(shards, layouts, self.budget.collect(rows, newest), context)
+
+    def _merge_layouts(
+        self, shards: Sequence[Shard], layouts: Sequence[Sequence[SliceLayout]], admitted: Admitted, context: Context
+    ) -> list[list[VersionedRows]]:
+        assert self.budget is not None
+        versions, merged = self.budget.find_versions(admitted, layouts, context), list[list[VersionedRows]]()
+        for s, (shard, mine) in enumerate(zip(shards, layouts, strict=True)):
+            merged.append([])
+            for i, (retention, layout) in enumerate(zip(self.retentions, mine, strict=True)):
+                ends, shed = retention.find_ends(layout), None
+                if versions is not None and i in versions[0][s]:
+                    ends, shed = versions[0][s][i], versions[1][s][i]
+                merged[-1].append(retention.merge(shard, layout, ends, context, shed))
+        return merged
+
+    def cut_to_budget(self, context: Context) -> None:
+        """Shed rows without new rows."""
+        assert self.budget is not None
+        shards = self.budget.shards
+        none = [no_rows(max((len(store.columns) for store in self.watch.stores), default=0)) for _ in shards]
+        newest = np.concatenate([self.admission.state(shard).newest for shard in shards])
+        layouts = [
+            [one.lay_out(shard, rows) for one in self.retentions] for shard, rows in zip(shards, none, strict=True)
+        ]
+        admitted = self.budget.no_rows(none, newest)
+        merged = self._merge_layouts(shards, layouts, admitted, context)
+        for shard, mine in zip(shards, merged, strict=True):
+            shard.is_dirty = True
+            self._retain(shard, mine, context)
+
+    def _join(
+        self, shard: Shard, rows: RowBatch, merged: Sequence[VersionedRows], context: Context
+    ) -> list[RuleResults]:
+        """Evaluate the rules, and store the rows that remain. Return the results of each rule."""
+        if not len(rows) and self.budget is not None:
+            self._retain(shard, merged, context)
+            none = np.zeros(0, np.int64)
+            return [RuleResults(none, none) for _ in self.rules]
         arrived = BatchSlice(rows, merged, self.view_of, len(shard.keys))
         found: list[RuleResults] = []
         for join, alerts in self.rules:
@@ -168,6 +239,10 @@ class OperatorGraph:
             alerts.process(shard, results, context, emissions)
         self._retain(shard, merged, context)
         return found
+
+    def count_rows_without_limits(self, shard: Shard, rows: RowBatch, context: Context) -> None:
+        """Count the rows of keys that a limits table does not have."""
+        self._count_rows_without_limits(shard, {view: rows.of_view(view) for view in set(self.view_of)}, context)
 
     def _count_rows_without_limits(self, shard: Shard, of_view: dict[int, RowBatch], context: Context) -> None:
         for number, (retention, view) in enumerate(zip(self.retentions, self.view_of, strict=True)):
@@ -193,7 +268,7 @@ class OperatorGraph:
         shard.is_dirty, learnt = True, None
         if self.reorder is not None:
             released = self.reorder.release(shard, np.ones(len(shard.keys), np.bool_), context)
-            learnt = self._process_released(shard, released, context)
+            learnt = self._process_released([shard], [released], context)[0]
         for rule in self.rules:
             newest = rule.join.state(shard).newest.max(axis=1, initial=NEVER_SEEN)
             self._advance_watermarks(shard, rule, newest, newest, context)
@@ -221,7 +296,7 @@ class OperatorGraph:
             ends = self.reorder.blocked_keys(shard, now_us)
             if ends.any():
                 shard.is_dirty = True
-                learnt = self._process_released(shard, self.reorder.release(shard, ends, context), context)
+                learnt = self._process_released([shard], [self.reorder.release(shard, ends, context)], context)[0]
         for rule in self.rules:
             state = rule.join.state(shard)
             idle_us = now_us - state.seen_us
@@ -243,7 +318,7 @@ class OperatorGraph:
         """Release the oldest buffered rows before their wait ends, because memory is short, and process them."""
         assert self.reorder is not None
         shard.is_dirty = True
-        return self._process_released(shard, self.reorder.reclaim(shard, wanted, context), context)
+        return self._process_released([shard], [self.reorder.reclaim(shard, wanted, context)], context)[0]
 
     def _keys_with_buffered_rows(self, shard: Shard) -> Bools:
         """Mark the keys with buffered rows. These keys are not idle until the rows are released."""

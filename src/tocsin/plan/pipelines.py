@@ -9,16 +9,17 @@ from tocsin.interim.cpu import page_names
 from tocsin.interim.cpu.join_pipeline import PromisingPipeline
 from tocsin.interim.cpu.page_names import PROMISING
 from tocsin.interim.cpu.selection_pipeline import OneStreamPipeline
-from tocsin.interim.memory.budgeted_pipeline import MEMORY, BudgetedPipeline
-from tocsin.interim.memory.memory_rebalancing import Share, read_share
 from tocsin.interim.ranges import range_pipeline
 from tocsin.interim.ranges.range_pipeline import RANGES, RangePipeline
 from tocsin.operators.reorder.operator import WAIT_PAGE
 from tocsin.operators.reorder.wait_agreement import NewWait, read_new_wait
+from tocsin.operators.retention.utility.memory_rebalancing import read_share
 from tocsin.plan.operator_graph import KINDS, OperatorGraph
+from tocsin.plan.retention_budget import MEMORY, RetentionBudget
 from tocsin.plan.steps import Watch
-from tocsin.runtime.contract import Batch, Listener, Out, Pages, Pipeline
+from tocsin.runtime.contract import Adaptive, Batch, Listener, Out, Pages, Pipeline
 from tocsin.runtime.keyed_pipeline import KeyedPipeline
+from tocsin.runtime.memory_pool import Share
 from tocsin.runtime.state_codec import unpack
 from tocsin.runtime.state_registry import ShardGroup, StateRegistry, readable
 
@@ -56,15 +57,24 @@ def _keyed_pipeline(number: int, watch: Watch, group: ShardGroup, listener: List
     """Build the pipeline of the rules with the same key columns from its stored state."""
     reads = watch.inputs(number)
     operators = OperatorGraph(watch, reads, is_traced=listener is not None)
-    reorder = operators.reorder
+    reorder, adaptive = operators.reorder, list[Adaptive]()
     if reorder is not None:
+        adaptive.append(reorder)
         if stored := group.parts.pop(WAIT_PAGE, None):
             with readable(f"{group.name}/{WAIT_PAGE}"):
                 reorder.restore_state(unpack(stored)[0])
             reorder.dirty = group.is_copy and reorder.order.adapts
     if watch.budget is not None:
-        return BudgetedPipeline(watch, reads, operators, group, listener)
-    return KeyedPipeline(watch.name, reads, operators, [] if reorder is None else [reorder], group, listener)
+        operators.budget = RetentionBudget(watch, operators, group.shards)
+        adaptive.append(operators.budget)
+    pipeline = KeyedPipeline(watch.name, reads, operators, adaptive, group, listener)
+    if operators.budget is not None:
+        operators.budget.charge_restored_keys()
+        if stored := group.parts.pop(MEMORY, None):
+            with readable(f"{group.name}/{MEMORY}"):
+                operators.budget.restore(stored)
+            operators.budget.is_dirty |= group.is_copy
+    return pipeline
 
 
 def read_message(row: Mapping[str, Any]) -> NewWait | Share:

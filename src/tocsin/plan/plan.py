@@ -24,8 +24,8 @@ from tocsin.runtime.contract import Batch, Listener, Pages, Pipeline
 from tocsin.runtime.session import Session
 
 if TYPE_CHECKING:
-    from tocsin.interim.memory.memory_rebalancing import Share
     from tocsin.operators.reorder.wait_agreement import NewWait
+    from tocsin.runtime.memory_pool import Share
 
 
 @dataclass(frozen=True)

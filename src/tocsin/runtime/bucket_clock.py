@@ -10,7 +10,7 @@ Guarantees: batch boundaries change no time. A device clock in the future has no
 
 Complexity: one median per block.
 
-The caller is `interim/memory/memory_share.py`.
+The caller is `plan/retention_budget.py`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Adaptive, Batch, Int, Listener, Out
 from tocsin.runtime.metrics import QualityLoss, RowOutcome
 from tocsin.runtime.received_rows import PipelineInputs, StreamRows, count_received, read_streams, read_views
-from tocsin.runtime.row_batch import ObservedRows, RowBatch, group_by_key, sort_by_key
+from tocsin.runtime.row_batch import ObservedRows, RowBatch, group_by_key, no_rows, sort_by_key
 from tocsin.runtime.state_registry import Shard, ShardGroup, readable
 
 KEYS_PER_SHARD = 32_768
@@ -36,8 +36,12 @@ class Operators(Protocol):
     def attach(self, shard: Shard) -> None:
         """Add the sections of all operators to a shard, which adopt its stored sections."""
 
-    def process(self, shard: Shard, rows: RowBatch, context: Context) -> Any:
-        """Process rows, which are sorted by key and arrival. Return results for the adaptive parts, or None."""
+    def process(self, parts: Sequence[tuple[Shard, RowBatch]], context: Context) -> Sequence[Any]:
+        """Process the rows of a slice by shard, sorted by key and arrival. Return results for the adaptive parts."""
+
+    @property
+    def needs_all_shards(self) -> bool:
+        """Whether `process` needs the shards without rows, too."""
 
     def observe(self, shard: Shard, rows: ObservedRows, context: Context) -> None:
         """Process all rows with a time and a key, for operators that read no values."""
@@ -111,9 +115,11 @@ class KeyedPipeline:
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Process the rows of one call."""
-        if not batches:
-            return
         context = self.context(out, now_us)
+        self._decide_due(context)
+        if not batches:
+            self._report(context)
+            return
         streams = read_streams(self.reads, batches, self._find_key_indexes)
         rows, arrival_order = read_views(self.reads, streams, with_unused=not self.adaptive)
         count_received(self.reads, streams, rows, batches, context)
@@ -139,20 +145,40 @@ class KeyedPipeline:
                 break
             self._process(arrived.take(slice(begin, begin + count)), np.arange(count), context)
             begin += count
+        self._report(context)
+
+    def _report(self, context: Context) -> None:
+        """Report the metrics of a call, and assign the key indexes again if keys were removed."""
         for part in self.adaptive:
             part.report(context)
+        self._index_changed_keys()
+
+    def _decide_due(self, context: Context) -> bool:
+        """Make the decisions that are due before the next row, and return whether there was one."""
+        none, is_decided = no_rows(0), False
+        for part in self.adaptive:
+            while part.rows_before_decision(none, 0) == 0:
+                part.decide(context)
+                is_decided = True
+        return is_decided
+
+    def _index_changed_keys(self) -> None:
+        """Assign the indexes again if keys were removed."""
+        if sum(len(shard.keys) for shard in self.shards) != len(self.key_indexes):
+            self._index_keys()
 
     def _process(self, rows: RowBatch, arrival_order: Int, context: Context) -> None:
         """Sort rows by key and arrival, pass them to the operators by shard, and feed the results back."""
         if not len(rows):
             return
-        ordered, results = sort_by_key(rows, arrival_order), []
-        for p in np.unique(ordered.key // KEYS_PER_SHARD).tolist():
+        ordered, parts = sort_by_key(rows, arrival_order), []
+        with_rows = np.unique(ordered.key // KEYS_PER_SHARD).tolist()
+        for p in range(len(self.shards)) if self.operators.needs_all_shards else with_rows:
             first = p * KEYS_PER_SHARD
             begin, end = np.searchsorted(ordered.key, [first, first + KEYS_PER_SHARD]).tolist()
             part = ordered if end - begin == len(ordered) else ordered.take(slice(begin, end))
-            results.append(self.operators.process(self.shards[p], part.with_keys(part.key - first), context))
-        self._feed_back(results, context)
+            parts.append((self.shards[p], part.with_keys(part.key - first)))
+        self._feed_back(self.operators.process(parts, context), context)
 
     def _feed_back(self, results: Sequence[Any], context: Context) -> None:
         """Pass the results of all shards to the adaptive parts."""
@@ -209,6 +235,7 @@ class KeyedPipeline:
         """Apply a decision of the coordinator."""
         for part in self.adaptive:
             part.apply_control(message, self.context(out))
+        self._index_changed_keys()
 
     def on_end(self, out: Out) -> None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
@@ -218,9 +245,11 @@ class KeyedPipeline:
     def on_time(self, now_us: int, out: Out) -> None:
         """Advance idle keys. The eviction of keys changes the indexes of other keys."""
         context = self.context(out, now_us)
+        is_decided = self._decide_due(context)
         self._feed_back([self.operators.advance(shard, now_us, context) for shard in self.shards], context)
-        if sum(len(shard.keys) for shard in self.shards) != len(self.key_indexes):
-            self._index_keys()
+        if is_decided:
+            self._report(context)
+        self._index_changed_keys()
 
     def next_timer(self) -> int | None:
         """Return the earliest timer of the operators, or None."""

@@ -247,6 +247,20 @@ METRICS: tuple[Metric, ...] = (
         Merge.MIN_OF_ALL,
     ),
     _quality(
+        "memory_predicted_low",
+        "memory_recall_predicted_low",
+        "memory/*/predicted_low",
+        "lower end of the 95 % interval of the predicted recall with the memory budget",
+        Merge.MIN_OF_ALL,
+    ),
+    _quality(
+        "memory_predicted_high",
+        "memory_recall_predicted_high",
+        "memory/*/predicted_high",
+        "upper end of the 95 % interval of the predicted recall with the memory budget",
+        Merge.MIN_OF_ALL,
+    ),
+    _quality(
         "memory_reached",
         "memory_recall_measured",
         "memory/*/reached",

@@ -227,6 +227,15 @@ class Section:
             arrays[table.key] = (np.cumsum(stay) - 1)[key[there]]
             self._pick(table.columns, there)
 
+    def reset_keys(self, reset: Bools) -> None:
+        """Give keys without rows the state of new keys. Their rows in tables are removed."""
+        for column in self.schema.per_key:
+            self.arrays[column.name][reset] = column.new(1)[0]
+        for table in self.schema.tables:
+            stays = ~reset[self.arrays[table.key]]
+            self.arrays[table.key] = self.arrays[table.key][stays]
+            self._pick(table.columns, stays)
+
     def _pick(self, columns: Sequence[Column], rows: Bools) -> None:
         for column in columns:
             if column.name in self.arrays:
@@ -446,6 +455,12 @@ class Shard:
         self.keys.drop(gone)
         for section in self.sections.values():
             section.drop_keys(gone)
+
+    def reset_keys(self, reset: Bools) -> None:
+        """Give keys without rows the state of new keys. Their positions do not change."""
+        self.is_dirty = True
+        for section in self.sections.values():
+            section.reset_keys(reset)
 
     @property
     def size(self) -> int:

@@ -19,6 +19,23 @@ BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True)
+class SampleThresholds:
+    """Inclusion probabilities that fall during a slice.
+
+    Attributes
+    ----------
+        size: Factor of each row: its probability is the threshold times this number.
+        serial, before: Serial number of each arrival, and the threshold before it.
+        after: Threshold after the slice.
+    """
+
+    size: Float
+    serial: Int
+    before: Float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class VersionedRows:
     """Rows of one input by key and time.
 
@@ -32,8 +49,9 @@ class VersionedRows:
         probes: Position of each new row in this object.
         is_repeat: New rows that equal an earlier row.
         is_covered: New rows that are out of order and were omitted on arrival, and are no repeats.
-        probability: Inclusion probability of each row, or None if rows are not sampled.
-        rejected: Number of new rows that the sample rejected.
+        probability: Inclusion probability of each row before the slice, or None if rows are not sampled.
+        thresholds: Thresholds of the sample during the slice, or None.
+        shed: Number of rows that left the state because memory was short.
         position: Position of each row in its stream while a trace is recorded, or None.
     """
 
@@ -48,8 +66,9 @@ class VersionedRows:
     is_repeat: Bools
     is_covered: Bools
     probability: Float | None = None
-    rejected: int = 0
+    shed: int = 0
     position: Int | None = None
+    thresholds: SampleThresholds | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.papers.p001 import baselines
-from tocsin.stages.memory import held as window
-from tocsin.stages.memory.held import ROW
-from tocsin.stages.memory.refit import refit
+from benchmarks.papers.p001 import window_memory as window
+from benchmarks.papers.p001.refit import refit
+from benchmarks.papers.p001.window_memory import ROW
 
 
 def test_random_draws_victims_with_equal_chances() -> None:

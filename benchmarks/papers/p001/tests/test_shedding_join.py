@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.papers.p001 import baselines
+from benchmarks.papers.p001 import baselines, policies
+from benchmarks.papers.p001.policies import Policy
 from benchmarks.papers.p001.shedding_join import Arrivals, SheddingJoin, Window, band, equi, open_window
+from benchmarks.papers.p001.tests.test_window_memory import KEYS, ways
+from benchmarks.papers.p001.window_memory import COUNT, ROW, Held, rows_held
 from naive import memory as naive
-from stages.memory.test_held import KEYS, ways
 from tocsin.runtime.state_codec import pack, unpack
-from tocsin.stages.memory import policy as policies
-from tocsin.stages.memory.held import COUNT, ROW, Held, rows_held
-from tocsin.stages.memory.policy import Policy
 
 SEED = 7
 Streams = tuple[tuple[Any, Any], tuple[Any, Any]]

@@ -19,11 +19,11 @@ from tocsin.interim.cpu.cpu_recall import Bought
 from tocsin.interim.cpu.new_rows import NewRows, new_rows
 from tocsin.interim.cpu.page_names import PROMISING, parts_of
 from tocsin.interim.cpu.row_log import RowLog
-from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.steps import Watch
 from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Batch, Float, Int, Out, Pages
+from tocsin.runtime.memory_pool import Share
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.received_rows import count_received, read_streams, read_views
 from tocsin.runtime.state_codec import pack, unpack

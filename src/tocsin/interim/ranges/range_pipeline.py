@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tocsin.errors import RunError
-from tocsin.interim.memory.memory_rebalancing import Share
 from tocsin.interim.ranges.key_requests import KeyQueries, Reached, Requests
 from tocsin.interim.ranges.matured_requests import Element, Elements, refused_row, request_alerts
 from tocsin.interim.ranges.request_columns import Asked, Counted, Reasons, read_elements, read_requests
 from tocsin.operators.reorder.wait_agreement import NewWait
 from tocsin.plan.ranges import RangeWatch
 from tocsin.runtime.contract import Batch, Float, Int, Out, Pages, Payload
+from tocsin.runtime.memory_pool import Share
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.row_batch import join_payload
 from tocsin.runtime.state_codec import pack, unpack

@@ -74,6 +74,7 @@ __all__ = [
     "sweep_new_rows",
     "compute_departure_ranks",
     "hopping_windows",
+    "process_row",
     "sweep",
 ]
 
@@ -223,6 +224,40 @@ def _process_segment(
             count = remove_departed_rows(retained, count, departure)
             limit = 2 * count + 64
         i = stop
+
+
+@kernel
+def process_row(
+    i: int,
+    count: int,
+    rows: SegmentRows,
+    reach: Reach,
+    memory: tuple[Index, Index, MonotoneQueues],
+    departure: Int,
+    stale: bool,
+) -> bool:
+    """Process one new tuple of a segment, without inserting it into the retained tuples.
+
+    `stale` is whether the queues of the segment do not fit the retained tuples. Return this for the next tuple. The
+    result is the result of `_process_segment`, but tuples may leave the segment between two calls.
+    """
+    retained, picked, queues = memory
+    fixed, rank, enter, leave = rows.fixed, rows.rank, rows.enter, rows.leave
+    if fixed[i] or enter[i] > leave[i]:
+        if not fixed[i] or contains_row(i, (retained, count), rows.t, rows.v, departure):
+            departure[i] = rank[i]
+        return stale
+    head = find_newest(retained, count, fixed, departure)
+    if head >= 0 and (enter[i] < enter[head] or leave[i] < leave[head]):
+        if contains_row(i, (retained, count), rows.t, rows.v, departure):
+            departure[i] = rank[i]
+            return stale
+        _sweep_around_row(i, retained[:count], (rows, reach), queues, departure)
+        return True
+    if stale:
+        _rebuild_queues(retained[:count], rows, reach, queues, departure)
+    advance_queues(picked[i : i + 1], (enter, leave, rows.v, rank), reach, queues, (departure, OWN))
+    return reach.kind == HOPPING and departure[i] != NEVER
 
 
 @kernel

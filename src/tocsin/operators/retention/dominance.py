@@ -33,7 +33,7 @@ from tocsin.operators.retention.sorted_rows import (
 )
 from tocsin.runtime.contract import NEVER, Int
 
-__all__ = ["compute_dominance_ranks"]
+__all__ = ["compute_dominance_ranks", "process_row_of_several_values"]
 
 
 @kernel
@@ -77,21 +77,31 @@ def _process_segment(
     """Process the new tuples of one segment, one at a time."""
     limit = 2 * count + 64
     for i in range(count, rows.t.size):
-        if rows.fixed[i]:
-            is_omitted = contains_row(i, (retained, count), rows.t, rows.v, departure)
-        else:
-            is_omitted = rows.enter[i] > rows.leave[i] or _is_covered(
-                i, retained[:count], rows, values, reach, departure
-            )
-        if is_omitted:
-            departure[i] = rows.rank[i]
-            continue
-        count = insert_row(i, retained, count, rows.t)
-        if not rows.fixed[i]:
-            _omit_covered_rows(i, retained[:count], rows, values, reach, departure)
+        count = process_row_of_several_values(i, count, rows, values, reach, retained, departure)
         if count >= limit:
             count = remove_departed_rows(retained, count, departure)
             limit = 2 * count + 64
+
+
+@kernel
+def process_row_of_several_values(
+    i: int, count: int, rows: SegmentRows, values: Float, reach: tuple[int, int], retained: Index, departure: Int
+) -> int:
+    """Process one new tuple of a segment, and return the number of retained tuples.
+
+    The tuple is omitted, or it is inserted and covers retained tuples together with other tuples.
+    """
+    if rows.fixed[i]:
+        is_omitted = contains_row(i, (retained, count), rows.t, rows.v, departure)
+    else:
+        is_omitted = rows.enter[i] > rows.leave[i] or _is_covered(i, retained[:count], rows, values, reach, departure)
+    if is_omitted:
+        departure[i] = rows.rank[i]
+        return count
+    count = insert_row(i, retained, count, rows.t)
+    if not rows.fixed[i]:
+        _omit_covered_rows(i, retained[:count], rows, values, reach, departure)
+    return count
 
 
 @kernel

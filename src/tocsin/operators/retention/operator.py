@@ -1,9 +1,9 @@
 """Retention: the retained rows of one input, the only row store of the exact path.
 
-Algorithm: `process` merges the new rows of a batch with the retained rows and computes the serial number at which each
-row leaves the state. A row leaves when other rows cover it (bracketing, dominance) or when a sample rejects it. All
-other rows have the serial number `NEVER`. The join evaluates each probe against the rows that were retained at its
-serial number. `retain` then stores the rows that never leave and that have not expired.
+Algorithm: `lay_out` orders the new rows of a batch and the retained rows by key. `find_ends` computes the serial number
+at which each row leaves the state: when other rows cover it (bracketing, dominance) or when it is shed. All other rows
+have the serial number `NEVER`. The join evaluates each probe against the rows that were retained at its serial number.
+`retain` then stores the rows that never leave and that have not expired.
 
 Guarantees: batch boundaries change no version of a row. The retained rows satisfy the theorem of
 docs/explanation/reduction.md for the comparison of the input.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,12 +27,13 @@ from tocsin.jit import kernel
 from tocsin.operators.retention.bracketing import CLOSED, HOPPING, SegmentRows, compute_departure_ranks, hopping_windows
 from tocsin.operators.retention.dominance import compute_dominance_ranks
 from tocsin.operators.retention.duplicate_rows import EqualTimes, find_repeats, mark_equal_times, mark_omitted_at_newest
+from tocsin.operators.retention.shedding import BRACKETING, DOMINANCE, OMITTED, SHED, WHOLE
 from tocsin.plan.steps import Store
 from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
-from tocsin.runtime.row_batch import RowBatch, RowSample, Texts
+from tocsin.runtime.row_batch import RowBatch, Texts
 from tocsin.runtime.state_registry import (
     Column,
     OperatorState,
@@ -47,7 +48,7 @@ from tocsin.runtime.state_registry import (
     StoredSection,
     Table,
 )
-from tocsin.runtime.versioned_rows import BEFORE, VersionedRows
+from tocsin.runtime.versioned_rows import BEFORE, SampleThresholds, VersionedRows
 
 # Bytes of a missing text on a state page.
 NO_TEXT = len("null, ")
@@ -226,6 +227,54 @@ class RetentionState(OperatorState):
         return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
 
 
+@dataclass(frozen=True, slots=True)
+class SliceLayout:
+    """Rows of one input in one shard during a slice: by key, the retained rows by time and then the new rows.
+
+    Attributes
+    ----------
+        rows: New rows by key and arrival.
+        offsets, known: First row of each key, and number of its retained rows.
+        source: Number of each row: the retained rows first, then the new rows.
+        time, begin, values: Columns of the rows. Begin is the serial number of a new row.
+        texts: Function from row numbers to texts, or None if no row has a payload.
+        tag: Fingerprint of each row of an unreduced input.
+    """
+
+    rows: RowBatch
+    offsets: Int
+    source: Int
+    known: Int
+    time: Int
+    begin: Int
+    values: tuple[Float, ...]
+    texts: Callable[[Int], Texts] | None
+    tag: Int
+
+    @property
+    def key(self) -> Int:
+        """Key index of each row."""
+        return np.repeat(np.arange(len(self.known)), np.diff(self.offsets))
+
+
+@dataclass(frozen=True, slots=True)
+class ShedOutcomes:
+    """Rows of a layout that left the state because memory was short.
+
+    Attributes
+    ----------
+        state: State of each row after the slice, as `shedding` defines it.
+        is_refused: New rows that must not be evaluated.
+        is_repeat: New rows that equal a row that a sample rejected, or None if rows are not sampled.
+        thresholds: Thresholds of the sample with the size of each row, or None if rows are not sampled.
+    """
+
+    state: Int
+    is_refused: Bools
+    is_repeat: Bools | None = None
+    thresholds: SampleThresholds | None = None
+
+
 class Retention:
     """Operator that retains the rows of one input.
 
@@ -246,9 +295,39 @@ class Retention:
 
     def process(self, shard: Shard, rows: RowBatch, context: Context) -> VersionedRows:
         """Merge the new rows of the view with the retained rows, and compute when each row leaves the state."""
+        layout = self.lay_out(shard, rows)
+        order, end = self.find_ends(layout)
+        return self.merge(shard, layout, (order, end), context)
+
+    def lay_out(self, shard: Shard, rows: RowBatch) -> SliceLayout:
+        """Order the retained and the new rows by key."""
         state = self.state(shard)
-        merged = self._merge(state, rows)
-        outside = 0
+        offsets, source, known = lay_out(state.offsets, rows.key)
+        time = np.concatenate([state.time, rows.time])[source]
+        begin = np.concatenate([np.full(len(state.time), BEFORE), rows.serial])[source]
+        values = tuple(np.concatenate([old, rows.values_of(column)])[source] for column, old in enumerate(state.values))
+        texts = partial(_texts, state, rows) if rows.has_payload or state.payload is not None else None
+        tag = np.zeros(len(source), np.int64)
+        if self.store.whole and self.store.remember:
+            tag = self._row_tags((np.concatenate([state.key, rows.key])[source], time), values, source, texts)
+        return SliceLayout(rows, offsets, source, known, time, begin, values, texts, tag)
+
+    def merge(
+        self,
+        shard: Shard,
+        layout: SliceLayout,
+        ends: tuple[Int, Int],
+        context: Context,
+        shed: ShedOutcomes | None = None,
+    ) -> VersionedRows:
+        """Return the rows of a layout as versions.
+
+        `ends` are the order of the rows by key and time, and the serial number at which each row leaves the state.
+        `shed` marks the rows that left because memory was short.
+        """
+        state = self.state(shard)
+        merged = self._merge(state, layout, ends, shed)
+        rows, outside = layout.rows, 0
         if self.store.domains:
             outside = int(self.store.outside([rows.values_of(i) for i in range(len(self.store.columns))]).sum())
         context.set_metric("out_of_domain", outside, self.name)
@@ -265,35 +344,39 @@ class Retention:
         context.count(self.name, {RowOutcome.EXPIRED: rows, RowOutcome.RETAINED: -rows})
         context.set_metric("freed_keys", int(keys.sum()), self.name)
 
-    def _merge(self, state: RetentionState, rows: RowBatch) -> VersionedRows:
-        offsets, source, retained = lay_out(state.offsets, rows.key)
-        time = np.concatenate([state.time, rows.time])[source]
-        begin = np.concatenate([np.full(len(state.time), BEFORE), rows.serial])[source]
-        values = tuple(np.concatenate([old, rows.values_of(column)])[source] for column, old in enumerate(state.values))
-        texts = partial(_texts, state, rows) if rows.has_payload or state.payload is not None else None
-        if self.store.remember:
-            tag = np.zeros(len(source), np.int64)
-            if self.store.whole:
-                tag = self._row_tags((np.concatenate([state.key, rows.key])[source], time), values, source, texts)
-            order, end = self._find_ends((offsets, retained), time, values, tag, begin)
-        else:
-            order, end = np.arange(len(time)), np.full(len(time), NEVER)
+    def _merge(
+        self, state: RetentionState, layout: SliceLayout, ends: tuple[Int, Int], shed: ShedOutcomes | None
+    ) -> VersionedRows:
+        (order, end), source, rows = ends, layout.source, layout.rows
         position = np.empty(len(source), np.int64)
         position[source[order]] = np.arange(len(source))
         probes = position[len(state.time) :]
-        time, begin, end, values = time[order], begin[order], end[order], tuple(value[order] for value in values)
+        time, begin, end = layout.time[order], layout.begin[order], end[order]
+        values = tuple(value[order] for value in layout.values)
         newest = state.newest.copy()
         is_behind = mark_out_of_order(rows.key, rows.time, state.newest)
         is_omitted = end[probes] == begin[probes]
         nothing = np.zeros(len(probes), np.bool_)
-        merged = VersionedRows(offsets, time, begin, end, values, source[order], texts, probes, nothing, nothing)
+        merged = VersionedRows(
+            layout.offsets, time, begin, end, values, source[order], layout.texts, probes, nothing, nothing
+        )
+        if len(state.stored_probability) or (shed is not None and shed.thresholds is not None):
+            probability = np.concatenate([state.probabilities, np.ones(len(rows))])[source[order]]
+            merged = replace(merged, probability=probability)
+        is_refused = nothing
+        if shed is not None:
+            is_refused, is_omitted = shed.is_refused, is_omitted & (shed.state[order][probes] == OMITTED)
+            merged = _with_shed_rows(state, merged, shed, order)
         is_repeat = is_omitted
         if not self.store.whole:
             is_repeat = self._find_repeats(state, merged, (rows.key, is_omitted, is_behind), newest)
-        merged = replace(merged, is_repeat=is_repeat, is_covered=is_omitted & is_behind & ~is_repeat)
+        if shed is not None and shed.is_repeat is not None:
+            is_repeat = is_repeat | shed.is_repeat
+        is_covered = is_omitted & is_behind & ~is_repeat
+        merged = replace(merged, is_repeat=is_repeat, is_covered=is_covered | is_refused)
         is_current = state.newest[state.omitted_key] == newest[state.omitted_key]
         state.omitted_key, state.omitted_mark = state.omitted_key[is_current], state.omitted_mark[is_current]
-        return merged if rows.sample is None else _apply_sample(state, merged, rows.sample)
+        return merged
 
     def _find_repeats(
         self, state: RetentionState, merged: VersionedRows, new_rows: tuple[Int, Bools, Bools], newest: Int
@@ -321,24 +404,43 @@ class Retention:
         found[at] = find_repeats(rows, state.omitted_key, newest[state.omitted_key], state.omitted_mark)
         return found[probes]
 
-    def _find_ends(
-        self, bounds: tuple[Int, Int], time: Int, values: tuple[Float, ...], tag: Int, begin: Int
-    ) -> tuple[Int, Int]:
+    def find_ends(self, layout: SliceLayout) -> tuple[Int, Int]:
         """Order the rows of each key by time, and compute the serial number at which each row leaves the state."""
-        store, kind = self.store, HOPPING if self.store.hop_us else CLOSED
+        if not self.store.remember:
+            return np.arange(len(layout.time)), np.full(len(layout.time), NEVER)
+        bounds, (rows, values, reduction) = (layout.offsets, layout.known), self.segment_rows(layout)
+        order, end = np.empty(len(layout.time), np.int64), np.empty(len(layout.time), np.int64)
+        lengths, kind = self.window_lengths
+        if reduction == DOMINANCE:
+            compute_dominance_ranks(bounds, rows, values, (int(lengths.max()), kind), order, end)
+            return order, end
+        by_segment = np.repeat(lengths[:, None], len(layout.known), axis=1)
+        compute_departure_ranks(bounds, rows, (by_segment, kind), order, end)
+        return order, end
+
+    @property
+    def window_lengths(self) -> tuple[Int, int]:
+        """Window length of the sides above and below, negative for a side that is not needed, and the kind."""
+        lengths = np.array([self.store.above_us, self.store.below_us])
+        if not self.store.hop_us:
+            return lengths, CLOSED
+        return (lengths if self.has_several_values else np.minimum(lengths, 0)), HOPPING
+
+    @property
+    def has_several_values(self) -> bool:
+        """Whether the comparison is by several values."""
+        return not self.store.whole and len(self.store.by) > 1
+
+    def segment_rows(self, layout: SliceLayout) -> tuple[SegmentRows, Float, int]:
+        """Return the columns that the reduction reads, all comparison values, and the kind of the reduction."""
+        store, time = self.store, layout.time
         reach = max(store.above_us, store.below_us)
         enter, leave = hopping_windows(time, reach, store.hop_us, store.closed) if store.hop_us else (time, time)
-        numbers, is_fixed = store.compared(values)
-        rows = SegmentRows(time, numbers[0], enter, leave, is_fixed, tag, begin)
-        order, end = np.empty(len(time), np.int64), np.empty(len(time), np.int64)
-        if len(numbers) > 1 and not store.whole:
-            compute_dominance_ranks(bounds, rows, np.array(numbers), (reach, kind), order, end)
-            return order, end
-        lengths = np.empty((2, len(bounds[1])), np.int64)
-        for side, length in enumerate([store.above_us, store.below_us]):
-            lengths[side] = min(length, 0) if store.hop_us else length
-        compute_departure_ranks(bounds, rows, (lengths, kind), order, end)
-        return order, end
+        numbers, is_fixed = store.compared(layout.values)
+        rows = SegmentRows(time, numbers[0], enter, leave, is_fixed, layout.tag, layout.begin)
+        several = len(numbers) > 1 and not store.whole
+        reduction = WHOLE if store.whole else DOMINANCE if several else BRACKETING
+        return rows, np.array(numbers), reduction
 
     def _row_tags(
         self, place: tuple[Int, Int], values: tuple[Float, ...], source: Int, texts: Callable[[Int], Texts] | None
@@ -380,17 +482,21 @@ class Retention:
             state.payload = merged.texts(at)
         state.offsets, state.time = offsets, merged.time[at]
         state.values = tuple(value[at] for value in merged.values)
-        state.stored_probability = state.stored_probability if merged.probability is None else merged.probability[at]
+        if merged.probability is not None:
+            probability = merged.probability[at]
+            if merged.thresholds is not None:
+                probability = np.minimum(probability, merged.thresholds.after * merged.thresholds.size[at])
+            state.stored_probability = probability if (probability < 1).any() else np.zeros(0)
         if context.listener is not None and merged.position is not None:
             state.position = merged.position[at]
             context.listener.on_reduced(self.number, merged.position, merged.end, state.position)
         gained, repeats = len(at) - before, int(merged.is_repeat.sum())
-        omitted = new - gained - int(expired[0]) - merged.rejected - repeats
+        omitted = new - gained - int(expired[0]) - merged.shed - repeats
         outcomes = {
             RowOutcome.RETAINED: gained,
             RowOutcome.EXPIRED: int(expired[0]),
             RowOutcome.OMITTED: omitted,
-            RowOutcome.SHED: merged.rejected,
+            RowOutcome.SHED: merged.shed,
             RowOutcome.DUPLICATE: repeats,
         }
         context.count(self.name, outcomes)
@@ -407,22 +513,15 @@ class Retention:
         state.omitted_key, state.omitted_mark = key[stay], mark[stay]
 
 
-def _apply_sample(state: RetentionState, merged: VersionedRows, sample: RowSample) -> VersionedRows:
-    """End the rejected and repeated rows at their own serial numbers, so that no later row finds them."""
-    retained = np.zeros(len(state.time), np.bool_)
-    is_repeat, is_rejected = (
-        np.concatenate([retained, part])[merged.source] for part in (sample.is_repeat, sample.is_rejected)
-    )
-    is_rejected &= ~is_repeat & (merged.end == NEVER)
-    probability = np.concatenate([state.probabilities, sample.probability])[merged.source]
-    end = np.where(is_rejected | (is_repeat & (merged.end == NEVER)), merged.begin, merged.end)
-    return replace(
-        merged,
-        end=end,
-        probability=probability,
-        rejected=int(is_rejected.sum()),
-        is_repeat=merged.is_repeat | sample.is_repeat,
-    )
+def _with_shed_rows(state: RetentionState, merged: VersionedRows, shed: ShedOutcomes, order: Int) -> VersionedRows:
+    """Count the shed rows, and set the inclusion probabilities of a sample."""
+    is_shed = shed.state[order] == SHED
+    if shed.is_repeat is not None:
+        is_shed[merged.probes[shed.is_repeat]] = False
+    merged = replace(merged, shed=int(is_shed.sum()))
+    if shed.thresholds is None:
+        return merged
+    return replace(merged, thresholds=replace(shed.thresholds, size=shed.thresholds.size[order]))
 
 
 def _texts(state: RetentionState, rows: RowBatch, source: Int) -> Texts:

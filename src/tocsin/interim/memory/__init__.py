@@ -1,1 +1,0 @@
-"""Interim memory budgets: a keyed pipeline that sheds or samples rows, and the division of memory over buckets."""
