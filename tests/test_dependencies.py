@@ -26,7 +26,7 @@ EXTRAS = {
     "delivery/parquet": "spark",
     "expr/certify": "prove",
     "jit": "local",
-    "mqtt": "mqtt",
+    "spark/sources/mqtt_client": "mqtt",
     "query": "spark",
     "report": "report",
     "runtime/alert_arrow": "spark",

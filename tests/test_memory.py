@@ -110,6 +110,20 @@ def test_the_pages_take_no_more_than_the_memory_after_any_row_though_evaluations
     assert sum(counts["shed"] for counts in split.counts.values()) > 0
 
 
+@pytest.mark.parametrize("through_pages", [False, True])
+@pytest.mark.parametrize("ending", ["end", "advance"])
+def test_alerts_without_new_rows_report_the_loss_of_earlier_calls(ending: str, through_pages: bool) -> None:
+    streams = zipf_streams(2000, 40, 6)
+    plan = plan_of(streams, pairs("witness", stale="1h", quality={"memory": "40 rows"}), arrival="arrival")
+    driver = Driver(plan, through_pages=through_pages)
+    driver.take(driver.session.push(parts_of(plan, streams, (), "arrival")[0], 0))
+    assert sum(counts["shed"] for counts in driver.result.counts.values()) > 0
+    last = driver.session.end() if ending == "end" else driver.session.advance(10**13)
+    rows = driver.take(last)
+    assert rows
+    assert all(row["quality"].startswith("subset") for row in rows), {row["quality"] for row in rows}
+
+
 @pytest.mark.parametrize("rows", [16, 100, 1000])
 def test_no_more_rows_are_remembered_than_the_memory_has(rows: int) -> None:
     streams = zipf_streams(1500, 50, 6)

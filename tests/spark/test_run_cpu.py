@@ -19,11 +19,14 @@ from spark.test_run_shared_wait import run_until
 from tocsin import local
 from tocsin.delivery import AlertLog
 from tocsin.hashing import assign_buckets
-from tocsin.plan.file import ARRIVAL, TIME, plan_file
+from tocsin.plan.file import plan_file
 from tocsin.run_directory import read_manifest, read_progress
 from tocsin.runtime.contract import Out
 from tocsin.runtime.metrics import OUTCOMES
 from tocsin.runtime.session import Session
+
+# Columns of the event time and the arrival, which no stream has.
+TIME, ARRIVAL = " time", " arrival"
 
 pytestmark = pytest.mark.spark
 

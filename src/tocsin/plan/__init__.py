@@ -37,6 +37,7 @@ __all__ = [
     "Silence",
     "Store",
     "Threshold",
+    "WaitAgreement",
     "Watch",
     "alive_requests",
     "assign_shards",
@@ -53,7 +54,6 @@ __all__ = [
     "selection_unit_nanoseconds",
     "unit_nanoseconds",
     "watch_object",
-    "WaitAgreement",
 ]
 
 # Module of each public name. It is imported at the first use of the name: `run_local` needs only a part of the plan,

@@ -128,6 +128,7 @@ class OperatorGraph:
 
     def process(self, parts: Sequence[tuple[Shard, RowBatch]], context: Context) -> list[ReorderResults]:
         """Process or buffer the rows of a slice by shard. Return results for the wait controller."""
+        self._report_loss(context)
         admitted = [rows for _, rows in parts] if self.budget is None else self.budget.admit(parts, context)
         shards, released = [shard for shard, _ in parts], list[ReleasedRows]()
         for shard, rows in zip(shards, admitted, strict=True):
@@ -142,6 +143,11 @@ class OperatorGraph:
             self._evaluate(shards, admitted, context)
             return []
         return self._process_released(shards, released, context, self.reorder.wait_us)
+
+    def _report_loss(self, context: Context) -> None:
+        """Report the results that can be missing because rows were shed in earlier calls."""
+        if self.budget is not None:
+            context.report_loss(self.budget.pool.loss)
 
     def observe(self, shard: Shard, rows: ObservedRows, context: Context) -> None:
         """Pass rows to the no-data rules: all rows with a time and a key, sorted by key and arrival."""
@@ -194,9 +200,10 @@ class OperatorGraph:
         for s, (shard, mine) in enumerate(zip(shards, layouts, strict=True)):
             merged.append([])
             for i, (retention, layout) in enumerate(zip(self.retentions, mine, strict=True)):
-                ends, shed = retention.find_ends(layout), None
                 if versions is not None and i in versions[0][s]:
                     ends, shed = versions[0][s][i], versions[1][s][i]
+                else:
+                    ends, shed = retention.find_ends(layout), None
                 merged[-1].append(retention.merge(shard, layout, ends, context, shed))
         return merged
 
@@ -265,6 +272,7 @@ class OperatorGraph:
 
     def end(self, shard: Shard, context: Context) -> ReorderResults | None:
         """Process all buffered rows and waiting evaluations, because the input has ended."""
+        self._report_loss(context)
         shard.is_dirty, learnt = True, None
         if self.reorder is not None:
             released = self.reorder.release(shard, np.ones(len(shard.keys), np.bool_), context)
@@ -291,6 +299,7 @@ class OperatorGraph:
         The event time of idle keys advances with processing time. After `idle_timeout` their buffered rows and waiting
         evaluations are processed. Keys without open work are evicted after `key_ttl`.
         """
+        self._report_loss(context)
         learnt = None
         if self.reorder is not None:
             ends = self.reorder.blocked_keys(shard, now_us)
@@ -313,12 +322,6 @@ class OperatorGraph:
         if is_expired.any():
             self.evict_keys(shard, is_expired, now_us, context)
         return learnt
-
-    def reclaim(self, shard: Shard, wanted: int, context: Context) -> ReorderResults:
-        """Release the oldest buffered rows before their wait ends, because memory is short, and process them."""
-        assert self.reorder is not None
-        shard.is_dirty = True
-        return self._process_released([shard], [self.reorder.reclaim(shard, wanted, context)], context)[0]
 
     def _keys_with_buffered_rows(self, shard: Shard) -> Bools:
         """Mark the keys with buffered rows. These keys are not idle until the rows are released."""

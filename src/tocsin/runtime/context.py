@@ -3,10 +3,10 @@
 An operator receives a context with each call. It records the outcome of rows there, and reports lost results, metrics
 and messages for the coordinator. Row counts, late-row records and traces all follow from these calls.
 
-Guarantees: operators count rows with `record` and `count` only, so received rows are the sum of the outcomes.
+Guarantees: operators count rows with `record`, `count` and `count_views` only, so received rows are the sum of the
+outcomes.
 
-Complexity: `record` costs one step per marked row, and one record per late row, at most `MAX_RECORDS` per call and
-shard.
+Complexity: `record` costs one step per marked row, and one record per late row, at most `MAX_RECORDS` per call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tocsin.runtime.metrics import QualityLoss, RowOutcome
 from tocsin.runtime.row_batch import RowBatch
 from tocsin.runtime.state_registry import Shard
 
-# Largest number of records per call and shard. Other rows are only counted.
+# Largest number of records per call of `record`. Other rows are only counted.
 MAX_RECORDS = 10_000
 
 
@@ -65,11 +65,10 @@ class Context:
         out: Out,
         now_us: int | None = None,
         *,
-        loss: QualityLoss | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.pipeline, self.on, self.views, self.out, self.now_us = pipeline, on, views, out, now_us
-        self.loss, self.listener = loss or QualityLoss(NEVER_SEEN), listener
+        self.loss, self.listener = QualityLoss(NEVER_SEEN), listener
 
     def count(self, name: str, outcomes: Mapping[RowOutcome, int]) -> None:
         """Add changes of row outcomes of an input state."""

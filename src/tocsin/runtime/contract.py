@@ -22,7 +22,7 @@ Laws for every pipeline (tests/laws):
 - State pages can be stored and restored between any two calls without effect on the output.
 - A pipeline does not write to input arrays and keeps no reference to them.
 - A batch without rows is valid.
-- For every stream and key set, received = held + retained + expired + omitted + duplicates + shed + late +
+- For every input state (counter name), received = held + retained + expired + omitted + duplicates + shed + late +
   quarantined + unprocessed.
 """
 

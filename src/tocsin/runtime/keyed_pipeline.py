@@ -1,4 +1,4 @@
-"""Keyed pipeline: the executor of all rules with the same key columns.
+"""Keyed pipeline: the executor of the rules with the same key columns, reorder wait and budget.
 
 Algorithm: the keys are divided into shards of at most `KEYS_PER_SHARD` keys. A call converts the batches to a row
 batch, assigns a key index to each key, sorts the rows by key and arrival, and passes each shard its rows.
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tocsin.runtime.context import Context
-from tocsin.runtime.contract import NEVER_SEEN, Adaptive, Batch, Int, Listener, Out
-from tocsin.runtime.metrics import QualityLoss, RowOutcome
+from tocsin.runtime.contract import Adaptive, Batch, Int, Listener, Out
+from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.received_rows import PipelineInputs, StreamRows, count_received, read_streams, read_views
 from tocsin.runtime.row_batch import ObservedRows, RowBatch, group_by_key, no_rows, sort_by_key
 from tocsin.runtime.state_registry import Shard, ShardGroup, readable
@@ -67,7 +67,7 @@ class Operators(Protocol):
 
 
 class KeyedPipeline:
-    """Executor of all rules with the same key columns.
+    """Executor of the rules of one key set.
 
     Attributes
     ----------
@@ -76,7 +76,6 @@ class KeyedPipeline:
         group: Stored state of all shards.
         key_indexes: Key index of each key.
         open_shard: Number of the first shard that may have space for a new key.
-        loss: Loss of results by rows that were evicted.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class KeyedPipeline:
         self.name, self.reads, self.operators = name, reads, operators
         self.adaptive, self.group, self.listener = adaptive, group, listener
         self.inputs: Mapping[tuple[int, str], Sequence[str]] = reads.columns_read
-        self.loss = QualityLoss(NEVER_SEEN)
         for number, shard in enumerate(group.shards):
             with readable(f"{group.name}/{number}"):
                 operators.attach(shard)
@@ -111,7 +109,7 @@ class KeyedPipeline:
 
     def context(self, out: Out, now_us: int | None = None) -> Context:
         """Return the context of a call."""
-        return Context(self.name, self.reads.on, self.reads.views, out, now_us, loss=self.loss, listener=self.listener)
+        return Context(self.name, self.reads.on, self.reads.views, out, now_us, listener=self.listener)
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Process the rows of one call."""

@@ -1,4 +1,4 @@
-"""Reorder: rows that memory reclaims early, and the periods of results."""
+"""Reorder: the periods of results."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.driver import parts_of, plan_of
 from tests.example_counts import ENGINE
 from tests.naive.waiting import taken_in_order
 from tocsin import Rule
 from tocsin.local import run_local_detailed
-from tocsin.plan.operator_graph import OperatorGraph
-from tocsin.runtime.contract import Out
-from tocsin.runtime.keyed_pipeline import KeyedPipeline
-from tocsin.runtime.session import Session
 
 SECOND = 1_000_000
 
@@ -34,58 +29,6 @@ def disordered(seed: int, rows: int = 60) -> dict[str, dict[str, np.ndarray]]:
 
 def settings(**quality: Any) -> Rule:
     return Rule("x", "a - b > 0.5", within="5s", on="machine", emit="all", quality=quality, idle_timeout="1h")
-
-
-@ENGINE
-@given(st.integers(0, 10**6), st.integers(0, 80), st.integers(1, 119))
-def test_reclaim_releases_the_oldest_rows_early_and_loses_no_result(seed: int, wanted: int, cut: int) -> None:
-    streams = disordered(seed)
-    plan = plan_of(streams, settings(wait="20s"), arrival="arrival")
-    session, out = Session(plan), Out()
-    first, *rest = parts_of(plan, streams, (cut,), "arrival")
-    out.add(session.push(first))
-    (pipeline,) = (one for one in session.pipelines if isinstance(one, KeyedPipeline))
-    graph = pipeline.operators
-    assert isinstance(graph, OperatorGraph)
-    assert graph.reorder is not None
-    for shard in pipeline.shards:
-        state = graph.reorder.state(shard)
-        before, times = graph.reorder.used(shard), np.sort(state.time)
-        now = Out()
-        graph.reclaim(shard, wanted, pipeline.context(now))
-        out.add(now)
-        left = graph.reorder.state(shard).time
-        assert before - len(left) >= min(wanted, before)
-        assert len(left) == 0 or wanted == 0 or left.min() >= times[min(wanted, before) - 1]
-        graph.check(shard)
-    for part in rest:
-        out.add(session.push(part))
-    out.add(session.end())
-    exact = run_local_detailed(streams, settings(wait="none"), arrival="arrival")
-    assert sorted(row["id"] for row in out.alert_rows()) == sorted(row["id"] for row in exact.alerts)
-    for name in "ab":
-        counts = out.counts[name]
-        assert counts["received"] == len(streams[name]["ts"])
-        assert counts.get("held", 0) == 0
-
-
-def test_policy_does_not_learn_from_rows_that_are_released_early() -> None:
-    streams = disordered(3, 400)
-    plan = plan_of(streams, settings(recall=0.99, in_order=True), arrival="arrival")
-    session = Session(plan)
-    session.push(parts_of(plan, streams, (), "arrival")[0])
-    (pipeline,) = (one for one in session.pipelines if isinstance(one, KeyedPipeline))
-    graph = pipeline.operators
-    assert isinstance(graph, OperatorGraph)
-    assert graph.reorder is not None
-    before = {name: array.copy() for name, array in graph.reorder.policy.state_arrays().items()}
-    (shard,) = pipeline.shards
-    assert graph.reorder.used(shard) > 0
-    context = pipeline.context(Out())
-    graph.reorder.observe([graph.reclaim(shard, 10**6, context)], context)
-    assert graph.reorder.used(shard) == 0
-    for name, array in graph.reorder.policy.state_arrays().items():
-        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), name
 
 
 @ENGINE

@@ -8,11 +8,7 @@ It decides whenever the time of the bucket has moved by `adapt_every`. This time
 If buckets share a wait (`wait_agreement`), a bucket uses its own statistics until the first common wait. A common wait
 is valid from a bucket time on. From then on K moves there as fast as to a wait of its own.
 
-If memory is short, `reclaim` releases the oldest buffered rows early. This costs order, but no result. The policy does
-not learn from these rows.
-
-Guarantees: batch boundaries change neither the released rows nor their order in a key, nor the waits. An early release
-is the only release that depends on the memory of other operators.
+Guarantees: batch boundaries change neither the released rows nor their order in a key, nor the waits.
 
 Complexity: O(log b) per row for b buffered rows of its key, and O(b) per call; one median per block.
 
@@ -108,7 +104,6 @@ class ReleasedRows(NamedTuple):
         rows: Released rows. Their serial numbers are their positions.
         delay, skew: Delay and skew of each row at its arrival.
         behind: Rows that were released after a later row of their key.
-        forced: Whether the rows were released early, because memory was short.
         arrivals: Rows that arrived with this call.
     """
 
@@ -116,7 +111,6 @@ class ReleasedRows(NamedTuple):
     delay: Int
     skew: Int
     behind: Bools
-    forced: bool
     arrivals: Arrivals
 
 
@@ -226,9 +220,6 @@ class Reorder:
         dirty: Whether the state of the wait has changed.
     """
 
-    # Memory that is reclaimed first: it costs order, but no result.
-    reclaim_rank = 0
-
     def __init__(
         self,
         pipeline: str,
@@ -321,36 +312,12 @@ class Reorder:
         state = self.state(shard)
         before = state.clocks.released.copy()
         released = drain_rows(state.clocks, state.key, state.time, ends)
-        return self._release_buffered(shard, released, before, context, forced=False)
-
-    def used(self, shard: Shard) -> int:
-        """Return the number of buffered rows."""
-        return len(self.state(shard).time)
-
-    def reclaim(self, shard: Shard, wanted: int, context: Context) -> ReleasedRows:
-        """Release the oldest buffered rows early: `wanted` rows, and rows of equal time of their keys.
-
-        The released time of these keys rises, so rows that arrive later can be out of order.
-        """
-        state = self.state(shard)
-        before, oldest = state.clocks.released.copy(), np.argsort(state.time, kind="stable")[:wanted]
-        newest = np.full(len(shard.keys), NEVER_SEEN)
-        np.maximum.at(newest, state.key[oldest], state.time[oldest])
-        released = np.flatnonzero(state.time <= newest[state.key])
-        released = released[np.lexsort((state.time[released], state.key[released]))]
-        np.maximum(state.clocks.released, newest, out=state.clocks.released)
-        return self._release_buffered(shard, released, before, context, forced=True)
-
-    def _release_buffered(
-        self, shard: Shard, released: Int, before: Int, context: Context, *, forced: bool
-    ) -> ReleasedRows:
-        state = self.state(shard)
         stay = np.ones(len(state.time), np.bool_)
         stay[released] = False
         number = np.arange(len(state.time))
         rows = RowBatch(state.lane, state.key, state.time, number, number, state.join_cells(None))
         arrivals, delays = Arrivals(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS), (state.delay, state.skew)
-        result = self._release(shard, rows, delays, released, before, arrivals, context, None, forced=forced)
+        result = self._release(shard, rows, delays, released, before, arrivals, context, None)
         columns = (state.stage, state.delay, state.skew)
         state.store(rows, columns, np.flatnonzero(stay), with_position=context.listener is not None)
         return result
@@ -365,8 +332,6 @@ class Reorder:
         arrivals: Arrivals,
         context: Context,
         wait_us: int | None,
-        *,
-        forced: bool = False,
     ) -> ReleasedRows:
         """Return the released rows. `before` has the released times of all keys before this call."""
         taken = replace(rows.take(released), serial=np.arange(len(released)))
@@ -381,7 +346,7 @@ class Reorder:
         reason = "it arrived after the reorder wait and was used out of order"
         context.record(shard, taken, behind, None, reason=reason, wait_us=wait_us)
         delay, skew = (column[released] for column in delays)
-        return ReleasedRows(taken, delay, skew, behind, forced, arrivals)
+        return ReleasedRows(taken, delay, skew, behind, arrivals)
 
     def rows_before_decision(self, rows: RowBatch, begin: int) -> int | None:
         """Return the number of rows from `begin` on before the next decision, or None if none is due in this batch."""
@@ -429,7 +394,7 @@ class Reorder:
         order = np.argsort(arrivals.serial, kind="stable")
         self.policy.note_arrivals(arrivals.lane[order], arrivals.delay[order], arrivals.skew[order])
         for released, by_rule in results:
-            if not released.forced and len(released.delay):
+            if len(released.delay):
                 serials = np.concatenate([each.serial for each in by_rule])
                 count = np.bincount(serials, minlength=len(released.delay)).astype(np.float64)
                 # The number of combinations that a row completed is unknown, because rows can be omitted.

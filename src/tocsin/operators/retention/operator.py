@@ -186,16 +186,6 @@ class RetentionState(OperatorState):
         else:
             self.section.arrays.pop("chance", None)
 
-    def shed(self, is_shed: Bools) -> None:
-        """Remove the marked rows."""
-        before = np.concatenate([[0], np.cumsum(is_shed)])
-        self.offsets = self.offsets - before[self.offsets]
-        self.time, self.values = self.time[~is_shed], tuple(value[~is_shed] for value in self.values)
-        self.payload = None if self.payload is None else self.payload[~is_shed]
-        self.stored_probability = (
-            self.stored_probability[~is_shed] if len(self.stored_probability) else self.stored_probability
-        )
-
     def drop_fingerprints(self) -> int:
         """Remove the fingerprints of omitted rows, and return their size in bytes."""
         size = self.omitted_key.nbytes + self.omitted_mark.nbytes

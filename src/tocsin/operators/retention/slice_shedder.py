@@ -1,6 +1,6 @@
 """Slice shedder: the inputs of all shards of a bucket as the arguments of the shedding kernel, and its results.
 
-The caller is `plan/operator_graph.py`. It passes the layouts of all shards, so the row with the smallest utility is
+The caller is `plan/retention_budget.py`. It passes the layouts of all shards, so the row with the smallest utility is
 found over all keys and inputs of a bucket.
 """
 
