@@ -132,6 +132,8 @@ PANELS: tuple[tuple[str, str, int, str, tuple[tuple[str, str], ...]], ...] = (
         "timeseries",
         (
             ("tocsin_memory_recall_predicted{$run}", "{{instance}} {{alert}} predicted"),
+            ("tocsin_memory_recall_predicted_low{$run}", "{{instance}} {{alert}} predicted, lower end"),
+            ("tocsin_memory_recall_predicted_high{$run}", "{{instance}} {{alert}} predicted, upper end"),
             ("tocsin_memory_recall_measured{$run}", "{{instance}} {{alert}} measured"),
         ),
     ),

@@ -246,7 +246,13 @@ def run_in_terminal(code: str, interrupt_at: str = "") -> tuple[int, str]:
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+        [sys.executable, "-c", code],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        # A shell starts background jobs with an ignored signal, and the tests can be such a job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(terminal)
     written, waits = b"", bool(interrupt_at)

@@ -45,7 +45,7 @@ PROGRESS = Progress(
         cpu={"Damp": {"rows": None, "results": 0.75}, 'Hot "one"': {"rows": 0.25, "results": 0.5}},
         shares={"Damp": 5000},
         memory={
-            "Damp": {"predicted": 0.9, "reached": 0.875},
+            "Damp": {"predicted": 0.9, "predicted_low": 0.8, "predicted_high": 0.95, "reached": 0.875},
             'Hot "one"': {"predicted": None, "reached": 0.5, "error_predicted": 0.02, "error_reached": 0.03},
         },
     ),
@@ -114,6 +114,8 @@ def test_every_metric_is_served_with_the_numbers_of_the_progress() -> None:
         ("tocsin_late_results_dropped_total", ("Damp",)): 6,
         ("tocsin_recall_estimated", ('Hot "one"',)): 0.97,
         ("tocsin_memory_recall_predicted", ("Damp",)): 0.9,
+        ("tocsin_memory_recall_predicted_low", ("Damp",)): 0.8,
+        ("tocsin_memory_recall_predicted_high", ("Damp",)): 0.95,
         ("tocsin_memory_recall_measured", ("Damp",)): 0.875,
         ("tocsin_memory_recall_measured", ('Hot "one"',)): 0.5,
         ("tocsin_cpu_rows_processed_ratio", ('Hot "one"',)): 0.25,
