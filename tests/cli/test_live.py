@@ -238,6 +238,10 @@ def test_stop_returns_when_a_measure_hangs(monkeypatch: pytest.MonkeyPatch) -> N
         clock.now += 10
 
 
+# A shell starts background jobs with an ignored signal, and the tests can be such a job.
+SIGNALS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def run_in_terminal(code: str, interrupt_at: str = "") -> tuple[int, str]:
     """Run Python code with a pseudo-terminal of 60 columns; return its exit code and everything it wrote.
 
@@ -246,13 +250,11 @@ def run_in_terminal(code: str, interrupt_at: str = "") -> tuple[int, str]:
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", SIGNALS + code],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        # A shell starts background jobs with an ignored signal, and the tests can be such a job.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(terminal)
     written, waits = b"", bool(interrupt_at)
