@@ -313,6 +313,7 @@ def test_test_command_shows_how_many_tests_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tocsin.cli.live.FIRST_S", 0.1)
+    monkeypatch.setattr("tocsin.cli.live.SHORTEST_S", 0.1)
     monkeypatch.setattr("tocsin.cli.live._LOOK_S", 0.02)
     (tmp_path / "rules.yaml").write_text(
         "streams: {a: {source: {csv: {path: a}}, keys: [k], time: ts, values: {v: {}}}}\n"

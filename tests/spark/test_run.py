@@ -263,7 +263,7 @@ def test_what_prometheus_reads_is_what_the_run_directory_has(story: Story) -> No
     assert float(numbers["tocsin_state_bytes"]) == progress.total.state_bytes
     # No rule of this run waits, and none has a budget of memory or of processor time.
     others = {"tocsin_wait_seconds", "tocsin_recall_estimated"}
-    others |= {"tocsin_memory_recall_predicted", "tocsin_memory_recall_measured"}
+    others |= {f"tocsin_memory_recall_{name}" for name in ("predicted", "predicted_low", "predicted_high", "measured")}
     others |= {"tocsin_memory_error_predicted", "tocsin_memory_error_reached"}
     others |= {"tocsin_cpu_rows_processed_ratio", "tocsin_cpu_recall_ratio"}
     # Its rows are of 2023, so they have no lag, and files have no broker.
