@@ -158,6 +158,16 @@ def sort_by_key(rows: RowBatch, arrival_order: Int) -> RowBatch:
     return replace(rows.take(order), serial=serial)
 
 
+@kernel
+def mark_out_of_order(key: Int, time: Int, newest: Int) -> Bools:
+    """Mark the rows that are older than an earlier row of their key, and update the newest time of each key."""
+    is_behind = np.empty(key.shape[0], np.bool_)
+    for i in range(key.shape[0]):
+        is_behind[i] = time[i] < newest[key[i]]
+        newest[key[i]] = max(newest[key[i]], time[i])
+    return is_behind
+
+
 class JoinedPayload:
     """Payload of the rows of several batches, one behind the other."""
 

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.hashing import stable_hash
-from tocsin.jit import kernel
 from tocsin.operators.reorder.k_slack import IN_SLACK, IN_SYNCHRONIZER
 from tocsin.operators.reorder.model_wait import ModelWait
 from tocsin.operators.reorder.observed_wait import ObservedWait
@@ -44,7 +43,7 @@ from tocsin.runtime.bucket_clock import BLOCK, block_medians
 from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER_SEEN, Bools, Int
 from tocsin.runtime.metrics import RowOutcome
-from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch
+from tocsin.runtime.row_batch import Cells, JoinedPayload, RowBatch, mark_out_of_order
 from tocsin.runtime.state_codec import pack
 from tocsin.runtime.state_registry import (
     Column,
@@ -137,16 +136,6 @@ class Decision(NamedTuple):
     rows: int
     time_us: int
     intervals: int
-
-
-@kernel
-def mark_out_of_order_releases(key: Int, time: Int, released: Int) -> Bools:
-    """Mark the rows released after a later row of their key, and update the released time of each key."""
-    behind = np.empty(key.shape[0], np.bool_)
-    for i in range(key.shape[0]):
-        behind[i] = time[i] < released[key[i]]
-        released[key[i]] = max(released[key[i]], time[i])
-    return behind
 
 
 def wait_policy_of(order: Order) -> WaitPolicy:
@@ -335,7 +324,7 @@ class Reorder:
     ) -> ReleasedRows:
         """Return the released rows. `before` has the released times of all keys before this call."""
         taken = replace(rows.take(released), serial=np.arange(len(released)))
-        behind = mark_out_of_order_releases(taken.key, taken.time, before)
+        behind = mark_out_of_order(taken.key, taken.time, before)
         views = len(self.lanes)
         gained = np.bincount(arrivals.lane, minlength=views) - np.bincount(taken.view, minlength=views)
         context.count_views(RowOutcome.BUFFERED, gained)

@@ -33,7 +33,7 @@ from tocsin.runtime.context import Context
 from tocsin.runtime.contract import NEVER, NEVER_SEEN, Bools, Float, Int
 from tocsin.runtime.metrics import RowOutcome
 from tocsin.runtime.payload import with_payload_digests
-from tocsin.runtime.row_batch import RowBatch, Texts
+from tocsin.runtime.row_batch import RowBatch, Texts, mark_out_of_order
 from tocsin.runtime.state_registry import (
     Column,
     OperatorState,
@@ -54,16 +54,6 @@ from tocsin.runtime.versioned_rows import BEFORE, SampleThresholds, VersionedRow
 NO_TEXT = len("null, ")
 KIND = "retention"
 _NO_PROBABILITIES = np.zeros(0)
-
-
-@kernel
-def mark_out_of_order(key: Int, time: Int, newest: Int) -> Bools:
-    """Mark the new rows that are older than the newest row of their key, and update the newest time of each key."""
-    is_behind = np.empty(key.shape[0], np.bool_)
-    for i in range(key.shape[0]):
-        is_behind[i] = time[i] < newest[key[i]]
-        newest[key[i]] = max(newest[key[i]], time[i])
-    return is_behind
 
 
 @kernel
