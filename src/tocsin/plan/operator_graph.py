@@ -1,6 +1,7 @@
 """Operator graph: the operators of a keyed pipeline and the flow of rows between them.
 
-Algorithm: rows arrive sorted by key and arrival. With a reorder wait they enter `Reorder` first. `Admission` drops late
+Algorithm: rows arrive sorted by key and arrival. A memory budget first sheds rows whose keys do not fit. With a reorder
+wait the rows then enter `Reorder`. `Admission` drops late
 rows. `Retention` merges the rows with the retained rows of each input, `Join` evaluates each rule, and `Lifecycle` or
 `Matches` produces alerts. `Retention` then stores the rows that remain. `NoData` receives every row, independent of the
 other operators.
@@ -83,7 +84,7 @@ class OperatorGraph:
         retentions, view_of: Operator of each input, and the number of its view.
         rules: Operators of each rule.
         operators: All operators. Their sections are the state of a shard.
-        budget: Memory budget of the bucket, or None.
+        budget: Memory budget of the bucket, which the builder of the pipeline sets, or None.
     """
 
     def __init__(self, watch: Watch, inputs: PipelineInputs, *, is_traced: bool = False) -> None:
@@ -132,7 +133,8 @@ class OperatorGraph:
         admitted = [rows for _, rows in parts] if self.budget is None else self.budget.admit(parts, context)
         shards, released = [shard for shard, _ in parts], list[ReleasedRows]()
         for shard, rows in zip(shards, admitted, strict=True):
-            shard.is_dirty = True
+            # A shard without rows changes only if rows are shed.
+            shard.is_dirty |= len(rows) > 0 or (self.budget is not None and self.budget.pool.is_short)
             if context.now_us is not None:
                 self.admission.state(shard).seen_us[rows.key[rows.view < len(self.inputs.views)]] = context.now_us
                 for rule in self.rules:
@@ -178,8 +180,8 @@ class OperatorGraph:
     ) -> list[list[VersionedRows]]:
         """Merge new rows with the retained rows of all inputs. With a memory budget, decide which rows are shed."""
         of_view = [{view: mine.of_view(view) for view in set(self.view_of)} for mine in rows]
-        for shard, mine in zip(shards, of_view, strict=True):
-            self._count_rows_without_limits(shard, mine, context)
+        for shard, part in zip(shards, rows, strict=True):
+            self.count_rows_without_limits(shard, part, context)
         inputs = list(zip(self.retentions, self.view_of, strict=True))
         if self.budget is None:
             return [
@@ -216,7 +218,7 @@ class OperatorGraph:
         layouts = [
             [one.lay_out(shard, rows) for one in self.retentions] for shard, rows in zip(shards, none, strict=True)
         ]
-        admitted = self.budget.no_rows(none, newest)
+        admitted = self.budget.empty_slice(none, newest)
         merged = self._merge_layouts(shards, layouts, admitted, context)
         for shard, mine in zip(shards, merged, strict=True):
             shard.is_dirty = True
@@ -249,15 +251,12 @@ class OperatorGraph:
 
     def count_rows_without_limits(self, shard: Shard, rows: RowBatch, context: Context) -> None:
         """Count the rows of keys that a limits table does not have."""
-        self._count_rows_without_limits(shard, {view: rows.of_view(view) for view in set(self.view_of)}, context)
-
-    def _count_rows_without_limits(self, shard: Shard, of_view: dict[int, RowBatch], context: Context) -> None:
         for number, (retention, view) in enumerate(zip(self.retentions, self.view_of, strict=True)):
             missing = np.zeros(len(shard.keys), np.bool_)
             for join, _ in self.rules:
                 if join.rule.limits and number in join.rule.stores:
                     missing |= np.isnan(join.state(shard).limits).any(axis=0)
-            unlimited = int(missing[of_view[view].key].sum()) if missing.any() else 0
+            unlimited = int(missing[rows.key[rows.view == view]].sum()) if missing.any() else 0
             context.set_metric("without_limits", unlimited, retention.name)
 
     def _retain(self, shard: Shard, merged: Sequence[VersionedRows], context: Context) -> None:

@@ -39,7 +39,7 @@ def build_pipelines(plan: Plan, pages: Pages, listener: Listener | None = None) 
     limited = {i: watch for i, watch in enumerate(plan.watches) if i not in plain}
     promising: list[PromisingPipeline | OneStreamPipeline] = []
     for i, watch in limited.items():
-        is_of_pairs = watch.anytime is None or watch.anytime.guided is None
+        is_of_pairs = watch.anytime is not None and watch.anytime.guided is None
         promising.append((PromisingPipeline if is_of_pairs else OneStreamPipeline)(i, watch, of_promising))
     ranges = [RangePipeline(i, watch, of_ranges) for i, watch in enumerate(plan.ranges, len(plan.watches))]
     registry.adopt_family(
@@ -77,7 +77,7 @@ def _keyed_pipeline(number: int, watch: Watch, group: ShardGroup, listener: List
     return pipeline
 
 
-def read_message(row: Mapping[str, Any]) -> NewWait | Share:
+def read_control_row(row: Mapping[str, Any]) -> NewWait | Share:
     """Read a control row: a share of a memory budget, or a shared reorder wait."""
     return read_share(row) if "share" in row else read_new_wait(row)
 
@@ -85,13 +85,14 @@ def read_message(row: Mapping[str, Any]) -> NewWait | Share:
 class RetiredState:
     """State that no pipeline of a plan has adopted.
 
-    Its first call ends the alerts of removed rules and counts their rows as expired. Then the pages are removed.
+    Its first call ends the alerts of removed rules and counts their rows as expired. It also counts the copied rows of
+    adopted state. Then the pages are removed.
     """
 
     inputs: Mapping[tuple[int, str], Collection[str]] = {}
 
     def __init__(self, registry: StateRegistry, watches: Sequence[KeyedPipeline]) -> None:
-        self.registry, self.copies = registry, list(watches)
+        self.registry, self.uncounted = registry, list(watches)
 
     def on_data(self, batches: Sequence[Batch], now_us: int | None, out: Out) -> None:
         """Retire the state."""
@@ -110,9 +111,9 @@ class RetiredState:
 
     def _retire(self, out: Out) -> None:
         self.registry.retire(out)
-        for pipeline in self.copies:
+        for pipeline in self.uncounted:
             pipeline.count_copied_rows(out)
-        self.copies = []
+        self.uncounted = []
 
     def next_timer(self) -> int | None:
         """Return None: retired state has no timer."""

@@ -53,9 +53,9 @@ class Plan:
 
     def read_control(self, row: Mapping[str, Any]) -> NewWait | Share:
         """Read a control row: a share of memory, or a wait that all buckets agreed on."""
-        from tocsin.plan.pipelines import read_message
+        from tocsin.plan.pipelines import read_control_row
 
-        return read_message(row)
+        return read_control_row(row)
 
     def sharing(self) -> Plan:
         """The same plan for an engine that lets buckets agree on their waits (`wait_agreement.py`), where they can."""

@@ -13,7 +13,6 @@ References: Srivastava, Widom, VLDB 2004; Cai et al., PVLDB 2021, section 7.1 (o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +30,7 @@ from tocsin.operators.lifecycle.waiting_bound import (
     waiting_rules,
     written_entries,
 )
-from tocsin.operators.retention.operator import NO_TEXT, ShedOutcomes, SliceLayout
+from tocsin.operators.retention.operator import NO_TEXT, ShedOutcomes, SliceLayout, text_bytes
 from tocsin.operators.retention.sample_policy import SamplePolicy
 from tocsin.operators.retention.shedding import BY_KEY, BY_TIME, NO_TICK, SHED, Arrivals, Utilities
 from tocsin.operators.retention.slice_shedder import ShedSlice, shed_slice
@@ -94,8 +93,6 @@ class RetentionBudget:
             monitor = None if self.utility is None else self.utility.monitor
             self.sample = SamplePolicy(monitor, self.budget.traces)
         self.is_dirty = False
-        # Whether the state was stored under another budget, and must be cut to this one.
-        self.is_foreign = bool(shards)
         # State of the bound of waiting evaluations since the last decision; None directly after a decision.
         self.entries: Int | None = None
         self.longest = NO_TEXT
@@ -104,6 +101,9 @@ class RetentionBudget:
         # Whether a key is charged, and its price, by shard.
         self.charged: list[Bools] = []
         self.prices: list[Int] = []
+        # Price of each new key of the slice by the serial number of its first row, and mean charge of a retained row.
+        self._prices: dict[int, int] = {}
+        self._mean_cost = 1.0
         self._set_costs()
 
     def _set_costs(self) -> None:
@@ -142,8 +142,6 @@ class RetentionBudget:
         spare = self.shard_bytes if self.budget.share > KEYS_PER_SHARD * self.key_bytes // 2 else 0
         self.own_bytes = packed_size(self._arrays()) + 1024 + spare if self.in_bytes else 0
 
-    # State
-
     def _arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = self.pool.state_arrays() | self.clock.state_arrays()
         arrays |= {"longest": np.array([self.longest])}
@@ -174,7 +172,7 @@ class RetentionBudget:
         if self.sample is not None:
             self.sample.restore_state(arrays)
         budget, unit = self.budget, self.budget.memory.unit
-        self.is_foreign = (facts["begun"], facts["unit"], facts["pool"]) != (budget.share, unit, budget.pool)
+        has_other_terms = (facts["begun"], facts["unit"], facts["pool"]) != (budget.share, unit, budget.pool)
         share = self.pool.share
         if facts["unit"] != unit:
             share, self.pool.pressure = budget.share, 0.0
@@ -182,18 +180,15 @@ class RetentionBudget:
             share = share * budget.share // facts["begun"]
         if facts["pool"] != budget.pool:
             share = min(share, budget.share)
-        if self.is_foreign:
+        if has_other_terms:
             self.pool.set_share(share)
             self.is_dirty = True
-
-    # Costs
 
     def _text_bytes(self, rows: RowBatch) -> Int:
         """Return the bytes of the payload of each row on a page."""
         if not self.in_bytes or not rows.has_payload:
             return np.full(len(rows), NO_TEXT)
-        texts = rows.texts(np.arange(len(rows)))
-        return np.fromiter((len(json.dumps(text)) + 2 for text in texts), np.int64, len(rows))
+        return text_bytes(rows.texts(np.arange(len(rows))))
 
     def _key_prices(self, keys: Int, *, each_row: bool = False) -> Int:
         """Return the price of the key of each row: 0 except for the first row of each key that is not charged.
@@ -244,8 +239,6 @@ class RetentionBudget:
         if self.in_bytes:
             bound = bound + self.times[view] * text + self.most_waiting[view] + self.most_texts[view] * longest
         return bound + self._key_prices(rows.key), longest
-
-    # Adaptive
 
     def rows_before_decision(self, rows: RowBatch, begin: int) -> int | None:
         """Return the rows before the next decision."""
@@ -309,8 +302,6 @@ class RetentionBudget:
                 self.decide(context)
                 self.report(context)
 
-    # Members of the pool
-
     def _kept(self) -> list[Any]:
         return [self.operators.retentions[i] for i in self.kept]
 
@@ -355,8 +346,6 @@ class RetentionBudget:
                 shard.reset_keys(idle)
                 self.charged[p][idle] = False
         return freed
-
-    # Rows
 
     def admit(self, parts: Sequence[tuple[Shard, RowBatch]], context: Context) -> list[RowBatch]:
         """Charge the keys of the rows, and return the rows whose keys fit. Other rows are shed."""
@@ -440,8 +429,7 @@ class RetentionBudget:
         costs = [[self._layout_costs(i, layout) for i, layout in zip(self.kept, mine, strict=True)] for mine in kept]
         how = self._utilities()
         utilities = []
-        for shard, mine, number in zip(self.shards, kept, numbers, strict=True):
-            del shard
+        for mine, number in zip(kept, numbers, strict=True):
             utilities.append(
                 [self._layout_utilities(lane, layout, number, how) for lane, layout in zip(lanes, mine, strict=True)]
             )
@@ -464,7 +452,7 @@ class RetentionBudget:
             return
         self.operators.cut_to_budget(context)
 
-    def no_rows(self, rows: Sequence[RowBatch], newest: Int) -> Admitted:
+    def empty_slice(self, rows: Sequence[RowBatch], newest: Int) -> Admitted:
         """Return a slice with one arrival that changes nothing."""
         none, number = np.zeros(1, np.int64), [shard.keys.hashes(key_number) for shard in self.shards]
         clock, self._prices = np.array([self.clock.steady_us]), {}
@@ -477,8 +465,7 @@ class RetentionBudget:
             return cost
         if layout.texts is None:
             return cost + NO_TEXT
-        texts = layout.texts(layout.source)
-        return cost + np.fromiter((len(json.dumps(text)) + 2 for text in texts.tolist()), np.int64, len(texts))
+        return cost + text_bytes(layout.texts(layout.source))
 
     def _utilities(self) -> Utilities:
         share = float(max(self.pool.share - self.pool.fixed - self.pool.keys, 0))
@@ -612,8 +599,6 @@ class RetentionBudget:
             costs.append(total / rows if rows else 1.0)
         self._mean_cost = max(*costs, 1.0)
         return [max(cost, 1.0) for cost in costs]
-
-    _mean_cost = 1.0
 
     def _learn(self, admitted: Admitted, found: ShedSlice | None) -> None:
         """Pass the rows and the rows that were shed to the models, in order of arrival."""

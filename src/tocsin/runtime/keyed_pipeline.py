@@ -117,6 +117,7 @@ class KeyedPipeline:
         self._decide_due(context)
         if not batches:
             self._report(context)
+            self._index_changed_keys()
             return
         streams = read_streams(self.reads, batches, self._find_key_indexes)
         rows, arrival_order = read_views(self.reads, streams, with_unused=not self.adaptive)
@@ -125,6 +126,7 @@ class KeyedPipeline:
             self._observe_rows(streams, batches, context)
         if self.reads.views:
             self._process_arrivals(rows, arrival_order, context)
+        self._index_changed_keys()
 
     def _process_arrivals(self, rows: RowBatch, arrival_order: Int, context: Context) -> None:
         """Process the rows of a call in slices between the decisions of the adaptive parts."""
@@ -146,10 +148,9 @@ class KeyedPipeline:
         self._report(context)
 
     def _report(self, context: Context) -> None:
-        """Report the metrics of a call, and assign the key indexes again if keys were removed."""
+        """Report the metrics of a call."""
         for part in self.adaptive:
             part.report(context)
-        self._index_changed_keys()
 
     def _decide_due(self, context: Context) -> bool:
         """Make the decisions that are due before the next row, and return whether there was one."""

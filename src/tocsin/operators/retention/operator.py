@@ -133,6 +133,11 @@ def retire_rows(section: StoredSection, context: RetireContext) -> None:
         context.out.metrics.count_rows(section.facts, {RowOutcome.RETAINED: -rows, RowOutcome.EXPIRED: rows})
 
 
+def text_bytes(texts: Texts) -> Int:
+    """Return the bytes of each text on a page, with its delimiter."""
+    return np.fromiter((len(json.dumps(text)) + 2 for text in texts.tolist()), np.int64, len(texts))
+
+
 class RetentionState(OperatorState):
     """Retained rows of one input in a shard.
 
@@ -204,7 +209,7 @@ class RetentionState(OperatorState):
     def _text_bytes(self) -> Int:
         if self.payload is None:
             return np.full(len(self.time), NO_TEXT)
-        return np.fromiter((len(json.dumps(text)) + 2 for text in self.payload.tolist()), np.int64, len(self.time))
+        return text_bytes(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
